@@ -11,6 +11,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import polars as pl
@@ -92,7 +93,7 @@ class Delta:
             raise InputError(msg, "name a separate folder as the sink")
         return state
 
-    def commit(self, files: Sequence[DataFile], schema: pl.Schema, facts: Facts, before: TableState | None) -> str:
+    def commit(self, files: Sequence[DataFile], schema: pl.Schema, facts: Facts, before: TableState | None) -> None:
         from deltalake import CommitProperties, Schema, Transaction
         from deltalake.exceptions import CommitFailedError, DeltaError
         from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
@@ -123,7 +124,7 @@ class Delta:
                     if self.state() is None:
                         raise
                 else:
-                    return "0"
+                    return
             else:
                 table = self._open()
                 if table is not None and str(table.version()) == before.version:
@@ -133,12 +134,9 @@ class Delta:
                         actions += [
                             RemoveAction(path, data_change=True, deletion_timestamp=now) for path in sorted(removed)
                         ]
-                    try:
+                    with suppress(CommitFailedError):
                         table.create_write_transaction(actions, mode, columns, commit_properties=properties)
-                    except CommitFailedError:
-                        pass
-                    else:
-                        return str(int(before.version) + 1)
+                        return
         raise OtherWriterError("another writer has committed to the table meanwhile", "run the same policy again")
 
     def version_of(self, digest: str) -> str | None:

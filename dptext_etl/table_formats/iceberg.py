@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ class Iceberg:
             release = table.properties.get(_RELEASE)
             return TableState(_version(table), frozenset(files), None if release is None else int(release))
 
-    def commit(self, files: Sequence[DataFile], schema: pl.Schema, facts: Facts, before: TableState | None) -> str:
+    def commit(self, files: Sequence[DataFile], schema: pl.Schema, facts: Facts, before: TableState | None) -> None:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
@@ -117,10 +118,9 @@ class Iceberg:
                         rows.append_data_file(parquet_file_to_data_file(io, metadata, path))
                     for file in removed:
                         rows.delete_data_file(file)
-                try:
-                    return _version(change.commit_transaction())
-                except (CommitFailedException, TableAlreadyExistsError):
-                    pass
+                with suppress(CommitFailedException, TableAlreadyExistsError):
+                    change.commit_transaction()
+                    return
         raise OtherWriterError("another writer has committed to the table meanwhile", "run the same policy again")
 
     def version_of(self, digest: str) -> str | None:

@@ -60,8 +60,8 @@ class TableFormat(Protocol):
     def state(self) -> TableState | None:
         """Return the current version, or None if there is no table."""
 
-    def commit(self, files: Sequence[DataFile], schema: pl.Schema, facts: Facts, before: TableState | None) -> str:
-        """Replace the files of `before` by others in one commit, and return the version that it made.
+    def commit(self, files: Sequence[DataFile], schema: pl.Schema, facts: Facts, before: TableState | None) -> None:
+        """Replace the files of `before` by others in one commit.
 
         `OtherWriterError` if the table is no longer in the state `before`.
         """

@@ -16,7 +16,7 @@ from dptext_etl.engines import stage
 from dptext_etl.errors import BusyError, InputError, PolicyError
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner import check, publish, scan_published
-from dptext_etl.runner.shard.staging import Facts, Staging
+from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.storage import Storage
 from tests.quick import quick
 
@@ -185,7 +185,7 @@ def test_the_columns_of_a_staged_shard_are_read_from_its_end(place, make_job, st
 
 def test_what_was_fetched_before_others_wrote_it_is_fetched_again(store, machine):
     rows = pl.DataFrame({"id": ["a", "b"], "text": ["one", "two"], "__dptext_canary": [False, True]})
-    facts = Facts({"rows": 1, "words": 2}, {}, {}, {}, {}, {})
+    facts = {"counts": {"rows": 1, "words": 2}, "spends": {}, "copies": {}}
     storage = Storage.open(f"{STAGING}/reviews/2026-11/_", store.options, grouped=True)
     with storage.with_own_copies() as here, storage.with_own_copies() as there:
         one, two = Staging(here, b"key"), Staging(there, b"key")

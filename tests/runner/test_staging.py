@@ -16,17 +16,21 @@ from dptext_etl.errors import InputError
 from dptext_etl.policy.terms import Compression
 from dptext_etl.runner.publish import parts
 from dptext_etl.runner.publish.parts import GROUP_BYTES, sink_of, write_part
-from dptext_etl.runner.shard.staging import Facts, Staging, opened, sealed, staging_key
+from dptext_etl.runner.shard.staging import Staging, opened, sealed, staging_key
 from dptext_etl.storage import Storage
 
 ROWS = pl.DataFrame({"id": ["a", "b"], "text": ["one", "two"], "__dptext_canary": [False, True]})
 DRAWS = pl.DataFrame({"text": [1, 1]}, schema={"text": pl.UInt32})
-FACTS = Facts({"rows": 1, "words": 2}, {"sum_eps_pure": 3}, {"text": {"rows_by_draws": {"1": 1}}}, {}, {}, {})
+FACTS = {
+    "counts": {"rows": 1, "words": 2},
+    "spends": {"sum_eps_pure": 3},
+    "copies": {"text": {"rows_by_draws": {"1": 1}}},
+}
 
 
 @pytest.fixture
 def staging(tmp_path):
-    staging = Staging(tmp_path / "release" / "part" / "staging", b"key")
+    staging = Staging(Storage(str(tmp_path / "release" / "part" / "staging")), b"key")
     staging.storage.prepare()
     return staging
 

@@ -202,21 +202,18 @@ def partitions_of(policy: Policy) -> list[str | None]:
     pattern = re.compile(rf"{re.escape(begins)}(?P<name>[\w=+-][\w=+.-]*?){rest}{ends}", re.ASCII)
     partitions = {match["name"] for match in map(pattern.fullmatch, names) if match}
     partitions |= {folder.name for folder in Layout.of(policy, "_").staging.parent.parent.subfolders()}
-    return sorted(
-        name for name in partitions if _manifest(policy, name) or Layout.of(policy, name).staging.folder.is_dir()
-    )
 
+    def is_ours(name: str) -> bool:  # sinks of other policies may lie in the same folder
+        layout = Layout.of(policy, name)
+        return Manifest.of_release(policy, layout) is not None or layout.staging.folder.is_dir()
 
-def _manifest(policy: Policy, partition: str | None) -> Manifest | None:
-    """Return the manifest of a sink if it is of this release: sinks of other policies may lie in the same folder."""
-    manifest = Manifest.read(Layout.of(policy, partition))
-    return manifest if manifest and (manifest.dataset, manifest.release) == (policy.dataset, policy.release) else None
+    return [*sorted(filter(is_ours, partitions))]
 
 
 def _outcome(table: _Table) -> ErasedTable:
     policy = table.policy
     layout = Layout.of(policy, table.partition)
-    manifest = _manifest(policy, table.partition)
+    manifest = Manifest.of_release(policy, layout)
     outcome: Outcome = "not in it"
     count = 0
     if table.subjects or table.records:

@@ -403,11 +403,9 @@ def renew_types(policy: Policy, layout: Layout, checkpoint: Checkpoint = nothing
     A run does this first, so that it adds to parts without them. No row changes (docs/spec/privacy.md#data-types). The
     table of another release is left to `publish`, which replaces it.
     """
-    before = Manifest.read(layout)
-    same = before is not None and (before.dataset, before.release) == (policy.dataset, policy.release)
-    storage = layout.staging
-    begun = same and storage.read(_RENEWING) is not None  # by a run that was killed
-    if before is None or not same or not (before.carries or begun) or before.ids != policy.ids or not policy.publish:
+    before, storage = Manifest.of_release(policy, layout), layout.staging
+    begun = before is not None and storage.read(_RENEWING) is not None  # by a run that was killed
+    if before is None or not (before.carries or begun) or before.ids != policy.ids or not policy.publish:
         return
     in_iceberg = layout.table_format is not None and layout.table_format.name == "iceberg"  # its types never change
     if in_iceberg or not ledger_exists(policy.ledger.url) or not (policy.incremental or is_whole(layout, before)):

@@ -244,14 +244,9 @@ class Manifest:
         facts: dict[str, Any] = {"format": FORMAT, "rows": self.rows}
         facts |= {item.name: getattr(self, item.name) for item in fields(self)}
         facts["parts"] = [vars(part) for part in self.parts]
-        if self.source is None:
-            del facts["source"]
-        if self.ids == "keep":
-            del facts["ids"]
-        if not self.exact:
-            del facts["exact"]
-        if not self.coarse:
-            del facts["coarse"]
+        for name, unwritten in (("source", None), ("ids", "keep"), ("exact", False), ("coarse", {})):
+            if facts[name] == unwritten:
+                del facts[name]
         return json.dumps(facts, indent=1, ensure_ascii=True) + "\n"
 
     @classmethod

@@ -74,20 +74,20 @@ class HiddenIds:
             return pl.Schema({**schema, self.column: pl.String()})
         return pl.Schema({name: dtype for name, dtype in schema.items() if name != self.column})
 
-    def shown(self, frame: pl.DataFrame) -> pl.DataFrame:
-        if self.mode == "drop":
-            return frame.drop(self.column)
-        return frame.with_columns(self._hashed(frame).bin.encode("hex").alias(self.column))
+    def arranged(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return rows in the order of the keyed hashes of their ids, with these ids, and as readers see them.
 
-    def arranged(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return rows in the order of the keyed hashes of their ids; this order says nothing of the source."""
-        return frame[self._hashed(frame).arg_sort()]
-
-    def _hashed(self, frame: pl.DataFrame) -> pl.Series:
+        The order says nothing of the source.
+        """
         secret = keys.resolve(self.key).derive("seal", _LABEL + canon([self.dataset, self.release]))
         ids = keys.canonical_series(frame[self.column])
         hashed = pa.array(_kernel.hash_ids(_kernel.Secret.from_bytes(secret), "rec", ids.to_arrow()))
-        return pl.Series(self.column, hashed).cast(pl.Binary)
+        keyed = pl.Series(self.column, hashed).cast(pl.Binary)
+        order = keyed.arg_sort()
+        frame = frame[order]
+        if self.mode == "drop":
+            return frame, frame.drop(self.column)
+        return frame, frame.with_columns(keyed[order].bin.encode("hex"))
 
     def keep(self, staging: Storage, digest: str, frame: pl.DataFrame) -> str:
         """Keep the records' own ids of a part inside, and return the name of the list."""
@@ -445,8 +445,7 @@ def _write(
     compression: Compression,
 ) -> tuple[int, str, str]:
     """Write rows, keep the ids inside that readers do not see, and return rows, hash, and the name of their list."""
-    frame = frame if hidden is None else hidden.arranged(frame)
-    public = frame if hidden is None else hidden.shown(frame)
+    frame, public = (frame, frame) if hidden is None else hidden.arranged(frame)
     public = all_plain(public.lazy(), public.schema, rename=True).collect()
     files.write(path, sink_of(public.rechunk(), file_format, compression), action="writing a part", flush_folder=False)
     digest = files.sha256(path)

@@ -92,26 +92,19 @@ def check(
     """
     if not staged.shards or staged.other:
         return ()
-    with staged.profile.stage("gates"):
-        return _check(staged, judge, progress, checkpoint)
-
-
-def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoint: Checkpoint) -> tuple[Verdict, ...]:
-    policy = staged.policy
-    staging = Staging(staged.layout.staging)
+    policy, staging = staged.policy, Staging(staged.layout.staging)
     recomputed: dict[str, Counter[str]] = {}
     for shard in staged.shards:
         for column, counts in shard.recomputed.items():
             recomputed.setdefault(column, Counter()).update(counts)
-    manifest = staging.folder / _DRAFT  # the gates search it, too
-    content = draft(staged, (), (), 0, {}).text().encode()
-    files.write(manifest, content, action="staging the manifest")
-    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
-        rows = sum(shard.counts["rows"] for shard in staged.shards) + sum(len(plan.rows) for plan in staged.canaries)
-        meter = Meter("gates", rows, progress)
-        verdicts = judge(
-            staged,
-            Candidate(
+    rows = sum(shard.counts["rows"] for shard in staged.shards) + sum(len(plan.rows) for plan in staged.canaries)
+    meter = Meter("gates", rows, progress)
+    with staged.profile.stage("gates"):
+        manifest = staging.folder / _DRAFT  # the gates search it, too; the next attempt writes it again
+        content = draft(staged, (), (), 0, {}).text().encode()
+        files.write(manifest, content, action="staging the manifest", durable=False)
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
+            candidate = Candidate(
                 policy=policy,
                 parts=staged.parts,
                 rewritten=tuple(staging.post(shard) for shard in staged.shards if shard.post),
@@ -122,17 +115,16 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
                 copies=copies_of(staged),
                 recomputed=recomputed,
                 scratch=staging.folder,
-            ),
-            meter.add,
-        )
-        fired = [verdict.name for verdict in verdicts if not verdict.passed]
-        if fired:
-            log.error("gates fired: %s; the release name is revoked", ", ".join(fired))
-            ledger.releases.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
-            remember(ledger, staged.layout.memory, policy)  # a restored copy would not know of it
-            strip(staging, policy)
-        telemetry.judged(policy.dataset, policy.release, [(verdict.name, verdict.passed) for verdict in verdicts])
-        checkpoint("gated")
+            )
+            verdicts = judge(staged, candidate, meter.add)
+            fired = [verdict.name for verdict in verdicts if not verdict.passed]
+            if fired:
+                log.error("gates fired: %s; the release name is revoked", ", ".join(fired))
+                ledger.releases.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
+                remember(ledger, staged.layout.memory, policy)  # a restored copy would not know of it
+                strip(staging, policy)
+            telemetry.judged(policy.dataset, policy.release, [(verdict.name, verdict.passed) for verdict in verdicts])
+            checkpoint("gated")
     return verdicts
 
 
@@ -266,7 +258,10 @@ def _publish(  # noqa: PLR0917
 ) -> Published:
     layout, policy = staged.layout, staged.policy
     before = Manifest.read(layout)
-    recorded = before if before is not None and _is_recorded(staged, before) else None
+    recorded = None
+    if before is not None:
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+            recorded = before if is_recorded(ledger, layout, before.digest, staged.refs.values()) else None
     kept = _continued(staged, before, recorded)
     require_enough(policy, staged.rows, sum(part.rows for part in kept))
     if not staged.rows["released"]:
@@ -280,73 +275,60 @@ def _publish(  # noqa: PLR0917
             renew_lock()
             meter.add(rows)
 
-        filled = [shard for shard in staged.shards if shard.counts["rows"]]
-        total = sum(shard.counts["rows"] for shard in filled)
-        if policy.unlinked is not None:
-            write_unlinked(writer, staging, filled, policy, policy.unlinked)
-            each(total)
-        elif policy.synthetic is not None:
-            write_table(writer, staging, filled[0], policy)
-            each(total)
-        else:
-            write(writer, filled, each)
-        staged.profile.count("publish", rows=total, size=writer.size)
+        _write_parts(staged, staging, writer, write, each)
         checkpoint("parts written")
         older = before.computed if before is not None and kept else {}
         manifest = draft(staged, verdicts, writer.parts, writer.version, older)
-        same = recorded is not None and not kept and same_content(recorded, manifest)
-        if recorded is not None and not kept and not same and _only_order(staged, recorded, manifest, writer):
-            show(layout, recorded)
-            staging.clear()
-            return unchanged(layout, recorded, "nothing changed but the order of rows")
-        manifest = recorded if same and recorded is not None else manifest
+        same = False
+        if recorded is not None and not kept:
+            same = same_content(recorded, manifest)
+            if not same and _only_order(staged, recorded, manifest, writer):
+                show(layout, recorded)
+                staging.clear()
+                return unchanged(layout, recorded, "nothing changed but the order of rows")
+            manifest = recorded if same else manifest
         _record(staged, manifest)
         checkpoint("recorded")
-
-        def clean_up() -> None:
-            keep_id_lists(staging.storage, (part.sha256 for part in manifest.parts), writer.lists)
-            if replays(policy):
-                staging.set_aside()
-            staging.clear()
-
-        return finish(writer, layout, before, manifest, clean_up, renew_lock, checkpoint, same=same)
-
-
-def finish(  # noqa: PLR0917
-    writer: Writer,
-    layout: Layout,
-    before: Manifest | None,
-    manifest: Manifest,
-    clean_up: Callable[[], None],
-    renew_lock: Callable[[], None],
-    checkpoint: Checkpoint,
-    *,
-    same: bool,
-) -> Published:
-    """Let readers see a version that the ledger has recorded, then clean up staging; every step can be repeated."""
-    # files, then the manifest, then the folder: a reader who follows a manifest always finds its files
-    if same:
-        restored = writer.restore(manifest.parts, renew_lock)
-    else:
-        writer.finish(renew_lock)
-    checkpoint("version written")
-    if not same:
-        manifest.write(layout, before)
-    checkpoint("manifest written")
-    show(layout, manifest)
-    expire(layout, manifest, before)
-    checkpoint("shown")
-    clean_up()
-    checkpoint("cleared")
+        # files, then the manifest, then the folder: a reader who follows a manifest always finds its files
+        restored = writer.restore(manifest.parts, renew_lock) if same else 0
+        if not same:
+            writer.finish(renew_lock)
+        checkpoint("version written")
+        if not same:
+            manifest.write(layout, before)
+        checkpoint("manifest written")
+        show(layout, manifest)
+        expire(layout, manifest, before)
+        checkpoint("shown")
+        keep_id_lists(staging.storage, (part.sha256 for part in manifest.parts), writer.lists)
+        if replays(policy):
+            staging.set_aside()
+        staging.clear()
+        checkpoint("cleared")
     if same:
         more = f"; {restored} damaged or missing parts were written again" if restored else ""
         return unchanged(layout, before, f"nothing changed{more}")
+    rows, parts = counted(manifest.rows, "row"), counted(len(manifest.parts), "part")
     log.info("published version %d: %d rows", manifest.version, manifest.rows)
-    note = (
-        f"published version {manifest.version}: {counted(manifest.rows, 'row')} "
-        f"in {counted(len(manifest.parts), 'part')}"
-    )
+    note = f"published version {manifest.version}: {rows} in {parts}"
     return Published(manifest.version, layout.sink, manifest.digest, manifest.rows, changed=True, note=note)
+
+
+def _write_parts(
+    staged: StagedRun, staging: Staging, writer: Writer, write: Write, each: Callable[[int], object]
+) -> None:
+    policy = staged.policy
+    filled = [shard for shard in staged.shards if shard.counts["rows"]]
+    total = sum(shard.counts["rows"] for shard in filled)
+    if policy.unlinked is not None:
+        write_unlinked(writer, staging, filled, policy, policy.unlinked)
+        each(total)
+    elif policy.synthetic is not None:
+        write_table(writer, staging, filled[0], policy)
+        each(total)
+    else:
+        write(writer, filled, each)
+    staged.profile.count("publish", rows=total, size=writer.size)
 
 
 def _continued(staged: StagedRun, before: Manifest | None, recorded: Manifest | None) -> tuple[Part, ...]:
@@ -366,7 +348,7 @@ def refuse_unrecorded(
 
     `base` is the digest of the manifest.
     """
-    if ledger is None or not all(base in ledger.releases.published(ref, layout.place).values() for ref in refs):
+    if ledger is None or not is_recorded(ledger, layout, base, refs):
         refuse_foreign(layout)
     refuse_forgotten_base(layout, spec, ledger, refs)
 
@@ -377,11 +359,9 @@ def refuse_foreign(layout: Layout) -> NoReturn:
     raise LedgerError(msg, "`dptext check` says more; incremental = false publishes every row again at no cost")
 
 
-def _is_recorded(staged: StagedRun, manifest: Manifest) -> bool:
-    spec = staged.policy.ledger
-    with Ledger.open(spec.url, spec.id_key, create=False, read_only=True) as ledger:
-        place = staged.layout.place
-        return all(manifest.digest in ledger.releases.published(ref, place).values() for ref in staged.refs.values())
+def is_recorded(ledger: Ledger, layout: Layout, digest: str, refs: Iterable[ReleaseRef]) -> bool:
+    """Return whether the ledger recorded that all releases were published in a sink with this manifest."""
+    return all(digest in ledger.releases.published(ref, layout.place).values() for ref in refs)
 
 
 def _record(staged: StagedRun, manifest: Manifest) -> None:
@@ -400,7 +380,7 @@ def require_first_table(policy: Policy, layout: Layout, refs: Mapping[str, Relea
     before = Manifest.read(layout) if policy.publish else None
     if before is not None and before.columns == claims_of(policy, [shard]) and is_whole(layout, before):
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            if all(before.digest in ledger.releases.published(ref, layout.place).values() for ref in refs.values()):
+            if is_recorded(ledger, layout, before.digest, refs.values()):
                 return
     msg = "the release holds another table: other rows or names, or one that another machine drew"
     hint = "the first commit is the release; use a new release name, or draw rows from its statistic"
@@ -409,10 +389,11 @@ def require_first_table(policy: Policy, layout: Layout, refs: Mapping[str, Relea
 
 def _record_table(staged: StagedRun) -> None:
     """Name the version of the table that readers see in the ledger, where the sink is a table with a log."""
-    manifest = Manifest.read(staged.layout) if staged.layout.logged else None
-    if manifest is not None and _is_recorded(staged, manifest):
-        spec = staged.policy.ledger
-        with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
+    manifest, spec = Manifest.read(staged.layout) if staged.layout.logged else None, staged.policy.ledger
+    if manifest is None:
+        return
+    with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
+        if is_recorded(ledger, staged.layout, manifest.digest, staged.refs.values()):
             versions.record(staged.layout, manifest, ledger, staged.refs.values())
             remember(ledger, staged.layout.memory, staged.policy)
 
@@ -424,14 +405,10 @@ def _refuse_forgotten(staged: StagedRun, ledger: Ledger, manifest: Manifest) -> 
         return
     if policy.synthetic is not None:
         (ref,) = staged.refs.values()
-        if (
-            ledger.people.count_forgotten(ref)
-            and manifest.digest not in ledger.releases.published(ref, staged.layout.place).values()
-        ):
+        if ledger.people.count_forgotten(ref) and not is_recorded(ledger, staged.layout, manifest.digest, [ref]):
             msg = "the table was summed over records that were forgotten since; nothing was published"
-            raise LedgerError(
-                msg, "publish a table without them under a new release name; all others are charged again"
-            )
+            hint = "publish a table without them under a new release name; all others are charged again"
+            raise LedgerError(msg, hint)
         return
     if staged.base is not None:
         refuse_forgotten_base(staged.layout, policy.ledger, ledger, staged.refs.values())

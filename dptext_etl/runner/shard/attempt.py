@@ -118,7 +118,10 @@ class Attempt:
     def of(cls, policy: Policy, partition: str | None, *, accept_lower_cap: bool = False) -> Attempt:
         require_provenance(policy)
         columns = policy.charged_columns()
-        secret = usable_secret(policy, columns[0].secret)
+        secret = columns[0].secret
+        if policy.publish and secret.published:
+            msg = "the key is printed in documents, so anyone can undo a release under it"
+            raise KeyReferenceError(msg, 'run `dptext key new PATH` and write key = "file:PATH"')
         return cls(policy, partition, Layout.of(policy, partition), columns, secret, accept_lower_cap)
 
     @property
@@ -259,11 +262,3 @@ def row_counts(
         **released,
     }
     return {name: count for name, count in counts.items() if count or name in _ALWAYS_COUNTED}
-
-
-def usable_secret(policy: Policy, secret: Secret) -> Secret:
-    """Return the noise secret of a policy; refuse a published one if the policy publishes."""
-    if policy.publish and secret.published:
-        msg = "the key is printed in documents, so anyone can undo a release under it"
-        raise KeyReferenceError(msg, 'run `dptext key new PATH` and write key = "file:PATH"')
-    return secret

@@ -46,10 +46,10 @@ from dptext_etl.ledger.types import I64, Mask
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.manifest import Manifest, postprocessing_facts, scan
 from dptext_etl.runner.publish.parts import ids_of_parts
 from dptext_etl.runner.shard.charging import (
+    DEFECT,
     Charged,
     Column,
     Reserved,
@@ -60,14 +60,12 @@ from dptext_etl.runner.shard.charging import (
     views_of,
 )
 from dptext_etl.runner.shard.staging import (
-    Facts,
     Hardware,
     KeptShard,
     StagedShard,
     Staging,
     merge_hardware,
     read_draws,
-    read_released,
     write_draws,
 )
 from dptext_etl.runner.source.roles import output_columns, published_columns
@@ -91,48 +89,45 @@ def replays(policy: Policy) -> bool:
 
 @dataclass(frozen=True)
 class Replay:
-    """Rows of a column of a shard that are released already, with their bytes."""
+    """Rows of a column of a shard that are released already, with their bytes; none under most mechanisms."""
 
-    rows: pl.DataFrame = field(repr=False)  # columns `row` (place in the shard), `text` and `draws`
+    new: npt.NDArray[np.bool_]  # the rows that are not, shape (rows of the shard,)
+    # columns `row` (place in the shard), `text` and `draws`
+    rows: pl.DataFrame = field(default_factory=pl.DataFrame, repr=False)
     computed: Sequence[Hardware] = ()  # where they were computed, as far as that was noted
 
-    def missing(self, rows: int) -> npt.NDArray[np.bool_]:
-        new = np.ones(rows, dtype=bool)
-        new[self.rows["row"].to_numpy()] = False
-        return new
-
-    def completed(self, texts: pa.Array, ids: pa.Array, policy: ColumnPolicy) -> Released:
-        """Release the missing rows, and return all rows in order."""
-        new, rows, failed = self.missing(len(texts)), self.rows, None
-        if new.any():
-            mask = to_arrow(new)
-            made = release(texts.filter(mask), ids.filter(mask), policy)
-            text = pl.Series(made.text, dtype=pl.String)
-            more = pl.DataFrame({"row": np.flatnonzero(new), "text": text, "draws": write_draws(made)})
+    def completed(self, raw: pl.DataFrame, ids: pa.Array, column: Column) -> Released:
+        """Release the new rows, and return all rows in order."""
+        if self.new.all():
+            return release(views_of(raw, column.name), ids, column.policy)
+        rows, failed = self.rows, None
+        if self.new.any():
+            mask = to_arrow(self.new)
+            made = release(texts_of(raw, column.name).filter(mask), ids.filter(mask), column.policy)
+            texts = pl.Series(made.text, dtype=pl.String)
+            more = pl.DataFrame({"row": np.flatnonzero(self.new), "text": texts, "draws": write_draws(made)})
             rows, failed = pl.concat([rows, more]), made.failed
         rows = rows.sort("row")
-        return read_released(rows["text"], rows["draws"], failed)
+        text = rows["text"].to_arrow().cast(pa.large_string())
+        positions, steps = read_draws(rows["draws"])
+        return Released(text, to_arrow(positions), None if steps is None else to_arrow(steps), failed)
 
 
-def find_replay(  # noqa: PLR0917
-    staging: Staging,
-    index: int,
-    id_column: str,
-    column: ColumnPolicy,
-    ids: pa.Array,
-    committed: Committed,
-    settled: Callable[[], tuple[Mask, I64]],
-) -> Replay | None:
-    """Find the bytes of committed rows in staged files; None where nothing is committed or found."""
+def find_replay(shards: Shards, reserved: Reserved, index: int, column: Column, committed: Committed) -> Replay:
+    """Find the bytes of committed rows in staged files."""
+    ids, name, rows, computed = reserved.charged.ids, column.name, list[pl.DataFrame](), list[Hardware]()
+    new = np.ones(len(ids), np.bool_)
     if not committed.mask.any():
-        return None
-    name, rows, computed = column.column or "", list[pl.DataFrame](), list[Hardware]()
-    drawn = _draws(column, committed.positions, settled)
-    for matching, shard in matches(ids, committed, (_texts(shard, id_column, name) for shard in staging.kept(index))):
+        return Replay(new)
+    ask = partial(shards.ledger.settled_epsilons, column.ref, ids, canary=reserved.canary)
+    drawn = _draws(column.policy, committed.positions, partial(shards.schedule.run, None, index, ask))
+    kept = (_texts(shard, shards.policy.id, name) for shard in shards.staging.kept(index))
+    for matching, shard in matches(ids, committed, kept):
         counts = matching["draws"] if shard.draws is not None else drawn[matching["row"]].alias("draws")
         rows.append(matching.select("row", "text").with_columns(counts))
+        new[matching["row"].to_numpy()] = False
         computed.extend(shard.computed.get(name, ()) if matching.height else ())
-    return Replay(pl.concat(rows), computed) if rows else None
+    return Replay(new, pl.concat(rows), computed) if rows else Replay(new)
 
 
 def _texts(shard: KeptShard, id_column: str, name: str) -> tuple[pl.Series, pl.DataFrame, KeptShard]:
@@ -162,25 +157,24 @@ def with_earlier_texts(ledger: Ledger, charged: Charged, outcome: npt.NDArray[np
     changed = outcome == Outcome.CHANGED
     if not changed.any():
         return charged
-    ids, places = charged.ids.filter(to_arrow(changed)), np.flatnonzero(changed)
-    charges = []
+    mask, charges = to_arrow(changed), []
+    ids = charged.ids.filter(mask)
     for item in charged.charges:
         committed = ledger.committed(item.ref, ids)
         missing = int((~committed.mask).sum())
         if missing:
             msg = f"the texts of {counted(missing, 'changed record')} were never released: there is nothing to keep"
             raise InputError(msg, "bring their texts back, or use a new release name")
-        identities, n_worst = item.idem_keys.to_pylist(), np.array(item.n_worst)
-        for place, identity in zip(places.tolist(), committed.idem_keys.to_pylist(), strict=True):
-            identities[place] = identity
-        n_worst[places] = committed.positions
-        charges.append(replace(item, idem_keys=pa.array(identities, item.idem_keys.type), n_worst=n_worst))
+        n_worst = np.array(item.n_worst)
+        n_worst[changed] = committed.positions
+        identities = pc.replace_with_mask(item.idem_keys, mask, committed.idem_keys)
+        charges.append(replace(item, idem_keys=identities, n_worst=n_worst))
     return replace(charged, charges=tuple(charges))
 
 
-def require_found(replay: Replay | None, changed: npt.NDArray[np.bool_]) -> None:
+def require_found(replay: Replay, changed: npt.NDArray[np.bool_]) -> None:
     """Refuse to continue without the released text of a changed record."""
-    missing = int((changed if replay is None else changed & replay.missing(len(changed))).sum())
+    missing = int((changed & replay.new).sum())
     if missing:
         msg = f"the released texts of {counted(missing, 'changed record')} are neither published nor kept in staging"
         raise InputError(msg, _NOTHING_DRAWN)
@@ -247,27 +241,16 @@ def _binary(digests: pa.Array) -> pl.Series:
 class Computed(NamedTuple):
     frame: pl.DataFrame  # the rows to stage: id, kept columns, released texts, canary marks
     draws: pl.DataFrame  # draw counts, one column per text column, as `write_draws` writes them
-    facts: Facts  # counts, spends, and the like
+    facts: dict[str, Any]  # fields of `StagedShard`
 
 
-def compute(  # noqa: PLR0917
-    raw: pl.DataFrame,
-    ids: pa.Array,
-    columns: list[Column],
-    policy: Policy,
-    replays: Mapping[str, Replay | None],
-    profile: Profile,
-) -> Computed:
-    released = {}
-    for column in columns:
-        replay = replays[column.name]
-        if replay is None:
-            released[column.name] = release(views_of(raw, column.name), ids, column.policy)
-        else:
-            released[column.name] = replay.completed(texts_of(raw, column.name), ids, column.policy)
+def compute(shards: Shards, reserved: Reserved, replays: Mapping[str, Replay]) -> Computed:
+    """Release the texts of a shard, and count."""
+    policy, columns, profile = shards.policy, shards.columns, shards.profile
+    raw, ids, canary = reserved.frame, reserved.charged.ids, reserved.canary
+    released = {column.name: replays[column.name].completed(raw, ids, column) for column in columns}
     texts = {name: pl.Series(name, item.text, dtype=pl.String) for name, item in released.items()}
     frame = pl.DataFrame([texts.get(name, raw[name]) for name in (*output_columns(policy), CANARY)])
-    canary = canary_marks(raw)
     counts, spends = shard_spends(columns, released, canary, gate_delta(policy), settled=settles(policy))
     with profile.stage("reports"):
         copies = {item.name: copies_of(raw, frame, item, released[item.name].positions, policy) for item in columns}
@@ -278,8 +261,8 @@ def compute(  # noqa: PLR0917
     records = raw.filter(~pl.col(CANARY))
     every = counts_all(policy)
     read = {item.name: count_reading(item.policy.mechanism, records[item.name], every=every) for item in columns}
-    facts = Facts(counts, spends, copies, hardware, failures_of(released), again, read=read)
-    return Computed(frame, draws, facts)
+    facts = {"counts": counts, "spends": spends, "copies": copies, "computed": hardware, "read": read}
+    return Computed(frame, draws, {**facts, "failures": failures_of(released), "recomputed": again})
 
 
 def failures_of(released: Mapping[str, Released]) -> dict[str, dict[str, int]]:
@@ -292,15 +275,12 @@ def failures_of(released: Mapping[str, Released]) -> dict[str, dict[str, int]]:
     }
 
 
-def recomputed(
-    raw: pl.DataFrame, out: pl.DataFrame, ids: pa.Array, column: Column, replay: Replay | None
-) -> dict[str, int]:
+def recomputed(raw: pl.DataFrame, out: pl.DataFrame, ids: pa.Array, column: Column, replay: Replay) -> dict[str, int]:
     """Release the canary rows once more, in reverse order and without other rows, and count those that agree.
 
     Of the others it counts those that got the release of a canary row of another text.
     """
-    canary = canary_marks(raw)
-    places = np.flatnonzero(canary if replay is None else canary & replay.missing(len(canary)))[::-1]
+    places = np.flatnonzero(canary_marks(raw) & replay.new)[::-1]
     if not len(places):
         return {"rows": 0, "equal": 0, "moved": 0}
     chosen = to_arrow(places)
@@ -311,12 +291,10 @@ def recomputed(
     return {"rows": len(rows), "equal": sum(mine == new for _, mine, new in rows), "moved": moved}
 
 
-def _hardware(column: Column, replay: Replay | None, records: npt.NDArray[np.bool_]) -> list[Hardware]:
-    """Return where texts of a column were computed: where replayed ones were, and here, if any row of `own` was."""
-    computing = column.policy.mechanism.computing
-    here = records if replay is None else records & replay.missing(len(records))
-    hardware = [] if replay is None else list(replay.computed)
-    if computing is not None and here.any():
+def _hardware(column: Column, replay: Replay, records: npt.NDArray[np.bool_]) -> list[Hardware]:
+    """Return where texts of a column were computed: where replayed ones were, and here, if any record was."""
+    computing, hardware = column.policy.mechanism.computing, list(replay.computed)
+    if computing is not None and (records & replay.new).any():
         hardware.append({"device": computing.device, "dtype": computing.dtype})
     return hardware
 
@@ -334,7 +312,6 @@ def copies_of(
     return count_copies(rows["raw"], rows["released"], rows["draws"], run).as_dict()
 
 
-_DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
 _OTHER = "the first result is the one that is published: bring back the kept files of its staging"
 
 
@@ -360,7 +337,7 @@ class _Rewriting:
         posted = schedule(self.posted)
         rewritten = self.find(staged, posted)
         if rewritten is None:
-            with shards.profile.stage("postprocess"), seam("rewriting a shard", DPTextError, _DEFECT):
+            with shards.profile.stage("postprocess"), seam("rewriting a shard", DPTextError, DEFECT):
                 rewritten = self.rewrite(staged, posted)
             schedule(lambda: shards.checkpoint("rewriting staged"))
         diverged = schedule(partial(self.record, rewritten))
@@ -386,7 +363,7 @@ class _Rewriting:
         staging = self.shards.staging
         if staged.post.get("chains") != self.chains or not staging.holds_post(staged):
             return None
-        with seam("reading staged files", DPTextError, _DEFECT):
+        with seam("reading staged files", DPTextError, DEFECT):
             frame = staging.outcome(staged)
             texts = {name: frame[name] for name in self.chains}
             for name, recorded in posted.items():

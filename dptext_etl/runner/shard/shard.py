@@ -33,7 +33,16 @@ from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy
 from dptext_etl.runner.progress import Checkpoint, Profile
 from dptext_etl.runner.shard.attempt import remember
-from dptext_etl.runner.shard.charging import MODULUS, Charged, Column, Reserved, canary_marks, charge, digest_of
+from dptext_etl.runner.shard.charging import (
+    DEFECT,
+    MODULUS,
+    Charged,
+    Column,
+    Reserved,
+    canary_marks,
+    charge,
+    digest_of,
+)
 from dptext_etl.runner.shard.computing import (
     Computed,
     Replay,
@@ -49,8 +58,6 @@ from dptext_etl.runner.source.selection import PAIRS, sum_of_pairs
 from dptext_etl.storage import Storage
 
 log = logging.getLogger("dptext_etl.runner")
-
-_DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
 
 Step = Literal["reserve", "commit"]
 """The steps that write to the ledger. Shards reserve in their order, and commit in their order."""
@@ -107,7 +114,7 @@ class Shards:
 
     def reserve(self, raw: pl.DataFrame, index: int, job: str | None = None) -> Reserved:
         """Reserve the worst case of a shard, for this attempt or under another name."""
-        with self.profile.stage("reserve"), seam("counting draws", DPTextError, _DEFECT):
+        with self.profile.stage("reserve"), seam("counting draws", DPTextError, DEFECT):
             charged = charge(raw, self.columns, self.policy)
             canary = canary_marks(raw)
             batch = (charged.ids, charged.subjects, charged.charges)
@@ -177,7 +184,7 @@ class Shards:
     def _resume(self, reserved: Reserved, index: int, inputs: str) -> StagedShard | None:
         """Finish an attempt that was staged from these inputs; None if the ledger holds other bytes."""
         for staged in self.staging.find(index, inputs):
-            with seam("reading staged files", DPTextError, _DEFECT):
+            with seam("reading staged files", DPTextError, DEFECT):
                 results = self._results(self.staging.read(staged), self.staging.draws(staged))
             if self.schedule.run(None, index, partial(self._agree, reserved, results)):
                 if not np.isin(reserved.outcome, (Outcome.COMMITTED, Outcome.CHANGED)).all():
@@ -189,13 +196,10 @@ class Shards:
     def _compute(self, reserved: Reserved, index: int, inputs: str) -> StagedShard:
         self.computed = True
         replays_by_column = self._replays(reserved, index)
-        with self.profile.stage("compute"), seam("computing a shard", DPTextError, _DEFECT):
-            done = compute(
-                reserved.frame, reserved.charged.ids, self.columns, self.policy, replays_by_column, self.profile
-            )
+        with self.profile.stage("compute"), seam("computing a shard", DPTextError, DEFECT):
+            done = compute(self, reserved, replays_by_column)
             for column in self.columns:
-                replay = replays_by_column[column.name]
-                if replay is None or replay.missing(reserved.frame.height).any():
+                if replays_by_column[column.name].new.any():
                     column.policy.mechanism.probe()
             self.profile.count("compute", rows=done.frame.height, size=int(done.frame.estimated_size()))
         self._checkpoint("computed", index)
@@ -234,21 +238,19 @@ class Shards:
         hint = "the first commit is the release: bring back the kept files of its staging, or use a new release name"
         raise LedgerError(f"{diverged}; nothing was published", hint)
 
-    def _replays(self, reserved: Reserved, index: int) -> dict[str, Replay | None]:
+    def _replays(self, reserved: Reserved, index: int) -> dict[str, Replay]:
         """Find the rows that a release of a model holds already, so that they are not computed again."""
-        ids, by_column, changed = reserved.charged.ids, dict[str, Replay | None](), reserved.outcome == Outcome.CHANGED
-        canary, ask_settled = reserved.canary, self.ledger.settled_epsilons
+        ids, by_column, changed = reserved.charged.ids, dict[str, Replay](), reserved.outcome == Outcome.CHANGED
         for column in self.columns:
-            reproducible, by_column[column.name] = column.policy.mechanism.reproducible, None
+            reproducible = column.policy.mechanism.reproducible
             if reproducible and not changed.any():
+                by_column[column.name] = Replay(np.ones(len(ids), np.bool_))
                 continue
-            ask = partial(self.ledger.committed, column.ref, ids, canary=canary)
+            ask = partial(self.ledger.committed, column.ref, ids, canary=reserved.canary)
             committed = self.schedule.run(None, index, ask)
             wanted = replace(committed, mask=committed.mask & changed) if reproducible else committed
-            with seam("reading staged files", DPTextError, _DEFECT):
-                settled = partial(self.schedule.run, None, index, partial(ask_settled, column.ref, ids, canary=canary))
-                which = index, self.policy.id, column.policy, ids, wanted
-                by_column[column.name] = find_replay(self.staging, *which, settled)
+            with seam("reading staged files", DPTextError, DEFECT):
+                by_column[column.name] = find_replay(self, reserved, index, column, wanted)
             require_found(by_column[column.name], changed)
         return by_column
 
@@ -311,7 +313,7 @@ class Shards:
     def _probe_before(self, charged: Charged, canary: npt.NDArray[np.bool_]) -> None:
         """Stop before a shard is charged if a model that it needs fails on public texts; no text decides on a probe."""
         try:
-            with seam("probing the model", DPTextError, _DEFECT):
+            with seam("probing the model", DPTextError, DEFECT):
                 for column in self.columns:
                     mechanism, chain = column.policy.mechanism, column.policy.chain
                     committed = partial(self.ledger.committed, column.ref, charged.ids, canary=canary)
@@ -338,7 +340,7 @@ class Shards:
     def _inputs(self, reserved: Reserved) -> str:
         """Hash the inputs of a staged shard: identities (keyed hashes of the texts), ids, kept values, order."""
         clear = reserved.frame[[self.policy.id, *self.policy.kept_columns, CANARY]]
-        with seam("hashing kept columns", DPTextError, _DEFECT):
+        with seam("hashing kept columns", DPTextError, DEFECT):
             buffer = io.BytesIO()
             clear.write_ipc(buffer)
         return digest_of(buffer.getvalue(), *reserved.charged.identities())

@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -25,9 +24,8 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl import files, keys
+from dptext_etl import keys
 from dptext_etl._kernel import Secret
-from dptext_etl.arrays import to_arrow
 from dptext_etl.artifacts import canon
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, plans_as_dicts, plans_of
 from dptext_etl.checks.text_counts import reading_page
@@ -135,13 +133,6 @@ class StagedShard:
             raise ValueError(msg)
         return cls(**values)
 
-    @classmethod
-    def parse(cls, facts: Mapping[str, Any] | None) -> Self | None:
-        try:
-            return cls.from_dict(facts or {})
-        except (ValueError, KeyError, TypeError):
-            return None
-
     def as_dict(self) -> dict[str, Any]:
         facts = {item.name: getattr(self, item.name) for item in fields(self)}
         for name in ("computed", "failures", "recomputed", "statistic", "read", "post"):  # left out where empty
@@ -161,17 +152,6 @@ class WholeTable(NamedTuple):
     draws: int  # records with a draw
     digest: str  # sum of their identities modulo 2^256, 64 hex digits
     labels: dict[str, int] | None = None  # records with a draw by label; None without labels
-
-
-class Facts(NamedTuple):
-    counts: Mapping[str, int]
-    spends: Mapping[str, int | float]
-    copies: Mapping[str, Mapping[str, Any]]
-    computed: ColumnHardware
-    failures: Mapping[str, Mapping[str, int]]
-    recomputed: Mapping[str, Mapping[str, int]]
-    statistic: str = ""
-    read: Mapping[str, Mapping[str, int]] = MappingProxyType({})
 
 
 class KeptShard(NamedTuple):
@@ -198,13 +178,6 @@ def read_draws(written: pl.Series) -> tuple[npt.NDArray[np.uint32], npt.NDArray[
     return written.struct.field("positions").to_numpy(), written.struct.field("steps").to_numpy()
 
 
-def read_released(texts: pl.Series, written: pl.Series, failed: pa.Array | None) -> Released:
-    """Join staged texts with the draw counts that `write_draws` wrote."""
-    positions, steps = read_draws(written)
-    text = texts.to_arrow().cast(pa.large_string())
-    return Released(text, to_arrow(positions), None if steps is None else to_arrow(steps), failed)
-
-
 UNIT = "__dptext_unit"
 """Column of the keyed hashes of units in lists of ids: `dptext forget` finds a person by it."""
 _KEPT = "kept"
@@ -222,9 +195,9 @@ _AGAIN = "run the same policy again: it continues after the committed records"
 class Staging:
     """The staging folder of one release and partition."""
 
-    def __init__(self, storage: Storage | Path, key: bytes = b"", tag: str = "") -> None:
+    def __init__(self, storage: Storage, key: bytes = b"", tag: str = "") -> None:
         """Open the folder; `key` seals the records of shards (`runner.seals`), which a reader of known shards lacks."""
-        self.storage = Storage(str(storage)) if isinstance(storage, Path) else storage
+        self.storage = storage
         self.folder = self.storage.folder
         self._key = key
         self._tag = tag
@@ -237,9 +210,16 @@ class Staging:
         return self.folder / f"{shard.stem}.post"
 
     def save(
-        self, index: int, frame: pl.DataFrame, draws: pl.DataFrame, inputs: str, facts: Facts, *, keeps: bool = False
+        self,
+        index: int,
+        frame: pl.DataFrame,
+        draws: pl.DataFrame,
+        inputs: str,
+        facts: Mapping[str, Any],
+        *,
+        keeps: bool = False,
     ) -> StagedShard:
-        """Write a shard, its draw counts, and then its record. All of them are durable when this returns."""
+        """Write a shard, its draw counts, and then its record with `facts`; all are durable when this returns."""
         stem = stem_of(index, self._tag)
         self.storage.delete(f"{stem}.json", f"{stem}.post")
         rows = partial(frame.write_parquet, compression=_KEPT_LONG if keeps else _SOON_REMOVED)
@@ -247,7 +227,7 @@ class Staging:
             # the record's write makes these names durable, too
             self.storage.write(name, fill, action="staging a shard", flush_folder=False)
         whole, counts = (sha256(self.folder / f"{stem}.{suffix}") for suffix in ("parquet", "draws"))
-        return self.record(StagedShard(index, whole, counts, inputs, *facts, self._tag))
+        return self.record(StagedShard(index, whole, counts, inputs, tag=self._tag, **facts))
 
     def save_post(self, shard: StagedShard, frame: pl.DataFrame, facts: Mapping[str, Any]) -> StagedShard:
         """Write the post-processed texts of a shard, then its record."""
@@ -271,22 +251,25 @@ class Staging:
     def shards(self) -> list[StagedShard]:
         """Return the shards that a run under this key left here, in order."""
         records = map(self._recorded, self.storage.glob("shard-*.json"))
-        return sorted((shard for shard in records if shard is not None), key=lambda shard: shard.index)
+        return sorted(filter(None, records), key=lambda shard: shard.index)
 
     def find(self, index: int, inputs: str) -> list[StagedShard]:
         """Return the intact attempts at a shard that were computed from these inputs."""
-        records = map(self._recorded, self.storage.glob(f"{stem_of(index)}*.json"))
-        return [shard for shard in records if shard is not None and self._whole(shard, index, inputs)]
+        records = filter(None, map(self._recorded, self.storage.glob(f"{stem_of(index)}*.json")))
+        same = (shard for shard in records if (shard.index, shard.inputs) == (index, inputs))
+        return [shard for shard in same if self._whole(_digests(shard))]
 
     def _recorded(self, name: str) -> StagedShard | None:
         """Read a record; None if there is none, or if no run under this key and version wrote it."""
-        return StagedShard.parse(opened(self._key, _RECORD, self.storage.read(name)))
-
-    def _whole(self, shard: StagedShard, index: int, inputs: str) -> bool:
+        facts = opened(self._key, _RECORD, self.storage.read(name))
         try:
-            if (shard.index, shard.inputs) != (index, inputs):
-                return False
-            return all(self._holds(name, digest) for name, digest in _digests(shard).items())
+            return StagedShard.from_dict(facts or {})
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def _whole(self, digests: Mapping[str, str]) -> bool:
+        try:
+            return all(self._holds(name, digest) for name, digest in digests.items())
         except OSError:
             return False
 
@@ -297,10 +280,7 @@ class Staging:
         return self.storage.remote and sha256(self._fresh(name)) == digest
 
     def holds_post(self, shard: StagedShard) -> bool:
-        try:
-            return bool(shard.post) and self._holds(f"{shard.stem}.post", shard.post["sha256"])
-        except OSError:
-            return False
+        return bool(shard.post) and self._whole(_post_digest(shard))
 
     def draws(self, shard: StagedShard) -> pl.DataFrame:
         """Read the draw counts of a staged shard, and check their hash."""
@@ -317,9 +297,8 @@ class Staging:
 
     def require(self, shard: StagedShard) -> None:
         """Refuse a staged file that is gone or has changed."""
-        digests = {**_digests(shard), **({f"{shard.stem}.post": shard.post["sha256"]} if shard.post else {})}
         with seam("reading staged files", hint=_AGAIN):
-            for name, digest in digests.items():
+            for name, digest in (_digests(shard) | _post_digest(shard)).items():
                 self._require(name, digest)
 
     def _require(self, name: str, digest: str) -> None:
@@ -347,13 +326,8 @@ class Staging:
         name = f"quarantine-{index:05d}.parquet"
         if not ids.height:
             self.storage.delete(name)
-            return
-        if self.storage.remote:
+        else:
             self.storage.write(name, ids.write_parquet, action="staging a list of records that are left out")
-            return
-        draft = self.folder / f"quarantine-{index:05d}{self._tag and f'-{self._tag}'}.parquet"
-        files.write(draft, ids.write_parquet, action="staging a list of records that are left out")
-        draft.replace(self.folder / name)
 
     def no_changes(self) -> None:
         self.storage.delete(*self.storage.glob(f"{_CHANGED}-*"))
@@ -441,6 +415,10 @@ def _digests(shard: StagedShard) -> dict[str, str]:
     return {f"{shard.stem}.parquet": shard.sha256, f"{shard.stem}.draws": shard.draws}
 
 
+def _post_digest(shard: StagedShard) -> dict[str, str]:
+    return {f"{shard.stem}.post": shard.post["sha256"]} if shard.post else {}
+
+
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
@@ -451,7 +429,7 @@ def _records_first(names: Iterable[str]) -> list[str]:
 
 
 _STAGED_VERSION = 1
-_PLAIN = ("partition", "rows", "dropped", "base", "seconds", "origin", "input")
+_PLAIN = ("partition", "rows", "dropped", "base", "seconds", "origin", "input", "exact", "other", "table")
 """Fields that JSON holds as they are."""
 
 
@@ -513,9 +491,6 @@ def to_json(staged: StagedRun) -> str:
         "canaries": plans_as_dicts(staged.canaries),
         "refs": {name: asdict(ref) for name, ref in staged.refs.items()},
         **{name: getattr(staged, name) for name in _PLAIN},
-        "exact": staged.exact,
-        "other": staged.other,
-        "table": staged.table,
     }
     return json.dumps(facts, indent=1)
 
@@ -535,9 +510,8 @@ def from_json(text: str, policy: Policy) -> StagedRun:
         dtype = Staging(Layout.of(policy, partition).staging).schema(shards[0])[policy.id]
         canaries = plans_of(facts["canaries"], policy, partition, dtype)
     refs = {name: ReleaseRef(**ref) for name, ref in facts["refs"].items()}
-    plain = {name: facts[name] for name in _PLAIN} | {"dropped": tuple(facts["dropped"])}
-    plain |= {name: facts.get(name, False) for name in ("exact", "other")}  # an older version may have staged it
-    plain["table"] = facts.get("table", {})
+    plain = {name: facts[name] for name in _PLAIN if name in facts}  # an older version may have staged it
+    plain["dropped"] = tuple(facts["dropped"])
     return StagedRun(policy=policy, shards=shards, canaries=canaries, refs=refs, **plain)
 
 

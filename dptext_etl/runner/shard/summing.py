@@ -27,12 +27,10 @@ from dptext_etl.ledger import CommitOutcome
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import Synthetic, no_rows
-from dptext_etl.runner.shard.charging import Reserved, digest_of, equal_spends, texts_of
+from dptext_etl.runner.shard.charging import DEFECT, Reserved, digest_of, equal_spends, texts_of
 from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards, pairs_of
-from dptext_etl.runner.shard.staging import Facts, StagedShard, Staging, WholeTable
+from dptext_etl.runner.shard.staging import StagedShard, Staging, WholeTable
 from dptext_etl.runner.source.selection import PAIRS
-
-_DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
 
 
 class Summing:
@@ -77,7 +75,7 @@ class Summing:
     def _summed(self, counted: Reserved) -> Partial:
         """Sum records that are charged and within the cap."""
         policy, ids = self._shards.policy, counted.charged.ids
-        with seam("summing the records", DPTextError, _DEFECT):
+        with seam("summing the records", DPTextError, DEFECT):
             return partial_sum(policy.statistic, self._column.key, ids, *_contents(counted.frame, policy))
 
     def _committed(self, counted: Reserved) -> Partial:
@@ -88,7 +86,7 @@ class Summing:
         if (outcome == CommitOutcome.DIVERGED).any():
             raise LedgerError("another run committed another table meanwhile; nothing was published", "run again")
         shards.checkpoint("committed")
-        with seam("summing the records", DPTextError, _DEFECT):
+        with seam("summing the records", DPTextError, DEFECT):
             texts, labels = _contents(counted.frame, shards.policy)
             label_cells = pa.nulls(len(ids), pa.string()) if labels is None else labels
             digest = _kernel.table_digest(self._column.key, ids, texts, label_cells)
@@ -143,7 +141,8 @@ def draw(policy: Policy, staging: Staging, sums: Partial, records: int) -> Stage
         frame = pl.DataFrame([texts, *(map(pl.Series, synthetic.columns[1:], values))])
         charged = equal_spends(worst_spend(column.mechanism).as_dict(), records)
         counts = {"rows": frame.height, "words": 0, "null": 0}
-        facts = Facts(counts, charged, {}, {}, {}, {}, base64.b64encode(packed(statistic)).decode())
+        drawn = base64.b64encode(packed(statistic)).decode()
+        facts = {"counts": counts, "spends": charged, "copies": {}, "statistic": drawn}
     return staging.save(0, frame, pl.DataFrame(), inputs, facts)
 
 
