@@ -206,12 +206,8 @@ class GenerativeMechanism(ScoreMechanism):
 
     def probe(self) -> None:
         """Score two steps of the answer to a short public text, and of that to one that fills the longest prompt."""
-        self.probe_with(self.generator)
-
-    def probe_with(self, generator: Generator | ModelServer) -> None:
-        """Probe another scorer: for tests; everything else calls `probe`."""
         texts = [PROBE_TEXT, " ".join(PROBE_WORDS * (LONGEST // len(PROBE_WORDS)))]
-        if not all(probe_scores(generator, generator.prompts(texts), self.most_positions)):
+        if not all(probe_scores(self.generator, self.generator.prompts(texts), self.most_positions)):
             refuse_model()
 
     @cached_property

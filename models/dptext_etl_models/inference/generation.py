@@ -110,8 +110,7 @@ class Generation:
     ) -> None:
         self._generator, self._sampler, self._keys = generator, sampler, keys
         self._longest, self._most = longest, most
-        self._epsilon, self._epsilons, (self._low, self._high) = epsilon, epsilons, clip
-        self._stream = {} if purpose == TOKEN else {"purpose": purpose}
+        self._epsilon, self._epsilons, self._clip, self._purpose = epsilon, epsilons, clip, purpose
         self._ends = np.array(sorted(generator.ends), np.int64)
         self.steps = np.zeros(len(longest), np.uint32)
         """Draws that were made, per text."""
@@ -261,9 +260,9 @@ class Generation:
         epsilon: float | npt.NDArray[np.float64] = self._epsilon
         if self._epsilons is not None:
             epsilon = np.array([self._epsilons[record][self.steps[record]] for record in records])
-        slots, low, high = self._slots(records), self._low, self._high
+        slots, (low, high) = self._slots(records), self._clip
         stay = {"stay": True} if getattr(scores, "is_cuda", False) else {}
-        return self._sampler.choose(scores, slots, epsilon=epsilon, low=low, high=high, **self._stream, **stay)
+        return self._sampler.choose(scores, slots, epsilon=epsilon, low=low, high=high, purpose=self._purpose, **stay)
 
     def _slots(self, records: npt.NDArray[np.int64]) -> Slots:
         return Slots(self._keys, records.astype(np.uint32), self.steps[records].astype(np.uint64))
@@ -281,7 +280,7 @@ class Generation:
         while len(records):
             self.failed[records] += 1
             slots, outputs = self._slots(records), self._generator.outputs
-            self._record(records, self._sampler.choose_uniform(slots, outputs, **self._stream))
+            self._record(records, self._sampler.choose_uniform(slots, outputs, purpose=self._purpose))
             records = records[~self._ended[records]]
 
 

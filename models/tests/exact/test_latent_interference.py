@@ -73,7 +73,7 @@ def test_an_encoder_of_the_texts_own_length_is_never_released(mechanism):
     assert out.text == released(mechanism, constant(24, 0.0), [SENTINEL], keys(1)).text
     assert out.failed.to_pylist() == [1]
     with pytest.raises(PolicyError, match="fails on public texts"):
-        mechanism.probe_with(RealLength(24, None))
+        mechanism.with_model(RealLength(24, None)).probe()
 
 
 @pytest.mark.parametrize("failure", ["raises", "panics", "nan", "infinite", "shape"])
@@ -93,7 +93,7 @@ def test_ni_err_a_failing_record_is_the_zero_vector(mechanism, failure):
     assert [out.text[row] for row in (0, 2, 4)] == [fine.text[row] for row in (0, 2, 4)]
     assert (out.positions, out.failed.to_pylist()) == (fine.positions, [0, 1, 0, 0, 0])
     assert not any(fine.failed.to_pylist())
-    mechanism.probe_with(Toy(24, encoder))
+    mechanism.with_model(Toy(24, encoder)).probe()
     assert not any(SENTINEL in (text or "") for text in out.text.to_pylist())
 
 
@@ -120,7 +120,7 @@ def test_a_model_that_always_fails_is_refused_by_its_probe_without_a_word_of_a_t
     if half == "decoder":
         model.decode = broken
     with pytest.raises(PolicyError, match="fails on public texts") as caught:
-        mechanism.probe_with(model)
+        mechanism.with_model(model).probe()
     assert SENTINEL not in "".join(traceback.format_exception(caught.value))
     out = released(mechanism, model, [SENTINEL, None], keys(2))
     assert out.failed.to_pylist() == [1, 0], "on private texts it is counted, and decides nothing"

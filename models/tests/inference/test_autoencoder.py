@@ -16,6 +16,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl_models.inference import lstm
 from dptext_etl_models.inference.lstm import END, PAD, UNKNOWN, Autoencoder, AutoencoderModel, Sizes
 from dptext_etl_models.mechanisms.adept import Adept
+from models.tests.exact.latent_toys import Given
 
 WORDS = ["the", "good", "film", ".", ",", "don", "'", "t", "doctor", "café"]
 TEXTS = ["The good, film.", "", "  ", "<SOS> <PAD> <EOS>", "x" * 10_000, "good " * 500, "don't", "CAFÉ 😀"]
@@ -87,7 +88,7 @@ def test_a_folder_keeps_everything(model, tmp_path):
     assert (tmp_path / "model.safetensors").read_bytes() == before
     mechanism = Adept(epsilon=500.0, n_rec=100, model=str(tmp_path))
     key = pa.array([bytes([row]) * 32 for row in range(3)], pa.binary(32))
-    out = mechanism.release_with(mechanism.latent_model, pa.array(["good", None, ""]), key)
+    out = mechanism.release(pa.array(["good", None, ""]), Given(key))
     assert out.text.is_null().to_pylist() == [False, True, False]
 
 
