@@ -111,11 +111,6 @@ def test_public_and_written_texts_are_compared_with_a_release(tmp_path):
     assert "publish nothing, and use public labeled texts alone." in said
 
 
-def test_names_that_are_no_words_give_no_figure():
-    (score,) = [s for (_, what), s in figures(evaluate(pairs(lambda text: text))).items() if "label names" in what]
-    assert score.value is None or score.raw is None
-
-
 def test_the_learner_finds_a_rare_label_among_noisy_texts():
     from dptext_etl_eval.classifier import counted, fit
 

@@ -30,7 +30,6 @@ from pydantic import Field, PositiveInt
 
 from dptext_etl import sampling
 from dptext_etl.allocation import PASS, Epsilons, Marked, draw_in_passes, in_millionths
-from dptext_etl.device import Computing
 from dptext_etl.errors import PolicyError, without_panics
 from dptext_etl.guarantee import MICRO, SCORES_LOCAL, Guarantee
 from dptext_etl.keys import RecordKeys
@@ -103,11 +102,6 @@ class LatentMechanism(LatentNoise, ModelMechanism):
         else:
             facts["scale"] = math.inf if scale.rate is None else float(1 / (scale.rate * 2**16))
         return {"noise": facts}
-
-    @property
-    @abstractmethod
-    def computing(self) -> Computing:
-        """Return device and number type of the model on this machine."""
 
     @property
     @abstractmethod

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
-from dptext_etl import _kernel, sampling
+from dptext_etl import _kernel, device, sampling
 from dptext_etl.accounting import Composed, Event, PureDraws
 from dptext_etl.allocation import Epsilons, Marked, draw_in_passes
 from dptext_etl.artifacts import Artifact
@@ -337,6 +337,11 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
     @property
     def _adjusted_by(self) -> tuple[Any, ...]:
         return ()
+
+    @property
+    def computing(self) -> device.Computing:
+        """Return device and number type of this machine's settings: models of several are kept."""
+        return device.computing()
 
     def scorer(self) -> Scorer:
         """Return the model as a scorer on this machine's device, built once per process, or its substitute."""

@@ -35,7 +35,7 @@ from dptext_etl.errors import without_panics
 from dptext_etl.sampling import TOKEN, Choices, Sampler, Slots
 from dptext_etl_models.inference.device_draws import Undrawn
 from dptext_etl_models.inference.running import Listener, Progress, out_of_memory, without_numbers
-from dptext_etl_models.inference.server import ModelServer, Prompt, Request
+from dptext_etl_models.inference.server import Answers, ModelServer, Prompt, Request
 
 log = logging.getLogger("dptext_etl.generation")
 
@@ -53,15 +53,10 @@ class Batch(Protocol):
         """Replace own rows by rows of another batch of that bucket, which has made as many steps."""
 
 
-class Generator(Protocol):
+class Generator(Answers, Protocol):
     """A scorer of tokens: a language model, or a toy in tests."""
 
-    outputs: int  # size of the output set, the same for every text and step
-    ends: frozenset[int]  # indices of the outputs that end a text
     stride: int  # steps after which a batch may adopt rows
-
-    def prompts(self, texts: Sequence[str]) -> list[Prompt]:
-        """Return the prompt of every text; a text never fails because of another text."""
 
     def bucket(self, length: int) -> int:
         """Return the padded length of a prompt."""
@@ -74,9 +69,6 @@ class Generator(Protocol):
 
     def begin(self, prompts: Sequence[Sequence[int]], bucket: int, rows: int, longest: int) -> Batch:
         """Start a batch; rows beyond the prompts are dummies."""
-
-    def text(self, outputs: Sequence[int]) -> str:
-        """Return the released text of a sequence of outputs, the end included if it was drawn."""
 
 
 @dataclass

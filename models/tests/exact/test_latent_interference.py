@@ -201,33 +201,11 @@ def test_db_noise_is_independent_everywhere_and_falls_on_padding(mechanism):
     assert full_sized(mechanism, noise)
 
 
-class Broadcast(type(dpbart())):
-    """Planted: one vector of noise for all positions (LLMDP's DPBart)."""
-
-    def add_noise(self, latents, record_keys):
-        noisy = super().add_noise(latents, record_keys).reshape(len(latents), -1, 64)
-        clean = mechanism_clip(self, latents).reshape(noisy.shape)
-        return (clean + (noisy - clean)[:, :1]).reshape(latents.shape).astype(np.float32)
-
-
 class OnWordsAlone(type(dpbart())):
     """Planted: noise on real positions only."""
 
     def add_noise(self, latents, record_keys):
         return np.where(latents == 0, 0, super().add_noise(latents, record_keys)).astype(np.float32)
-
-
-class OneForAll(type(dpbart())):
-    """Planted: every record of a batch gets the same noise."""
-
-    def add_noise(self, latents, record_keys):
-        clean = mechanism_clip(self, latents)
-        return (clean + super().add_noise(latents, record_keys)[:1] - clean[:1]).astype(np.float32)
-
-
-@pytest.mark.parametrize("planted", [Broadcast, OneForAll])
-def test_planted_shared_noise_is_caught(planted):
-    assert not independent(noise_of(planted(**dpbart().model_dump())))
 
 
 def test_planted_noise_on_words_alone_is_caught():

@@ -71,7 +71,7 @@ def test_the_first_words_are_those_of_the_greatest_scores(model):
     """One beam, by hand from the module's own steps."""
     greedy = AutoencoderModel(model.model, model.tokenizer, beams=1)
     latents = np.random.default_rng(6).normal(size=(5, 32)).astype(np.float32)
-    scores = model.model(torch.from_numpy(latents), torch.full((5, LENGTH), END))[:, 0]
+    scores = model.model.scores(model.model(torch.from_numpy(latents), torch.full((5, LENGTH), END))[:, 0])
     scores[:, [PAD, 1, UNKNOWN]] = -torch.inf
     first = [words(model, [number])[0] for number in scores.argmax(1).tolist()]
     for text, word in zip(greedy.decode(latents), first, strict=True):
@@ -117,5 +117,5 @@ def test_training_sees_what_decoding_does(model):
         ids = scores.argmax(1)
         stepwise.append(scores)
         targets.append(ids)
-    at_once = model.model(latents, torch.stack(targets, 1))
+    at_once = model.model.scores(model.model(latents, torch.stack(targets, 1)))
     assert torch.allclose(at_once, torch.stack(stepwise, 1), atol=1e-5)
