@@ -30,7 +30,7 @@ from dptext_etl.mechanism import PAD, Mechanism
 from dptext_etl.policy import PolicyLike, resolve
 from dptext_etl.policy.synthetic import no_rows
 from dptext_etl_eval.auditing.certificate import Certificate, certificate_of, far_texts, far_words, list_distances
-from dptext_etl_eval.auditing.results import ALARM, Audit, Trial, largest_loss
+from dptext_etl_eval.auditing.results import ALARM, Audit, judge, largest_loss
 from dptext_etl_eval.auditing.trials import REPEATED, UNKNOWN, Pair, Subject, at_small, limit_of, trials, trials_of
 
 DRAWS = 100_000
@@ -137,7 +137,7 @@ def audit_mechanism(
         for counts in trials(level, [pair[:2] for pair, _ in chosen], draws, secrets):
             limit = limit_of(level, counts.trial, limits[frozenset(counts.words)])
             odds = {"alarm": ALARM / many, "error": (1 - confidence) / many}
-            done.append(Trial.of(counts, level.epsilon, limit, **odds))
+            done.append(judge(counts, level.epsilon, limit, **odds))
     largest = largest_loss(draws, ALARM / many)
     note = "" if table else "the distribution of a word has no finite table: only trials"
     if claim >= largest:
@@ -278,7 +278,7 @@ def _of_choice(  # noqa: PLR0917
             pairs.append((text, None))
         for counts in trials_of(Subject(level, None), pairs, draws, secrets):
             progress(f"trials at epsilon {level.epsilon:g}")
-            done.append(Trial.of(counts, level.epsilon, level.epsilon, **odds))
+            done.append(judge(counts, level.epsilon, level.epsilon, **odds))
     return replace(
         begun,
         unit="draw",

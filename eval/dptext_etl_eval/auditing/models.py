@@ -24,7 +24,7 @@ import numpy as np
 from dptext_etl import _kernel, sampling
 from dptext_etl.mechanism import Mechanism
 from dptext_etl_eval.auditing.certificate import Certificate
-from dptext_etl_eval.auditing.results import ALARM, Audit, Counts, Trial, largest_loss
+from dptext_etl_eval.auditing.results import ALARM, Audit, Counts, judge, largest_loss
 from dptext_etl_eval.auditing.trials import (
     POSITIONS,
     REPEATED,
@@ -161,7 +161,7 @@ def audit_model(
     odds = {"alarm": ALARM / many, "error": (1 - confidence) / many}
     for level, limit, counts in trials_of_step(mechanism, step, secrets):
         progress(f"trials at epsilon {level.epsilon:g}")
-        done.append(Trial.of(replace(counts, delta=step.delta), level.epsilon, limit, **odds))
+        done.append(judge(replace(counts, delta=step.delta), level.epsilon, limit, **odds))
     largest = largest_loss(step.draws, ALARM / many)
     notes = ["trials are of the worst model there can be, in place of this one", *filter(None, [step.note])]
     if small := {trial.epsilon for trial in done} - {mechanism.epsilon}:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from scipy.special import betainccinv, betaincinv
 
@@ -105,11 +105,11 @@ class Trial:
     lower_bound: float
     refuted: bool
 
-    @classmethod
-    def of(cls, counts: Counts, epsilon: float, claim: float, *, alarm: float, error: float) -> Self:
-        """Bound the loss by counts: with probability `error` it is lower, and with `alarm` a true claim is refuted."""
-        refuted = counts.bound(alarm) > claim * (1 + ROUNDING)
-        return cls(counts, epsilon, claim, counts.bound(error), refuted)
+
+def judge(counts: Counts, epsilon: float, claim: float, *, alarm: float, error: float) -> Trial:
+    """Bound the loss by counts: with probability `error` it is lower, and with `alarm` a true claim is refuted."""
+    refuted = counts.bound(alarm) > claim * (1 + ROUNDING)
+    return Trial(counts, epsilon, claim, counts.bound(error), refuted)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from dptext_etl.mechanism import worst_spend
 from dptext_etl_models.families.latent_noise import STEPS, noisy_latents
 from dptext_etl_models.mechanisms.adept import Adept
 from dptext_etl_models.mechanisms.dpbart import DPBart
-from models.tests.exact.latent_toys import MECHANISMS, adept, dpbart, keys, paper
+from models.tests.latent_toys import MECHANISMS, adept, dpbart, keys, paper
 
 CLV = 20 * 768
 PR = 20 * 182

@@ -15,7 +15,7 @@ from polars.exceptions import PanicException
 
 from dptext_etl.errors import PolicyError
 from dptext_etl_models.families.latent import latent_keys
-from models.tests.exact.latent_toys import MECHANISMS, Toy, constant, dpbart, keys, released
+from models.tests.latent_toys import MECHANISMS, Toy, constant, dpbart, keys, released
 from tests.examples import examples
 
 SENTINEL = "qzxvjkwp"

@@ -16,7 +16,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.sampling import epsilon_implemented
 from dptext_etl_models.families.latent_noise import clipped_steps, cut, noisy_latents
-from models.tests.exact.latent_toys import Given, Toy, adept, constant, dpbart, keys, released
+from models.tests.latent_toys import Given, Toy, adept, constant, dpbart, keys, released
 from tests.fixed_allocations import FixedAllocation, scores_exist
 
 SIZE = 64

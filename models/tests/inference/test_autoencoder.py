@@ -16,7 +16,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl_models.inference import lstm
 from dptext_etl_models.inference.lstm import END, PAD, UNKNOWN, Autoencoder, AutoencoderModel, Sizes
 from dptext_etl_models.mechanisms.adept import Adept
-from models.tests.exact.latent_toys import Given
+from models.tests.latent_toys import Given
 
 WORDS = ["the", "good", "film", ".", ",", "don", "'", "t", "doctor", "café"]
 TEXTS = ["The good, film.", "", "  ", "<SOS> <PAD> <EOS>", "x" * 10_000, "good " * 500, "don't", "CAFÉ 😀"]

@@ -24,8 +24,8 @@ from dptext_etl.keys import RecordKeys
 from dptext_etl_models.inference.sequence_model import SequenceModel
 from dptext_etl_models.mechanisms.adept import Adept
 from dptext_etl_models.mechanisms.dpbart import FILE, DPBart, read_kept, write_kept
-from models.tests.exact.latent_toys import released
 from models.tests.inference.barts import LENGTH, TEXTS, WIDTH, blind_encoder, precisely
+from models.tests.latent_toys import released
 from tests.computing import settle
 from tests.examples import examples
 
