@@ -63,19 +63,16 @@ def crossed(pairs: Pairs, target: str, *, train: str, test: str) -> Guesses:
     return guesses
 
 
-def counted(texts: Sequence[str]) -> Any:
-    """Return how often each text holds each word, as a sparse matrix; words are hashed to columns."""
-    make = library("sklearn.feature_extraction.text").HashingVectorizer
-    with seam("counting words", InputError):
-        return make(n_features=COLUMNS, alternate_sign=False, norm=None, analyzer=words_of).transform(texts)
+def counted(texts: Sequence[str], seconds: Sequence[str] | None = None) -> Any:
+    """Return how often each text holds each word, as a sparse matrix, shape (n, COLUMNS); words are hashed to columns.
 
-
-def counted_pairs(texts: Sequence[str], seconds: Sequence[str]) -> Any:
-    """Count the words of pairs of texts, shape (n, COLUMNS): of each text, those in both, and the overlap."""
+    Of pairs of texts, the words of each, those in both, and the overlap are counted.
+    """
     make = library("sklearn.feature_extraction.text").HashingVectorizer
+    given = texts if seconds is None else list(zip(texts, seconds, strict=True))
+    analyzer = words_of if seconds is None else _words_of_pair
     with seam("counting words", InputError):
-        counts = make(n_features=COLUMNS, alternate_sign=False, norm=None, analyzer=_words_of_pair)
-        return counts.transform(list(zip(texts, seconds, strict=True)))
+        return make(n_features=COLUMNS, alternate_sign=False, norm=None, analyzer=analyzer).transform(given)
 
 
 def _words_of_pair(pair: tuple[str, str]) -> list[str]:
@@ -158,12 +155,8 @@ def scores(
 def _counts(pairs: Pairs, which: str, *, paired: bool) -> Any:
     key = ("counted", which, paired)
     if key not in pairs.memory:
-        pairs.memory[key] = _counted(pairs.texts(which), pairs.seconds(which) if paired else None)
+        pairs.memory[key] = counted(pairs.texts(which), pairs.seconds(which) if paired else None)
     return pairs.memory[key]
-
-
-def _counted(texts: Sequence[str], seconds: Sequence[str] | None) -> Any:
-    return counted(texts) if seconds is None else counted_pairs(texts, seconds)
 
 
 def _rest(pairs: Pairs, target: str, train: str, kind: np.dtype[Any], *, paired: bool) -> Rest | None:
@@ -173,7 +166,7 @@ def _rest(pairs: Pairs, target: str, train: str, kind: np.dtype[Any], *, paired:
     key = ("counted rest", train, paired)
     if key not in pairs.memory:
         seconds = pairs.rest[SECOND[train]].to_list() if paired else None
-        pairs.memory[key] = _counted(pairs.rest[train].to_list(), seconds)
+        pairs.memory[key] = counted(pairs.rest[train].to_list(), seconds)
     truth = pairs.rest[target].to_numpy().astype(str)
     if kind.kind == "f":
         truth = rest_numbers(truth)

@@ -185,9 +185,7 @@ def _opened(name: str, outputs: int, seed: int) -> tuple[Any, Any]:
             problem_type="regression" if outputs == 1 else "single_label_classification",
             ignore_mismatched_sizes=True,
             dtype=torch.float32,
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
+            **language_model.FROM_FOLDER,
         )
 
     transformers.set_seed(seed)

@@ -43,35 +43,33 @@ class EvidenceReport:
 
     def asset(self, policy: Policy, settings: Settings) -> dg.AssetsDefinition:
         """Return the asset `evidence_<dataset>`, which measures the published table against its raw table."""
-        return _asset(policy, settings, self)
+        if not policy.publish:
+            raise PolicyError(
+                "a report compares a published table, and this policy publishes nothing", "publish = true"
+            )
+        name = settings.names
 
+        @dg.asset(
+            key=name.evidence,
+            deps=[name.raw, name.published],
+            description=f"Figures of the use that the release keeps, and of attacks. {INSIDE}",
+            kinds={"html"},
+            tags={RAW_TAG: ""},
+            group_name=name.group,
+            owners=name.owners,
+            partitions_def=settings.partitions,
+            backfill_policy=settings.backfill,
+            required_resource_keys=name.resources,
+        )
+        def evidence(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
+            with as_failure("measuring the release"):
+                here = deployed(policy, context, name)
+                for partition in in_run(context) or [None]:
+                    metadata = _measured(here, partition, self, context)
+                    context.add_asset_metadata(metadata, partition_key=partition)
+            return dg.MaterializeResult()
 
-def _asset(policy: Policy, settings: Settings, wanted: EvidenceReport) -> dg.AssetsDefinition:
-    if not policy.publish:
-        raise PolicyError("a report compares a published table, and this policy publishes nothing", "publish = true")
-    name = settings.names
-
-    @dg.asset(
-        key=name.evidence,
-        deps=[name.raw, name.published],
-        description=f"Figures of the use that the release keeps, and of attacks. {INSIDE}",
-        kinds={"html"},
-        tags={RAW_TAG: ""},
-        group_name=name.group,
-        owners=name.owners,
-        partitions_def=settings.partitions,
-        backfill_policy=settings.backfill,
-        required_resource_keys=name.resources,
-    )
-    def evidence(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
-        with as_failure("measuring the release"):
-            here = deployed(policy, context, name)
-            for partition in in_run(context) or [None]:
-                metadata = _measured(here, partition, wanted, context)
-                context.add_asset_metadata(metadata, partition_key=partition)
-        return dg.MaterializeResult()
-
-    return evidence
+        return evidence
 
 
 def _measured(

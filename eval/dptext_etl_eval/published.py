@@ -9,17 +9,22 @@ from typing import Any
 
 import polars as pl
 
-from dptext_etl.errors import PolicyError
+from dptext_etl import keys
+from dptext_etl.checks.canaries import CANARY
+from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import no_rows
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest, published_manifest
+from dptext_etl.runner.publish.manifest import Manifest, claims, published_manifest
 from dptext_etl.runner.publish.parts import ids_of_parts
+from dptext_etl.runner.shard.staging import Staging, staging_key
 from dptext_etl.runner.source.table import Files
 from dptext_etl_eval.baselines import Asked
 from dptext_etl_eval.evidence import Evidence, Listener, evaluate
 from dptext_etl_eval.pairs import Pairs, join
+from dptext_etl_eval.raw_reports import log_request
 from dptext_etl_eval.report import refuse_published
 
 
@@ -40,18 +45,18 @@ def columns_of(
     if policy.publish or released is not None:
         if released is None:
             published_manifest(layout)  # refuses a sink without one
-        table, claims = claimed(place, policy, layout.partition)
+        table, costs = claimed(place, policy, layout.partition)
         if policy.ids != "keep":
             manifest = published_manifest(layout)
             ids = pl.concat(ids_of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts)))
             table = table.collect().select(ids.alias(policy.id), pl.exclude(policy.id)).lazy()
     else:
-        table, claims = staged(policy, layout)
+        table, costs = staged(policy, layout)
     for column, intermediate in zip(
         policy.column_policies(), (item.intermediate for item in policy.columns), strict=True
     ):
         name = str(column.column)
-        cost = claims.get(name, {})
+        cost = costs.get(name, {})
         raw = Files.find(layout).scan(all_text=True)
         more = {**given, "subject": subject, "id": policy.id, "text": name}
         if name == given.get("text_pair"):  # the second text of its own pairs: the label is measured at the first
@@ -94,11 +99,6 @@ def evidence_of(
         yield evaluate(replace(pairs, free=free), column=name, cost=cost, progress=progress, seeds=seeds)
 
 
-def table_of(place: str, storage: dict[str, Any] | None = None) -> Any:
-    """Return a table of files, to be read later."""
-    return Files.at(place, storage).scan(all_text=True)
-
-
 def claimed(
     place: str, policy: Policy | None = None, partition: str | None = None
 ) -> tuple[Any, dict[str, dict[str, Any]]]:
@@ -111,7 +111,7 @@ def claimed(
     layout = Layout.of_sink(place, options)
     manifest = None if Path(place).is_file() else Manifest.read(layout)
     if manifest is None:
-        return table_of(place, layout.storage_options), {}
+        return Files.at(place, layout.storage_options).scan(all_text=True), {}
     if any("statistic" in item for item in manifest.columns):
         msg = "a synthetic table is published there, and no row of it belongs to a record"
         raise PolicyError(msg, "give its policy: `dptext evaluate POLICY`")
@@ -123,12 +123,30 @@ def claimed(
     return scan_published(place, options), _facts(manifest.columns, {"manifest sha256": manifest.digest})
 
 
-def staged(policy: Policy, layout: Layout) -> tuple[Any, dict[str, dict[str, Any]]]:
-    """Return the rows that a run staged without publishing, and the policy's claims for every column."""
-    from dptext_etl_eval.staged import staged_rows
+def staged(policy: Policy, layout: Layout) -> tuple[pl.LazyFrame, dict[str, dict[str, Any]]]:
+    """Return the rows that a run staged, without canary rows, and the policy's claims for every column.
 
-    rows, claims = staged_rows(policy, layout)
-    return rows, _facts(claims, {"published": "no: these are the rows of a staged run"})
+    A policy that publishes nothing stages its rows, such as a faithful mechanism's.
+
+    Raises:
+        InputError: Nothing of this release and configuration is staged.
+    """
+    hint = "`dptext run POLICY` stages its rows; with publish = false, they stay in staging"
+    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+        releases = ledger.releases.find_all(policy)
+    if missing := [item.column for item in policy.column_policies() if item.column not in releases]:
+        names = ", ".join(f"{name!r}" for name in missing)
+        msg = f"the ledger has no release {policy.release!r} of {policy.dataset!r} with this configuration of {names}"
+        raise InputError(msg, hint)
+    staging = Staging(layout.staging, staging_key(keys.resolve(policy.key), policy.dataset, layout.staging))
+    shards = staging.shards()
+    if not shards:
+        raise InputError(f"nothing is staged of the release {policy.release!r} of {policy.dataset!r}", hint)
+    log_request(policy, layout.staging, "evaluate")
+    with seam("reading the staged rows", InputError, hint):
+        rows = pl.concat([staging.outcome(shard) for shard in shards], how="diagonal_relaxed")
+    facts = _facts(claims(policy), {"published": "no: these are the rows of a staged run"})
+    return rows.filter(~pl.col(CANARY)).drop(CANARY).lazy(), facts
 
 
 def _facts(columns: list[dict[str, Any]], more: dict[str, Any]) -> dict[str, dict[str, Any]]:

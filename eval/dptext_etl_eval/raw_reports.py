@@ -77,13 +77,10 @@ class Seal:
 
 def _fingerprinted(words: list[str]) -> list[str]:
     """Return the text itself, then its n-grams; nothing for an empty text."""
-    return list(_written(words)) if words else []
-
-
-def _written(words: list[str]) -> Iterator[str]:
-    yield f"text{_SEPARATOR}{_SEPARATOR.join(words)}"
-    for at in range(len(words) - NGRAM + 1):
-        yield f"run{_SEPARATOR}{_SEPARATOR.join(words[at : at + NGRAM])}"
+    if not words:
+        return []
+    ngrams = (words[at : at + NGRAM] for at in range(len(words) - NGRAM + 1))
+    return [_SEPARATOR.join(["text", "", *words]), *(_SEPARATOR.join(["run", *ngram]) for ngram in ngrams)]
 
 
 def _mark(key: bytes, value: str) -> bytes:

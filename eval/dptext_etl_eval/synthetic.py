@@ -24,14 +24,15 @@ from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.shard.charging import at_most
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.table import Files, schema_of
-from dptext_etl_eval.baselines import NO_WORDS, Asked, guesses, labeled_texts
-from dptext_etl_eval.classifier import Guesses, counted, crossed, fit
+from dptext_etl_eval.baselines import Asked, guesses, labeled_texts
+from dptext_etl_eval.classifier import Guesses, counted, crossed, fit, scores
 from dptext_etl_eval.evaluators import of_rows
 from dptext_etl_eval.evidence import Evidence, Listener, without_rows
 from dptext_etl_eval.measure import MEAN, Metric, Score, attacks
+from dptext_etl_eval.metrics.downstream import free_guess
 from dptext_etl_eval.pairs import LABEL, RAW, Free, Pairs, Rows, Values, raw_sample
 from dptext_etl_eval.report import refuse_published
-from dptext_etl_eval.statistics import accuracy, bootstrapped, macro_f1, unseen
+from dptext_etl_eval.statistics import macro_f1
 
 
 @dataclass(frozen=True)
@@ -60,27 +61,15 @@ class LearnedFromTable(Metric):
         learned: Values = fit(counted(self.texts), self.labels)(judged)
         mean = np.array(nearest_mean(self.statistic, self.names).predict(pairs.raw))
         results = [
-            _score("macro-F1, learned from the synthetic table", learned, raw, pairs, with_raw=True),
-            Score(
-                "accuracy, learned from the synthetic table",
-                accuracy(raw.truth, learned),
-                bootstrapped(accuracy, raw.truth, learned, pairs.subject),
-                blind=unseen(accuracy, raw.truth, raw.blind),
-                raw=accuracy(raw.truth, raw.guessed),
-            ),
-            _score(f"macro-F1, {MEAN}", mean, raw, pairs, with_raw=True),
+            *scores(Guesses(raw.truth, learned, raw.blind), raw, _LEARNED, pairs.subject),
+            *scores(Guesses(raw.truth, mean, raw.blind), raw, f"{{figure}}, {MEAN}", pairs.subject, _MACRO_F1),
         ]
-        for what, guessed in guesses(self.free, listed, pairs.raw).items():
-            without = Score(f"macro-F1, {what}", None, note=NO_WORDS)
-            results.append(without if guessed is None else _score(f"macro-F1, {what}", guessed, raw, pairs))
-        return results
+        free = guesses(self.free, listed, pairs.raw)
+        return results + [free_guess(what, guessed, pairs, raw) for what, guessed in free.items()]
 
 
-def _score(what: str, guessed: Values, raw: Guesses, pairs: Pairs, *, with_raw: bool = False) -> Score:
-    interval = bootstrapped(macro_f1, raw.truth, guessed, pairs.subject)
-    blind = unseen(macro_f1, raw.truth, raw.blind)
-    best = macro_f1(raw.truth, raw.guessed) if with_raw else None
-    return Score(what, macro_f1(raw.truth, guessed), interval, blind=blind, raw=best)
+_LEARNED = "{figure}, learned from the synthetic table"
+_MACRO_F1 = {"macro-F1": macro_f1}
 
 
 def evaluate_table(

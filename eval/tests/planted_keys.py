@@ -1,9 +1,11 @@
-"""Planted bugs of keys, for any mechanism: what every audit must refute."""
+"""Keys of audits, and planted bugs of keys, for any mechanism: what every audit must refute."""
 
 import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.keys import RecordKeys
+
+SECRETS = tuple(_kernel.Secret.from_bytes(bytes([number]) * 32) for number in (1, 2))
 
 
 class PublicSeed:

@@ -5,10 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
-from dptext_etl import _kernel
 from dptext_etl.errors import InputError
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Mechanism, Released
@@ -20,8 +18,8 @@ from dptext_etl_eval import audit_mechanism
 from dptext_etl_eval.auditing import results
 from dptext_etl_eval.auditing.certificate import certificate_of, list_distances, of_distributions
 from eval.tests import planted_keys
+from eval.tests.planted_keys import SECRETS
 
-SECRETS = tuple(_kernel.Secret.from_bytes(bytes([number]) * 32) for number in (1, 2))
 DRAWS = 20_000
 
 
@@ -75,15 +73,6 @@ class Understated(Table):
         return super().epsilon_table / 2
 
 
-class UnknownInClear(CusText):
-    """Words outside the vocabulary stay."""
-
-    def release(self, texts, keys):
-        released = super().release(texts, keys)
-        known = pc.is_in(texts, pa.array(self.input_words(), pa.large_string()))
-        return Released(pc.if_else(known, released.text, texts), released.positions)
-
-
 class PublicSeed(planted_keys.PublicSeed, CusText):
     """A key that everybody knows."""
 
@@ -109,7 +98,6 @@ PLANTED = {
     TopThree: ("holds", {"one draw"}),
     TwiceEpsilon: ("refuted", {"one draw"}),
     Understated: ("refuted", set()),
-    UnknownInClear: ("holds", {"one draw"}),
     PublicSeed: ("holds", {"two keys"}),
     SharedGenerator: ("holds", {"two records"}),
     OneDrawPerRecord: ("holds", {"two positions"}),

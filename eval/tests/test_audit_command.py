@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 from typer.testing import CliRunner
 
-from dptext_etl import Policy, _kernel
+from dptext_etl import Policy
 from dptext_etl.cli.app import app
 from dptext_etl.families import distance, lists
 from dptext_etl.mechanism import Released
@@ -19,9 +19,8 @@ from dptext_etl.mechanisms.santext import SanText
 from dptext_etl_eval import audit, audit_mechanism
 from dptext_etl_eval.auditing.certificate import certificate_of
 from dptext_etl_eval.commands import audit as command
+from eval.tests.planted_keys import SECRETS
 from tests.policy_files import custext_column, policy_in, write_policy
-
-SECRETS = tuple(_kernel.Secret.from_bytes(bytes([number]) * 32) for number in (1, 2))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from dptext_etl import _kernel, sampling
+from dptext_etl import sampling
 from dptext_etl.accounting.conversion import log_delta, smallest_epsilon
 from dptext_etl_eval import audit, audit_mechanism
 from dptext_etl_eval.auditing import models as audited
@@ -20,11 +20,11 @@ from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
 from dptext_etl_models.mechanisms.dpbart import DPBart
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from eval.tests import planted_keys
+from eval.tests.planted_keys import SECRETS
 from tests.policy_files import policy_in
 
 pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
 
-SECRETS = tuple(_kernel.Secret.from_bytes(bytes([number]) * 32) for number in (1, 2))
 DRAWS = 4_000
 
 

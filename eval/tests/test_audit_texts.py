@@ -20,8 +20,8 @@ from dptext_etl_eval.auditing.trials import POSITIONS, limit_of, whole
 from dptext_etl_models.mechanisms.adept import Adept
 from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
+from eval.tests.planted_keys import SECRETS
 
-SECRETS = tuple(_kernel.Secret.from_bytes(bytes([number]) * 32) for number in (1, 2))
 TWICE = Allocation(total=3.0, first=2.0, scores=("ic",))
 MODELS = {"dpmlm": DPMLM, "dp_prompt": DPPrompt, "adept": Adept}
 

@@ -111,11 +111,6 @@ def test_public_and_written_texts_are_compared_with_a_release(tmp_path):
     assert "publish nothing, and use public labeled texts alone." in said
 
 
-def test_names_that_are_no_words_give_no_figure():
-    (score,) = [s for (_, what), s in figures(evaluate(pairs(lambda text: text))).items() if "label names" in what]
-    assert score.value is None or score.raw is None
-
-
 def test_the_learner_finds_a_rare_label_among_noisy_texts():
     from dptext_etl_eval.classifier import counted, fit
 
@@ -210,16 +205,12 @@ def test_classifiers_learn_from_the_rows_outside_the_sample():
 
 def test_planted_examples_survive_only_where_the_mechanism_keeps_them():
     from dptext_etl.catalog import build
-    from dptext_etl_eval.planted import EXAMPLES, planted
+    from dptext_etl_eval.attacks.personal_data import EXAMPLES, planted
 
     found = planted(build({"name": "surrogate", "epsilon": 4.0, "corpus": "example"}))
     assert (found.found, found.survived) == (dict.fromkeys(EXAMPLES, 10), {})
     kept = planted(build({"name": "custext", "epsilon": 1000.0}))
     assert kept.survived != {}
-
-
-pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
-pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval)")
 
 
 def test_a_raw_text_is_the_query_and_releases_are_the_corpus():

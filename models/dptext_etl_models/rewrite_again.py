@@ -30,7 +30,7 @@ from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, PURPOSE, PostProcess, 
 from dptext_etl.sampling import Choices, Slots
 from dptext_etl_models.inference import device_draws, language_model
 from dptext_etl_models.inference.generation import Generation, Generator, probe_scores
-from dptext_etl_models.inference.prompts import FIELD, Prompts
+from dptext_etl_models.inference.prompts import FIELD, SPARE, Prompts
 
 FACTS = "training.json"
 """A model's statement of its training, which is next to the weights."""
@@ -40,7 +40,6 @@ RANGE = (-200.0, 200.0)
 """Public range of the scores of a sampled token: no model of this kind leaves it."""
 LONGEST = 4096
 _USUAL = 512
-_SPARE = 8  # padding tokens of the longest prompts
 
 
 class RewriteAgain(PostProcess):
@@ -161,7 +160,7 @@ class RewriteAgain(PostProcess):
     def prompt_limit(self) -> int:
         """Return the largest number of tokens of a prompt."""
         places = language_model.config(self.model_files).get("max_position_embeddings")
-        most = places - _SPARE if isinstance(places, int) else LONGEST
+        most = places - SPARE if isinstance(places, int) else LONGEST
         if self.l_max > most or (self.input_limit or 0) > most:
             raise PolicyError(f"the model has places for {most} tokens", "lower l_max and input_limit")
         return min(self.input_limit or self._setting("longest", _USUAL), most)

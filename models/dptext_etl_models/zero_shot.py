@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dptext_etl_models.training.corpus import stacked
 from dptext_etl_models.writing import opened, prompt
 
 LONGEST = 64
@@ -57,12 +58,8 @@ def _logs(model: Any, tokenizer: Any, before: str, tokens: Sequence[Sequence[int
         read = model(ids, use_cache=True)
         for start in range(0, len(order), _BATCH):
             rows = order[start : start + _BATCH]
-            longest = max(len(tokens[row]) for row in rows)
-            texts = torch.zeros((len(rows), longest), dtype=torch.long)  # a mask hides tokens after the end
-            real = torch.zeros((len(rows), longest), dtype=torch.long)
-            for place, row in enumerate(rows):
-                texts[place, : len(tokens[row])] = torch.tensor(tokens[row])
-                real[place, : len(tokens[row])] = 1
+            some = [tokens[row] for row in rows]  # a mask hides tokens after the end
+            texts, real = (torch.from_numpy(stacked(part, 0)) for part in (some, [[1] * len(text) for text in some]))
             cache = copy.deepcopy(read.past_key_values)
             cache.batch_repeat_interleave(len(rows))
             seen = torch.cat([torch.ones((len(rows), ids.shape[1]), dtype=torch.long), real], dim=1)

@@ -34,6 +34,14 @@ def make(kind, folder, seed=5):
     return str(folder)
 
 
+def example_folder(kind, folder):
+    """Write the files of an example model into a new folder, and return it."""
+    folder.mkdir()
+    for name, item in example_model(kind).items():
+        (folder / name).write_bytes(item.path.read_bytes())
+    return folder
+
+
 def _model(kind, size, pad, first, last):
     import transformers as hf
 

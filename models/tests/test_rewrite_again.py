@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pytest
 from dptext_etl import Policy, catalog
 from dptext_etl.artifacts import placed
 from dptext_etl.errors import PolicyError
+from models.tests.model_makers import example_folder
 from models.tests.toy_generator import ToyGenerator
 
 KEYS = pa.array([bytes([number, 7]) * 16 for number in range(200)], pa.binary(32))
@@ -85,13 +85,9 @@ def test_a_real_model_rewrites_whatever_stands_beside():
 
 
 def model_folder(folder, said=None):
-    from dptext_etl_models.inference.example_model import example_model
-
-    Path(folder).mkdir(parents=True)
-    for name, item in example_model("seq2seq").items():
-        (Path(folder) / name).write_bytes(item.path.read_bytes())
+    example_folder("seq2seq", folder)
     if said is not None:
-        (Path(folder) / "training.json").write_text(json.dumps({"training_provenance": said}))
+        (folder / "training.json").write_text(json.dumps({"training_provenance": said}))
     return str(folder)
 
 

@@ -122,9 +122,9 @@ class Recorded:
         self._note(slots)
         return sampling.choose(scores, slots, **law)
 
-    def choose_uniform(self, slots, m):
+    def choose_uniform(self, slots, m, **stream):
         self.uniform |= set(self._note(slots))
-        return sampling.choose_uniform(slots, m)
+        return sampling.choose_uniform(slots, m, **stream)
 
 
 def sequences(outputs, end, longest):

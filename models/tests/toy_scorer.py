@@ -67,15 +67,15 @@ class Recorded:
     def __init__(self):
         self.scores, self.uniform = {}, set()
 
-    def choose(self, scores, slots, *, epsilon, low, high):
+    def choose(self, scores, slots, **law):
         rows = scores if isinstance(scores, np.ndarray) else scores.float().cpu().numpy()
         for row, place in zip(rows, self._places(slots), strict=True):
             self.scores[place] = np.array(row)
-        return sampling.choose(scores, slots, epsilon=epsilon, low=low, high=high)
+        return sampling.choose(scores, slots, **law)
 
-    def choose_uniform(self, slots, m):
+    def choose_uniform(self, slots, m, **stream):
         self.uniform.update(self._places(slots))
-        return sampling.choose_uniform(slots, m)
+        return sampling.choose_uniform(slots, m, **stream)
 
     def _places(self, slots):
         named = slots.keys.to_pylist()

@@ -96,14 +96,15 @@ class Predictor:
 
     def predict(self, rows: Sequence[Masked]) -> list[list[str]]:
         """Return the three likeliest words at every mask, in lower case."""
+        from dptext_etl_models.training.corpus import stacked
+
         out: list[list[str]] = []
         order = sorted(range(len(rows)), key=lambda number: len(rows[number].tokens))
         for first in range(0, len(order), _ROWS):
             batch = [rows[number].tokens for number in order[first : first + _ROWS]]
             totals = np.array([len(tokens) for tokens in batch])
-            ids = np.full((len(batch), totals.max() + 1), self._tokenizer.pad_token_id, np.int64)
-            for at, tokens in enumerate(batch):
-                ids[at, : len(tokens)] = tokens
+            padding = self._tokenizer.pad_token_id
+            ids = stacked([[*tokens, padding] for tokens in batch], padding)
             masks = (ids == self._tokenizer.mask_token_id).argmax(axis=1)[:, None]
             scores = self._model.forward(ids, totals, np.zeros_like(ids), masks)[:, 0]
             best = scores.topk(TOP).indices.tolist()

@@ -147,11 +147,6 @@ class Channel:
         return self._outputs[word]
 
 
-def read(model: Ngrams, text: Sequence[Candidates]) -> list[str]:
-    """Return the words that explain a text best, position by position, by a beam search."""
-    return hypotheses(model, text)[0][0]
-
-
 def hypotheses(model: Ngrams, text: Sequence[Candidates]) -> list[tuple[list[str], float]]:
     """Return the readings that are left at the end of a beam search, best first, each with the mechanism's log odds."""
     before: npt.NDArray[np.int64] = np.array([[START, START]])

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dptext_etl import _kernel
 from dptext_etl.accounting import is_finite
@@ -30,8 +30,8 @@ from dptext_etl.mechanism import PAD, Mechanism
 from dptext_etl.policy import PolicyLike, resolve
 from dptext_etl.policy.synthetic import no_rows
 from dptext_etl_eval.auditing.certificate import Certificate, certificate_of, far_texts, far_words, list_distances
-from dptext_etl_eval.auditing.results import ALARM, ROUNDING, Audit, Counts, Trial, largest_loss
-from dptext_etl_eval.auditing.trials import REPEATED, UNKNOWN, Pair, Subject, limit_of, trials, trials_of
+from dptext_etl_eval.auditing.results import ALARM, Audit, judge, largest_loss
+from dptext_etl_eval.auditing.trials import REPEATED, UNKNOWN, Pair, Subject, at_small, limit_of, trials, trials_of
 
 DRAWS = 100_000
 CONFIDENCE = 0.95
@@ -118,7 +118,7 @@ def audit_mechanism(
         result: Audit = mechanism.audit(draws=draws, confidence=confidence, secrets=secrets, progress=progress)
         return result
     if isinstance(mechanism, ChoiceMechanism):
-        return of_choice(mechanism, begun, draws, (ALARM, 1 - confidence), secrets, progress)
+        return _of_choice(mechanism, begun, draws, confidence, secrets, progress)
     if not isinstance(mechanism, WordMechanism):
         return replace(begun, note="audits are of mechanisms that draw word by word or have a model; this one is none")
     claim = float(mechanism._epsilon_per_word)
@@ -136,9 +136,8 @@ def audit_mechanism(
         limits = {frozenset(pair[:2]): limit for pair, limit in chosen}
         for counts in trials(level, [pair[:2] for pair, _ in chosen], draws, secrets):
             limit = limit_of(level, counts.trial, limits[frozenset(counts.words)])
-            sure = counts.bound(ALARM / many)
-            least = counts.bound((1 - confidence) / many)
-            done.append(Trial(counts, level.epsilon, limit, least, sure > limit * (1 + ROUNDING)))
+            odds = {"alarm": ALARM / many, "error": (1 - confidence) / many}
+            done.append(judge(counts, level.epsilon, limit, **odds))
     largest = largest_loss(draws, ALARM / many)
     note = "" if table else "the distribution of a word has no finite table: only trials"
     if claim >= largest:
@@ -178,7 +177,7 @@ def _levels(
     limits = [(pair, _limit(mechanism, pair)) for pair in pairs]
     yield mechanism, [limits[0], *(item for item in limits[1:] if item[1] < reach)]
     if claim > reach / 2:
-        small = mechanism.model_copy(update={"epsilon": float(f"{mechanism.epsilon * reach / 2 / claim:.3g}")})
+        small = at_small(mechanism, mechanism.epsilon * reach / 2 / claim)
         yield small, [(pair, _limit(small, pair)) for pair in pairs if pair.distance is None]
 
 
@@ -258,40 +257,28 @@ MOST_TRIALS = 2 * (2 * _PAIRS + REPEATED)
 """Largest number of trials: of two levels, each with some pairs both ways, and trials of repeated draws."""
 
 
-def trials_of_choice(
-    mechanism: ChoiceMechanism, draws: int, alarm: float, secrets: tuple[Any, Any]
-) -> Iterator[tuple[ChoiceMechanism, Counts]]:
-    """Yield trials of one draw: the mechanism, at its epsilon or a small one, and the counts."""
-    reach = largest_loss(draws, alarm / MOST_TRIALS)
-    levels = [mechanism]
-    if mechanism.epsilon > reach / 2:
-        levels.append(mechanism.model_copy(update={"epsilon": float(f"{reach / 2:.3g}")}))
-    for level in levels:
+def _of_choice(  # noqa: PLR0917
+    mechanism: ChoiceMechanism,
+    begun: Audit,
+    draws: int,
+    confidence: float,
+    secrets: tuple[_kernel.Secret, _kernel.Secret],
+    progress: Callable[[str], object],
+) -> Audit:
+    """Audit one draw of a mechanism that draws whole public texts."""
+    progress("the exact certificate")
+    one_draw = {"epsilon": float(mechanism.epsilon_per_draw), "parts": 1, "surrogates": 1}
+    single, largest = mechanism.model_copy(update=one_draw), largest_loss(draws, ALARM / MOST_TRIALS)
+    odds = {"alarm": ALARM / MOST_TRIALS, "error": (1 - confidence) / MOST_TRIALS}
+    done = []
+    for level in (single, at_small(single, largest / 2)) if single.epsilon > largest / 2 else (single,):
         text, other = far_texts(level)
         pairs: list[Pair] = [(text, other), (text, ""), UNKNOWN, (text, UNKNOWN[0])]
         if level.null_as_empty:
             pairs.append((text, None))
         for counts in trials_of(Subject(level, None), pairs, draws, secrets):
-            yield level, counts
-
-
-def of_choice(  # noqa: PLR0917
-    mechanism: ChoiceMechanism,
-    begun: Audit,
-    draws: int,
-    alarms: tuple[float, float],
-    secrets: tuple[_kernel.Secret, _kernel.Secret],
-    progress: Callable[[str], object],
-) -> Audit:
-    """Audit one draw of a mechanism that draws whole public texts."""
-    alarm, error = alarms
-    progress("the exact certificate")
-    one_draw = {"epsilon": float(mechanism.epsilon_per_draw), "parts": 1, "surrogates": 1}
-    single, done = mechanism.model_copy(update=one_draw), []
-    for level, counts in trials_of_choice(single, draws, alarm, secrets):
-        progress(f"trials at epsilon {level.epsilon:g}")
-        sure, least = counts.bound(alarm / MOST_TRIALS), counts.bound(error / MOST_TRIALS)
-        done.append(Trial(counts, level.epsilon, level.epsilon, least, sure > level.epsilon * (1 + ROUNDING)))
+            progress(f"trials at epsilon {level.epsilon:g}")
+            done.append(judge(counts, level.epsilon, level.epsilon, **odds))
     return replace(
         begun,
         unit="draw",
@@ -299,6 +286,6 @@ def of_choice(  # noqa: PLR0917
         charged=float(single._epsilon_tight),
         certificate=certificate_of(single),
         trials=tuple(done),
-        largest=largest_loss(draws, alarm / MOST_TRIALS),
+        largest=largest,
         note="" if mechanism.most_positions == 1 else f"a text has {mechanism.most_positions} such draws",
     )

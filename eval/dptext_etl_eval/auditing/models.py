@@ -24,8 +24,19 @@ import numpy as np
 from dptext_etl import _kernel, sampling
 from dptext_etl.mechanism import Mechanism
 from dptext_etl_eval.auditing.certificate import Certificate
-from dptext_etl_eval.auditing.results import ALARM, ROUNDING, Audit, Counts, Trial, largest_loss
-from dptext_etl_eval.auditing.trials import POSITIONS, REPEATED, UNKNOWN, Pair, Subject, trials_of, watched, whole
+from dptext_etl_eval.auditing.results import ALARM, Audit, Counts, judge, largest_loss
+from dptext_etl_eval.auditing.trials import (
+    POSITIONS,
+    REPEATED,
+    UNKNOWN,
+    Pair,
+    Subject,
+    at_small,
+    of_words,
+    trials_of,
+    watched,
+    whole,
+)
 from dptext_etl_eval.auditing.worst_models import COORDINATES, WorstGenerator, WorstLatents, WorstScorer
 from dptext_etl_models.families.generative import GenerativeMechanism
 from dptext_etl_models.families.latent import LatentMechanism
@@ -147,11 +158,10 @@ def audit_model(
     if step is None:
         return replace(begun, note="audits know no worst model of this kind")
     many, done = (2 * 2 * _TRIALS if step.unit == "record" else 2 * _TRIALS), []
-    for level, limit, counts in trials_of_step(mechanism, step, ALARM, secrets):
+    odds = {"alarm": ALARM / many, "error": (1 - confidence) / many}
+    for level, limit, counts in trials_of_step(mechanism, step, secrets):
         progress(f"trials at epsilon {level.epsilon:g}")
-        counted = replace(counts, delta=step.delta)
-        sure, least = counted.bound(ALARM / many), counted.bound((1 - confidence) / many)
-        done.append(Trial(counted, level.epsilon, limit, least, sure > limit * (1 + ROUNDING)))
+        done.append(judge(replace(counts, delta=step.delta), level.epsilon, limit, **odds))
     largest = largest_loss(step.draws, ALARM / many)
     notes = ["trials are of the worst model there can be, in place of this one", *filter(None, [step.note])]
     if small := {trial.epsilon for trial in done} - {mechanism.epsilon}:
@@ -186,14 +196,14 @@ def step_of(mechanism: Mechanism, draws: int) -> Step | None:
 
 
 def trials_of_step(
-    mechanism: ModelMechanism, step: Step, alarm: float, secrets: tuple[Any, Any]
+    mechanism: ModelMechanism, step: Step, secrets: tuple[Any, Any]
 ) -> Iterator[tuple[ModelMechanism, float, Counts]]:
     """Yield trials: the mechanism at its epsilon, the claimed upper bound of the loss, and the counts."""
-    reach = largest_loss(step.draws, alarm / (2 * _TRIALS * 2))
+    reach = largest_loss(step.draws, ALARM / (2 * _TRIALS * 2))
     most = whole(mechanism) or 2 * getattr(mechanism, "draws_per_position", 1) * step.claim  # of a text of two steps
     levels = [mechanism]
     if most > reach / 2:
-        levels.append(mechanism.model_copy(update={"epsilon": float(f"{mechanism.epsilon * reach / 2 / most:.3g}")}))
+        levels.append(at_small(mechanism, mechanism.epsilon * reach / 2 / most))
     for level in levels:
         for subject, pairs, steps in _subjects(level):
             for counts in trials_of(subject, pairs, step.draws, secrets):
@@ -210,8 +220,8 @@ def _subjects(mechanism: ModelMechanism) -> Iterator[tuple[Subject, list[Pair], 
             strange.append((WORDS[0], UNKNOWN[0]))
         if mechanism.length != "disclose":
             strange.append((WORDS[0], ""))
-        single, double = (_of_words(mechanism, count).with_model(scorer) for count in (1, 2))
-        seen = masked and (_of_words(masked[0], 1).with_model(scorer), masked[1])
+        single, double = (of_words(mechanism, count).with_model(scorer) for count in (1, 2))
+        seen = masked and (of_words(masked[0], 1).with_model(scorer), masked[1])
         yield Subject(single, double, seen), [WORDS, *strange], mechanism.draws_per_position
     elif isinstance(mechanism, GenerativeMechanism):
         model, answers = WorstGenerator(mechanism.outputs), watched(mechanism)
@@ -235,9 +245,3 @@ def _of_vectors(mechanism: LatentMechanism, other: str) -> LatentMechanism:
 def _of_steps(mechanism: GenerativeMechanism, steps: int) -> GenerativeMechanism:
     """Return the mechanism for answers of that many steps."""
     return mechanism.model_copy(update={"l_max": steps, "mode": "strict"})
-
-
-def _of_words(mechanism: MaskedMechanism, words: int) -> MaskedMechanism:
-    """Return the mechanism for texts of `words` words if the length is hidden, without the noise of the length."""
-    hidden = {"length": "fixed", "epsilon_length": None, "n_max": words}
-    return mechanism.model_copy(update=hidden if mechanism.length != "disclose" else {})

@@ -106,6 +106,12 @@ class Trial:
     refuted: bool
 
 
+def judge(counts: Counts, epsilon: float, claim: float, *, alarm: float, error: float) -> Trial:
+    """Bound the loss by counts: with probability `error` it is lower, and with `alarm` a true claim is refuted."""
+    refuted = counts.bound(alarm) > claim * (1 + ROUNDING)
+    return Trial(counts, epsilon, claim, counts.bound(error), refuted)
+
+
 @dataclass(frozen=True)
 class Audit:
     """The result of the audit of one column.

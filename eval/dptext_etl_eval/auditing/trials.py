@@ -25,13 +25,14 @@ from pydantic import PrivateAttr
 
 from dptext_etl import _kernel
 from dptext_etl.allocation import Allocation, Place
-from dptext_etl.families.words import WordMechanism
+from dptext_etl.families.words import WordByWord, WordMechanism
 from dptext_etl.guarantee import MICRO
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Mechanism
 from dptext_etl_eval.auditing.results import Counts
 
 Kind = TypeVar("Kind", bound=Mechanism)
+Words = TypeVar("Words", bound=WordByWord)
 
 POSITIONS = "two positions"
 """Name of the trial whose texts have two draws, the second of which differs."""
@@ -118,8 +119,8 @@ class Subject:
 
 def trials(mechanism: WordMechanism, pairs: Sequence[Pair], draws: int, secrets: tuple[Any, Any]) -> Iterator[Counts]:
     """Count the events of every pair of inputs, both ways, and for the first pair events of repeated draws."""
-    single = _of_one_word(mechanism, 1)
-    return trials_of(Subject(single, _of_one_word(mechanism, 2), watched(single)), pairs, draws, secrets)
+    single = of_words(mechanism, 1)
+    return trials_of(Subject(single, of_words(mechanism, 2), watched(single)), pairs, draws, secrets)
 
 
 def trials_of(subject: Subject, pairs: Sequence[Pair], draws: int, secrets: tuple[Any, Any]) -> Iterator[Counts]:
@@ -188,10 +189,15 @@ def _two(text: str) -> tuple[str, str]:
     return first, second
 
 
-def _of_one_word(mechanism: WordMechanism, words: int) -> WordMechanism:
+def of_words(mechanism: Words, words: int) -> Words:
     """Return the mechanism for texts of `words` words if the length is hidden, without the noise of the length."""
     hidden = {"length": "fixed", "epsilon_length": None, "n_max": words}
     return mechanism.model_copy(update=hidden) if mechanism.length != "disclose" else mechanism
+
+
+def at_small(mechanism: Kind, epsilon: float) -> Kind:
+    """Return the mechanism at an epsilon of three digits, which draws can refute."""
+    return mechanism.model_copy(update={"epsilon": float(f"{epsilon:.3g}")})
 
 
 def _released(mechanism: Mechanism, key: Any, texts: Sequence[str | None], nonce: int = 0) -> Texts:

@@ -188,8 +188,9 @@ def _of_tables(
     given: Mapping[str, Any],
 ) -> tuple[str, Pairs, dict[str, Any]]:
     from dptext_etl.errors import InputError
+    from dptext_etl.runner.source.table import Files
     from dptext_etl_eval import join
-    from dptext_etl_eval.published import claimed, table_of
+    from dptext_etl_eval.published import claimed
     from dptext_etl_eval.report import refuse_published
 
     missing = [name for name, value in (("RELEASED", released), ("--id", key), ("--text", text)) if value is None]
@@ -198,7 +199,7 @@ def _of_tables(
     refuse_published(out, released)
     frame, claims = claimed(released)
     cost = claims.get(given["released_text"] or text, {})
-    pairs = join(table_of(raw), frame, id=key, text=text, **given)
+    pairs = join(Files.at(raw).scan(all_text=True), frame, id=key, text=text, **given)
     return text, replace(pairs, free=free_guesses.read(text, given["label"])), cost
 
 

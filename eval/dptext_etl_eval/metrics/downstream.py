@@ -46,11 +46,12 @@ class Downstream(Metric):
         if pairs.numbers is None:
             raw = crossed(pairs, LABEL, train=RAW, test=RAW)
             free = guesses(pairs.free, np.unique(raw.truth), pairs.raw)
-            results += [_free(what, guessed, pairs, raw) for what, guessed in free.items()]
+            results += [free_guess(what, guessed, pairs, raw) for what, guessed in free.items()]
         return results
 
 
-def _free(title: str, guessed: Values | None, pairs: Pairs, raw: Guesses) -> Score:
+def free_guess(title: str, guessed: Values | None, pairs: Pairs, raw: Guesses) -> Score:
+    """Return macro-F1 of a guess that needs no private text."""
     what = f"macro-F1, {title}"
     if guessed is None:
         return Score(what, None, note=NO_WORDS)

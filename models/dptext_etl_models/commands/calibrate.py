@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from dptext_etl.cli.options import Json
 from dptext_etl_models.commands.training_options import Column, Revision, show
+
+if TYPE_CHECKING:
+    from dptext_etl_models.training.bart import Base
+    from dptext_etl_models.training.corpus import Corpus
 
 EXAMPLE = "dptext calibrate --model models/roberta --corpus wiki.parquet --out roberta_clip.json"
 LATENT_FILE = "dptext_latent_clip.json"
@@ -58,14 +62,19 @@ def calibrate(
     With --latent, the command chooses the clip of dpbart's latents from the spread of their values (paper 003,
     appendix B).
     """
-    if latent:
-        _calibrate_latent(model, corpus, column, out, revision, texts, length, deviations or 0.5, as_json)
-        return
     from dptext_etl.cli import terminal
+    from dptext_etl_models.training.corpus import Corpus
+
+    public = Corpus(corpus, column=column)
+    if latent:
+        from dptext_etl_models.training.bart import DEVIATIONS, Base
+
+        path, base = _place(model, out, LATENT_FILE), Base.load(model, revision)
+        _choose_clip(base, public, path, texts, length, deviations or DEVIATIONS, as_json=as_json)
+        return
     from dptext_etl_models.inference import language_model
     from dptext_etl_models.inference.clipping import CLIP_FILE
     from dptext_etl_models.training import calibration
-    from dptext_etl_models.training.corpus import Corpus
 
     path = _place(model, out, CLIP_FILE)
     every = max(1, texts // 10)
@@ -76,7 +85,7 @@ def calibrate(
 
     estimated = calibration.calibrate(
         language_model.model_files(model, revision),
-        Corpus(corpus, column=column),
+        public,
         path,
         texts=texts,
         kind=kind,
@@ -103,26 +112,17 @@ def _place(model: str, out: Path | None, name: str) -> Path:
     return place / name if place.is_dir() else place
 
 
-def _calibrate_latent(  # noqa: PLR0917
-    model: str,
-    corpus: Path,
-    column: str,
-    out: Path | None,
-    revision: str | None,
-    texts: int,
-    length: int,
-    deviations: float,
-    as_json: bool,
+def _choose_clip(  # noqa: PLR0917
+    base: Base, public: Corpus, path: Path, texts: int, length: int, deviations: float, *, as_json: bool
 ) -> None:
     """Choose C from latents of public text (paper 003), write it, and print the losses of other choices."""
     from dataclasses import asdict
 
     from dptext_etl.artifacts import canon
     from dptext_etl.cli import terminal
-    from dptext_etl_models.training.bart import Base, choose_clip
-    from dptext_etl_models.training.corpus import Corpus, public_texts
+    from dptext_etl_models.training.bart import choose_clip
+    from dptext_etl_models.training.corpus import public_texts
 
-    path, public, base = _place(model, out, LATENT_FILE), Corpus(corpus, column=column), Base.load(model, revision)
     drawn = public_texts([public], length - 2, texts, seed=1)
     clip = choose_clip(base, drawn, length=length, deviations=deviations)
     facts = {"format": LATENT_KIND, "model": base.sha256, "length": length, "texts": len(drawn), **asdict(clip)}

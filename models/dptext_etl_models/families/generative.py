@@ -141,10 +141,7 @@ class GenerativeMechanism(ScoreMechanism):
 
     def positions(self, texts: pa.Array) -> pa.Array:
         """Return `l_max` for every text, in faithful mode the number of its prompt's tokens, and 0 for a null."""
-        present = texts.is_valid().to_numpy(zero_copy_only=False)
-        if self.mode == "strict":
-            return pa.array(np.where(present, self.l_max, 0).astype(np.uint32))
-        return self._lengths(texts, self.prompts.encode(_filled(texts)))
+        return self._lengths(texts, () if self.mode == "strict" else self.prompts.encode(_filled(texts)))
 
     def _words_read(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
         """Count the words of each text that its prompt holds, shape (texts,)."""
@@ -175,10 +172,7 @@ class GenerativeMechanism(ScoreMechanism):
         """Release with a given scorer and given record keys, for tests; everything else calls `release`."""
         present = texts.is_valid().to_numpy(zero_copy_only=False)
         prompts = generator.prompts(_filled(texts))
-        if self.mode == "strict":
-            positions = pa.array(np.where(present, self.l_max, 0).astype(np.uint32))
-        else:
-            positions = self._lengths(texts, prompts)
+        positions = self._lengths(texts, prompts)
         longest = positions.to_numpy()
         limits: dict[str, Any] = {"most": self.most_positions, "epsilon": self.epsilon, "clip": self.clip_range}
 
@@ -206,12 +200,8 @@ class GenerativeMechanism(ScoreMechanism):
 
     def probe(self) -> None:
         """Score two steps of the answer to a short public text, and of that to one that fills the longest prompt."""
-        self.probe_with(self.generator)
-
-    def probe_with(self, generator: Generator | ModelServer) -> None:
-        """Probe another scorer: for tests; everything else calls `probe`."""
         texts = [PROBE_TEXT, " ".join(PROBE_WORDS * (LONGEST // len(PROBE_WORDS)))]
-        if not all(probe_scores(generator, generator.prompts(texts), self.most_positions)):
+        if not all(probe_scores(self.generator, self.generator.prompts(texts), self.most_positions)):
             refuse_model()
 
     @cached_property
@@ -283,11 +273,6 @@ class GenerativeMechanism(ScoreMechanism):
         return Prompts(tokenizer, self.template, self.prompt_limit, self.n_max, continued=self.continues)
 
     @cached_property
-    def computing(self) -> device.Computing:
-        """Return device and number type of the settings at the first call; the model stays where it was loaded."""
-        return device.computing()
-
-    @cached_property
     def generator(self) -> Generator | ModelServer:
         """Load the model on this machine's device, once per process."""
         if server.model_server() == "vllm":
@@ -319,9 +304,11 @@ class GenerativeMechanism(ScoreMechanism):
         engine = language_model.once("vllm", (dtype, str(length)), self.model_files, load)
         return vllm_server.VLLMServer(engine, self.prompts, self.columns, self.end_tokens)
 
-    def _lengths(self, texts: pa.Array, prompts: list[Any]) -> pa.Array:
-        """Count the tokens of prompts, which bound the answers in faithful mode."""
+    def _lengths(self, texts: pa.Array, prompts: Sequence[Any]) -> pa.Array:
+        """Return the bounds of the answers: `l_max`, or in faithful mode the number of tokens of each prompt."""
         present = texts.is_valid().to_numpy(zero_copy_only=False)
+        if self.mode == "strict":
+            return pa.array(np.where(present, self.l_max, 0).astype(np.uint32))
         counts = [max(1, len(prompt or [])) if here else 0 for prompt, here in zip(prompts, present, strict=True)]
         return pa.array(counts, pa.uint32())
 

@@ -30,7 +30,6 @@ from pydantic import Field, PositiveInt
 
 from dptext_etl import sampling
 from dptext_etl.allocation import PASS, Epsilons, Marked, draw_in_passes, in_millionths
-from dptext_etl.device import Computing
 from dptext_etl.errors import PolicyError, without_panics
 from dptext_etl.guarantee import MICRO, SCORES_LOCAL, Guarantee
 from dptext_etl.keys import RecordKeys
@@ -106,20 +105,12 @@ class LatentMechanism(LatentNoise, ModelMechanism):
 
     @property
     @abstractmethod
-    def computing(self) -> Computing:
-        """Return device and number type of the model on this machine."""
-
-    @property
-    @abstractmethod
     def latent_model(self) -> LatentModel:
         """Load the model on this machine's device."""
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         """Encode, clip, add noise and decode; a null stays null."""
-        return self.release_with(self.latent_model, texts, keys.of(texts))
-
-    def release_with(self, model: LatentModel, texts: pa.Array, record_keys: pa.Array) -> Released:
-        """Release with a given model and given record keys, for tests; everything else calls `release`."""
+        record_keys, model = keys.of(texts), self.latent_model
         written: list[str | None] = [None] * len(texts)
         failed = np.zeros(len(texts), np.uint32)
         decode, progress = decoding(model), Progress(log, "records", len(texts) - texts.null_count)
@@ -143,11 +134,7 @@ class LatentMechanism(LatentNoise, ModelMechanism):
 
     def probe(self) -> None:
         """Encode and decode public texts, a short one and one that is cut."""
-        self.probe_with(self.latent_model)
-
-    def probe_with(self, model: LatentModel) -> None:
-        """Probe another model: for tests; everything else calls `probe`."""
-        if not works(model, [PROBE_TEXT, " ".join(PROBE_WORDS * LONG)]):
+        if not works(self.latent_model, [PROBE_TEXT, " ".join(PROBE_WORDS * LONG)]):
             refuse_model()
 
     def noisy(self, texts: pa.Array, keys: RecordKeys) -> pa.Array:

@@ -18,15 +18,15 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property, partial
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
-from dptext_etl import _kernel, sampling
+from dptext_etl import _kernel, device, sampling
 from dptext_etl.accounting import Composed, Event, PureDraws
 from dptext_etl.allocation import Epsilons, Marked, draw_in_passes
 from dptext_etl.artifacts import Artifact
@@ -62,15 +62,6 @@ AT_ONCE = 2**20
 """Words that are processed at once."""
 _SCORERS: dict[tuple[Any, ...], MaskedScorer] = drops_with_gpu({})
 _SCORERS_HELD = 2
-
-
-class _Work(NamedTuple):
-    scorer: Scorer
-    sampler: Sampler
-    scripts: Sequence[Script]
-    keys: pa.Array
-    block: int
-    progress: Listener | None = None
 
 
 class MaskedMechanism(ScoreMechanism, WordByWord):
@@ -246,8 +237,9 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         steps, failed = np.zeros(len(texts), np.uint32), np.zeros(len(texts), np.uint32)
         for first, last in parts(offsets, AT_ONCE):
             some, keys = texts.slice(first, last - first), record_keys.slice(first, last - first)
-            scripts, size = self._scripts(some, counts[first:last], keys), self._block_size(counts[first:last])
-            passes = self._passes(_Work(scorer, sampler, scripts, keys, size, progress), counts[first:last])
+            scripts, block = self._scripts(some, counts[first:last], keys), self._block_size(counts[first:last])
+            most = (counts[first:last] * self.draws_per_position).tolist()
+            passes = self._passes(scorer, sampler, scripts, keys, most=most, block=block, progress=progress)
             steps[first:last] = scripts.draws
             failed[first:last] = [sum(drawn.failed for drawn in each) for each in zip(*passes, strict=True)]
             released.append(self._written(some, scripts, passes[-1]))
@@ -257,39 +249,40 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         text = pa.concat_arrays([pa.array([], pa.large_string()), *released])
         return Released(text, self.positions(texts), made, pa.array(failed))
 
-    def _draw_once(
-        self, work: _Work, epsilons: Sequence[Epsilons] | None = None, purpose: int = sampling.TOKEN
-    ) -> list[Drawn]:
-        scorer, sampler, scripts, keys, block, progress = work
-        how: dict[str, Any] = {"block": block, "epsilons": epsilons, "progress": progress}
-        return draw(
-            scorer, sampler, scripts, keys, parameters=DrawParameters(self.epsilon, *self.score_range, purpose), **how
-        )
-
-    def _passes(self, work: _Work, counts: npt.NDArray[np.int64]) -> list[list[Drawn]]:
-        if self.allocation is None:
-            return [self._draw_once(work)]
-        most = (counts * self.draws_per_position).tolist()
-        of_words = [marked(script, script.words, limit) for script, limit in zip(work.scripts, most, strict=True)]
+    def _passes(
+        self,
+        scorer: Scorer,
+        sampler: Sampler,
+        scripts: Scripts,
+        keys: pa.Array,
+        *,
+        most: Sequence[int],
+        block: int,
+        progress: Listener | None,
+    ) -> list[list[Drawn]]:
+        def once(epsilons: Sequence[Epsilons] | None = None, purpose: int = sampling.TOKEN) -> list[Drawn]:
+            law = DrawParameters(self.epsilon, *self.score_range, purpose)
+            how: dict[str, Any] = {"block": block, "epsilons": epsilons, "progress": progress}
+            return draw(scorer, sampler, scripts, keys, parameters=law, **how)
 
         def of_drawn(drawn: list[Drawn]) -> list[Marked]:
-            rows = zip(work.scripts, drawn, most, strict=True)
+            rows = zip(scripts, drawn, most, strict=True)
             return [marked_again(script, [self.output_texts[at] for at in one.outputs], n) for script, one, n in rows]
 
-        once = partial(self._draw_once, work)
-        return draw_in_passes(self.allocation, of_words, work.keys, work.sampler, once=once, words=of_drawn)
+        if self.allocation is None:
+            return [once()]
+        of_words = [marked(script, script.words, limit) for script, limit in zip(scripts, most, strict=True)]
+        return draw_in_passes(self.allocation, of_words, keys, sampler, once=once, words=of_drawn)
 
     def probe(self) -> None:
         """Score masks of a short public text, and of one that fills the window."""
-        self.probe_with(self.scorer())
-
-    def probe_with(self, scorer: Scorer) -> None:
-        """Probe another scorer: for tests; everything else calls `probe`."""
         keys = pa.array([bytes(32)] * 2, pa.binary(32))
         beyond = PROBE_WORDS * (self.window // len(PROBE_WORDS))
         kept = [False] * len(PROBE_WORDS) + [True] * len(beyond)
         scripts = [Script.plain(PROBE_WORDS), Script.plain(PROBE_WORDS + beyond, kept)]
-        if any(drawn.failed for drawn in self._draw_once(_Work(scorer, Undrawn(), scripts, keys, len(PROBE_WORDS)))):
+        law = DrawParameters(self.epsilon, *self.score_range)
+        drawn = draw(self.scorer(), Undrawn(), scripts, keys, parameters=law, block=len(PROBE_WORDS))
+        if any(one.failed for one in drawn):
             refuse_model()
 
     def _block_size(self, counts: npt.NDArray[np.int64]) -> int:
@@ -344,6 +337,11 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
     @property
     def _adjusted_by(self) -> tuple[Any, ...]:
         return ()
+
+    @property
+    def computing(self) -> device.Computing:
+        """Return device and number type of this machine's settings: models of several are kept."""
+        return device.computing()
 
     def scorer(self) -> Scorer:
         """Return the model as a scorer on this machine's device, built once per process, or its substitute."""

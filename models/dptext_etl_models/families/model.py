@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
+from dptext_etl import device
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanism import Mechanism
@@ -57,6 +58,11 @@ class ModelMechanism(Mechanism):
         if small is not None:
             hint = f"`pip install ./models` in a checkout, or its wheel, brings the small {small}; or {hint}"
         raise PolicyError(f"{name} needs a language model, and this machine has none for it: {here}", hint)
+
+    @cached_property
+    def computing(self) -> device.Computing:
+        """Return device and number type of the settings at the first call; the model stays where it was loaded."""
+        return device.computing()
 
     @cached_property
     def model_files(self) -> dict[str, Artifact]:

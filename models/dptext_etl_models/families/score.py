@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import model_validator
 
-from dptext_etl import device, sampling
+from dptext_etl import sampling
 from dptext_etl.accounting import Event, PureDraws, computed
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
@@ -46,11 +46,6 @@ class ScoreMechanism(ModelMechanism):
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
                 raise ValueError("clip is a finite range: low < high")
         return self
-
-    @property
-    def computing(self) -> device.Computing:
-        """Return device and number type of this machine's settings."""
-        return device.computing()
 
     @cached_property
     def clip_range(self) -> Clip:

@@ -35,7 +35,7 @@ from dptext_etl.errors import without_panics
 from dptext_etl.sampling import TOKEN, Choices, Sampler, Slots
 from dptext_etl_models.inference.device_draws import Undrawn
 from dptext_etl_models.inference.running import Listener, Progress, out_of_memory, without_numbers
-from dptext_etl_models.inference.server import ModelServer, Prompt, Request
+from dptext_etl_models.inference.server import Answers, ModelServer, Prompt, Request
 
 log = logging.getLogger("dptext_etl.generation")
 
@@ -53,15 +53,10 @@ class Batch(Protocol):
         """Replace own rows by rows of another batch of that bucket, which has made as many steps."""
 
 
-class Generator(Protocol):
+class Generator(Answers, Protocol):
     """A scorer of tokens: a language model, or a toy in tests."""
 
-    outputs: int  # size of the output set, the same for every text and step
-    ends: frozenset[int]  # indices of the outputs that end a text
     stride: int  # steps after which a batch may adopt rows
-
-    def prompts(self, texts: Sequence[str]) -> list[Prompt]:
-        """Return the prompt of every text; a text never fails because of another text."""
 
     def bucket(self, length: int) -> int:
         """Return the padded length of a prompt."""
@@ -74,9 +69,6 @@ class Generator(Protocol):
 
     def begin(self, prompts: Sequence[Sequence[int]], bucket: int, rows: int, longest: int) -> Batch:
         """Start a batch; rows beyond the prompts are dummies."""
-
-    def text(self, outputs: Sequence[int]) -> str:
-        """Return the released text of a sequence of outputs, the end included if it was drawn."""
 
 
 @dataclass
@@ -110,8 +102,7 @@ class Generation:
     ) -> None:
         self._generator, self._sampler, self._keys = generator, sampler, keys
         self._longest, self._most = longest, most
-        self._epsilon, self._epsilons, (self._low, self._high) = epsilon, epsilons, clip
-        self._stream = {} if purpose == TOKEN else {"purpose": purpose}
+        self._epsilon, self._epsilons, self._clip, self._purpose = epsilon, epsilons, clip, purpose
         self._ends = np.array(sorted(generator.ends), np.int64)
         self.steps = np.zeros(len(longest), np.uint32)
         """Draws that were made, per text."""
@@ -261,9 +252,9 @@ class Generation:
         epsilon: float | npt.NDArray[np.float64] = self._epsilon
         if self._epsilons is not None:
             epsilon = np.array([self._epsilons[record][self.steps[record]] for record in records])
-        slots, low, high = self._slots(records), self._low, self._high
+        slots, (low, high) = self._slots(records), self._clip
         stay = {"stay": True} if getattr(scores, "is_cuda", False) else {}
-        return self._sampler.choose(scores, slots, epsilon=epsilon, low=low, high=high, **self._stream, **stay)
+        return self._sampler.choose(scores, slots, epsilon=epsilon, low=low, high=high, purpose=self._purpose, **stay)
 
     def _slots(self, records: npt.NDArray[np.int64]) -> Slots:
         return Slots(self._keys, records.astype(np.uint32), self.steps[records].astype(np.uint64))
@@ -281,7 +272,7 @@ class Generation:
         while len(records):
             self.failed[records] += 1
             slots, outputs = self._slots(records), self._generator.outputs
-            self._record(records, self._sampler.choose_uniform(slots, outputs, **self._stream))
+            self._record(records, self._sampler.choose_uniform(slots, outputs, purpose=self._purpose))
             records = records[~self._ended[records]]
 
 

@@ -8,7 +8,6 @@ have these hashes, and its index names no other file.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import json
 import os
@@ -21,6 +20,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import dptext_etl_models
 from dptext_etl import extensions
 from dptext_etl.artifacts import Artifact
 from dptext_etl.device import THREADS_SETTING, drops_with_gpu, place
@@ -47,8 +47,6 @@ FILES = (
     "dptext_clip.json",
 )
 """Files of a model next to its weights, without generation_config.json, since we decode ourselves."""
-SHIPPED = "dptext_etl_models"
-"""Import name of the distribution of small models (dptext-etl-models)."""
 OURS = frozenset(f"english-{name}" for name in ("autoencoder", "denoiser", "encoder", "lstm", "paraphraser", "small"))
 """Names of the models of that distribution: no hub is asked for them."""
 
@@ -61,6 +59,8 @@ _CODE = re.compile(
     r".*_implementation(_.*)?|auto_map|custom_pipelines|use_kernels|kernel_config|transformers_weights|.*_file"
 )
 """Names of entries that may name code of a hub or of the folder, kernels, or files that the hash does not cover."""
+FROM_FOLDER: Mapping[str, bool] = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
+"""Options of `from_pretrained`: no hub is asked, no code of a folder is run, and no pickled weights are read."""
 _LOADED: dict[tuple[Any, ...], Any] = drops_with_gpu({})
 _KEPT = 3  # number of loaded models, and of tokenizers, that a process keeps per kind
 _LOCK = Lock()  # held to read and write `_LOADED`, so that threads do not load a model twice
@@ -175,12 +175,7 @@ def model(kind: str, files: Mapping[str, Artifact], device: str = "cpu", dtype: 
 
         transformers.utils.logging.disable_progress_bar()
         without_code(folder)
-        settings = {
-            "dtype": getattr(torch, dtype),
-            "local_files_only": True,
-            "trust_remote_code": False,
-            "use_safetensors": True,
-        }
+        settings = {"dtype": getattr(torch, dtype), **FROM_FOLDER}
         auto = getattr(transformers, kind)
         try:
             loaded = auto.from_pretrained(folder, attn_implementation="sdpa", **settings)
@@ -261,15 +256,11 @@ def need_transformers() -> None:
 
 
 def _shipped(model: str) -> Path | None:
-    """Return the folder of a model of dptext-etl-models, or None if it is not installed or lacks the model."""
-    if importlib.util.find_spec(SHIPPED) is None:
-        return None
-    folder_of: Callable[[str], Path] = importlib.import_module(SHIPPED).path
+    """Return the folder of a model of dptext-etl-models, or None if there is none."""
     try:
-        folder = Path(folder_of(model))
-    except (LookupError, ValueError, OSError):
+        return dptext_etl_models.path(model)
+    except LookupError:
         return None
-    return folder if folder.is_dir() else None
 
 
 def _downloaded(model: str, revision: str | None) -> Path:

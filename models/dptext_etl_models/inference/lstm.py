@@ -72,10 +72,11 @@ class Autoencoder(nn.Module):
         return self.scores(out[:, 0]), state
 
     def forward(self, latents: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the scores with which the decoder writes known texts (teacher forcing), for training."""
+        """Return states of the decoder that writes known texts (teacher forcing), for training; `scores` reads them."""
         start = targets.new_full((len(targets), 1), START)
-        out, _ = self.decoder(self.embedding(torch.cat([start, targets[:, :-1]], 1)), self.state(latents))
-        return self.scores(out)
+        written = torch.cat([start, targets[:, :-1]], 1)
+        states: torch.Tensor = self.decoder(self.embedding(written), self.state(latents))[0]
+        return states
 
 
 def clipped(latents: torch.Tensor, bound: float) -> torch.Tensor:

@@ -36,9 +36,8 @@ Draw = Callable[[Any, npt.NDArray[np.int64]], npt.NDArray[np.int64]]
 """Take scores, shape (n, outputs), and the n records that they belong to, and return the output that each one draws."""
 
 
-@runtime_checkable
-class ModelServer(Protocol):
-    """A model that schedules its steps itself, such as vLLM: it asks for draws as scores become known.
+class Answers(Protocol):
+    """The prompts of texts, and the outputs that answer them.
 
     Attributes:
         outputs: Size of the output set, the same for every text and step.
@@ -51,15 +50,20 @@ class ModelServer(Protocol):
     def prompts(self, texts: Sequence[str]) -> list[Prompt]:
         """Return the prompt of every text; a text never fails because of another text."""
 
+    def text(self, outputs: Sequence[int]) -> str:
+        """Return the released text of a sequence of outputs, the end included if it was drawn."""
+
+
+@runtime_checkable
+class ModelServer(Answers, Protocol):
+    """A model that schedules its steps itself, such as vLLM: it asks for draws as scores become known."""
+
     def answer(self, requests: Sequence[Request], draw: Draw) -> None:
         """Continue every text until it draws an end or its most draws are done.
 
         Each step calls `draw` with the full scores of some texts, at most once per text and step. The scores of a text
         must be a function of only its own tokens, not of other texts (docs/spec/privacy.md#batch-independence).
         """
-
-    def text(self, outputs: Sequence[int]) -> str:
-        """Return the released text of a sequence of outputs, the end included if it was drawn."""
 
 
 def model_server() -> Literal["vllm"] | None:

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt
 
-from dptext_etl import device
 from dptext_etl.artifacts import Artifact, canon, sha256_file
 from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl_models.families.latent import LatentMechanism
@@ -50,8 +49,6 @@ class KeptColumns:
     # noise of the latents in training (`{"epsilon": 500.0, "delta": 1e-6, "noise": "gaussian"}`); None for training
     # without noise (PR, not PR+)
     noise: dict[str, Any] | None = None
-    # more facts about the training, for people: corpus, steps, figures
-    facts: dict[str, Any] = field(default_factory=dict)
 
 
 def write_kept(folder: Path, columns: Sequence[int], width: int, stage: int, **more: Any) -> Path:
@@ -75,7 +72,7 @@ def read_kept(file: Path | Artifact, weights: str | None = None) -> KeptColumns:
     try:
         written = json.loads(file.read_bytes())
         columns = tuple(written["kept"])
-        kept = KeptColumns(columns, written["width"], written["model"], written["stage"], written.get("noise"), written)
+        kept = KeptColumns(columns, written["width"], written["model"], written["stage"], written.get("noise"))
         whole = all(type(item) is int for item in (*columns, kept.width))
         fits = whole and columns == tuple(sorted(set(columns))) and 0 <= min(columns) <= max(columns) < kept.width
         right = written["format"] == KIND and fits
@@ -147,11 +144,6 @@ class DPBart(LatentMechanism):
                 'train it with `dptext train dpbart-noise`, or use variant = "pr"',
             )
         return kept
-
-    @cached_property
-    def computing(self) -> device.Computing:
-        """Return device and number type of the settings at the first call; the model stays where it was loaded."""
-        return device.computing()
 
     @cached_property
     def latent_model(self) -> LatentModel:

@@ -59,9 +59,7 @@ def _read(folder: Path) -> Any:
     language_model.without_code(folder)
     built = json.loads((folder / language_model.CONFIG).read_text(encoding="utf-8")).get("architectures") or ()
     kind = transformers.AutoModelForMaskedLM if "MaskedLM" in "".join(built) else transformers.AutoModel
-    loaded = kind.from_pretrained(
-        folder, attn_implementation="eager", local_files_only=True, trust_remote_code=False, use_safetensors=True
-    )
+    loaded = kind.from_pretrained(folder, attn_implementation="eager", **language_model.FROM_FOLDER)
     return loaded.float().eval().requires_grad_(requires_grad=False)
 
 

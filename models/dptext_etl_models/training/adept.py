@@ -75,11 +75,8 @@ def loss(model: Autoencoder, rows: np.ndarray[Any, np.dtype[np.int32]], clip: fl
     """Return the mean cross-entropy of writing the rows from their clipped latents."""
     targets = torch.from_numpy(rows.astype(np.int64))
     latents = lstm.clipped(model.encode(in_front(targets)), clip)
-    start = torch.full((len(targets), 1), lstm.START)
-    written = torch.cat([start, targets[:, :-1]], dim=1)
-    out, _ = model.decoder(model.embedding(written), model.state(latents))
     counted = targets != lstm.PAD
-    return torch.nn.functional.cross_entropy(model.scores(out[counted]), targets[counted])
+    return torch.nn.functional.cross_entropy(model.scores(model(latents, targets)[counted]), targets[counted])
 
 
 def in_front(targets: Tensor) -> Tensor:

@@ -53,10 +53,8 @@ class Base:
 
             logging.disable_progress_bar()
             dtype = BartConfig.from_pretrained(folder, local_files_only=True).dtype or torch.float32
-            model = BartForConditionalGeneration.from_pretrained(
-                folder, dtype=torch.float32, local_files_only=True, use_safetensors=True, attn_implementation="sdpa"
-            )
-            return model, dtype
+            settings = {"dtype": torch.float32, "attn_implementation": "sdpa", **language_model.FROM_FOLDER}
+            return BartForConditionalGeneration.from_pretrained(folder, **settings), dtype
 
         model, dtype = language_model.opened(files, read)
         listed = weights.path.parent / FILE

@@ -24,7 +24,7 @@ from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.inference.clipping import write_clip
-from dptext_etl_models.training.corpus import Corpus
+from dptext_etl_models.training.corpus import Corpus, stacked
 
 Kind = Literal["masked", "causal", "seq2seq"]
 TEMPLATES = {"causal": "{text} >>>>> ", "seq2seq": "Document : {text}\nParaphrase of the document :"}
@@ -160,12 +160,10 @@ def _masked(files: Mapping[str, Artifact], texts: Sequence[str]) -> Batches:
             tail = [*(n for piece in pieces[word + 1 :] for n in piece), *frame.after]
             columns.append([len(head)])
             rows.append([*head, frame.mask, *tail])
-        ids = np.full((len(rows), max(map(len, rows)) + 1), frame.pad, np.int64)
+        ids = stacked([[*numbers, frame.pad] for numbers in rows], frame.pad)
         types = np.full(ids.shape, frame.types[-1], np.int64)
         sizes = (len(frame.before), len(first), len(frame.between))
         types[:, : sum(sizes)] = np.repeat(frame.types[:3], sizes)
-        for row, numbers in enumerate(rows):
-            ids[row, : len(numbers)] = numbers
         totals = np.array([len(numbers) for numbers in rows])
         yield 1, model.forward(ids, totals, types, np.array(columns)).float().cpu().numpy()
 

@@ -119,7 +119,7 @@ def fit(
 
     batch = min(settings.batch, len(pairs))
     weights = torch.tensor(word_weights(len(vectors), pairs), dtype=torch.float32)
-    table = torch.tensor(_unit(vectors.vectors.astype(np.float64)), dtype=torch.float32).requires_grad_()
+    table = torch.tensor(unit(vectors.vectors.astype(np.float64)), dtype=torch.float32).requires_grad_()
     learning = torch.optim.Adam([table], lr=settings.rate)
     random = np.random.default_rng(settings.seed)
     common = torch.zeros(table.shape[1])
@@ -128,8 +128,8 @@ def fit(
         if len(order) < batch:
             order = random.permutation(len(pairs))
         chosen, order = order[:batch], order[batch:]
-        unit = torch.nn.functional.normalize(table, dim=1)
-        sides = [_sums(unit, weights, [pairs[number][side] for number in chosen]) for side in (0, 1)]
+        normed = torch.nn.functional.normalize(table, dim=1)
+        sides = [_sums(normed, weights, [pairs[number][side] for number in chosen]) for side in (0, 1)]
         mean = torch.cat(sides).detach().mean(0)
         common = mean if step == 0 else 0.99 * common + 0.01 * mean
         first, second = (torch.nn.functional.normalize(side - common, dim=1) for side in sides)
@@ -146,15 +146,15 @@ def fit(
         if (step + 1) % _REPORT_EVERY == 0:
             progress(f"step {step + 1:,} of {settings.steps:,}: loss {lost / _REPORT_EVERY:.3f}")
             lost = 0.0
-    return _unit(table.detach().double().numpy())
+    return unit(table.detach().double().numpy())
 
 
 def partners_found(vectors: npt.NDArray[Any], weights: Reals, pairs: Sequence[Pair]) -> float:
     """Return the share of texts that are nearest to their own partner, of all partners among up to 500 pairs."""
-    some, table = pairs[:_CHOICES], _unit(vectors.astype(np.float64))
+    some, table = pairs[:_CHOICES], unit(vectors.astype(np.float64))
     first, second = (np.stack([weights[pair[side]] @ table[pair[side]] for pair in some]) for side in (0, 1))
     common = np.concatenate([first, second]).mean(axis=0)
-    cosines = _unit(first - common) @ _unit(second - common).T
+    cosines = unit(first - common) @ unit(second - common).T
     return float((cosines.argmax(axis=1) == np.arange(len(some))).mean())
 
 
@@ -174,9 +174,10 @@ def _sums(table: Any, weights: Any, texts: Sequence[Words]) -> Any:
     return torch.nn.functional.embedding_bag(words, table, starts, mode="sum", per_sample_weights=weights[words])
 
 
-def _unit(table: Reals) -> Reals:
-    unit: Reals = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
-    return unit
+def unit(table: Reals) -> Reals:
+    """Divide the rows of a table by their lengths."""
+    normed: Reals = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
+    return normed
 
 
 def on_grid(vectors: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int8], float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -136,9 +136,10 @@ Rows = npt.NDArray[np.int32]
 _CHUNK = 20_000
 
 
-def token_rows(read: Callable[[Sequence[str]], npt.NDArray[np.integer]], texts: Iterable[str], length: int) -> Rows:
+def token_rows(read: Callable[[Sequence[str]], npt.NDArray[np.integer]], texts: Sequence[str], length: int) -> Rows:
     """Encode texts, some thousands at a time."""
-    rows = [np.asarray(read(chunk), dtype=np.int32) for chunk in _chunks(texts)]
+    chunks = (texts[start : start + _CHUNK] for start in range(0, len(texts), _CHUNK))
+    rows = [np.asarray(read(chunk), dtype=np.int32) for chunk in chunks]
     return np.concatenate(rows) if rows else np.zeros((0, length), dtype=np.int32)
 
 
@@ -213,17 +214,6 @@ def _short(text: str, words: int, draw: np.random.Generator) -> str:
         start = int(draw.integers(len(split) - size + 1))
         split = split[start : start + size]
     return " ".join(split)
-
-
-def _chunks(texts: Iterable[str]) -> Iterator[Sequence[str]]:
-    chunk: list[str] = []
-    for text in texts:
-        chunk.append(text)
-        if len(chunk) == _CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
 
 
 Pair = tuple[str, str]

@@ -20,6 +20,7 @@ from scipy import sparse
 
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import InputError, seam
+from dptext_etl_models.training.contrast import Reals, unit
 
 TABLES = ("senses", "sense_relations", "synset_relations")
 Pairs = npt.NDArray[np.int64]
@@ -75,7 +76,6 @@ def _without(pairs: Pairs, others: Pairs) -> Pairs:
     return np.array([pair for pair in pairs.tolist() if tuple(pair) not in refused], np.int64).reshape(-1, 2)
 
 
-Reals = npt.NDArray[np.float64]
 _AT_ONCE = 512  # words whose cosines are held at once
 _SAME = 1e-6  # cosines that differ by less did not change: rounding must not pull
 
@@ -98,13 +98,12 @@ class Settings:
 
 def fit(vectors: WordVectors, pairs: Thesaurus, settings: Settings) -> Reals:
     """Return moved vectors of length 1, shape (words, dimensions)."""
-    start = _unit(vectors.vectors.astype(np.float64))
+    start = unit(vectors.vectors.astype(np.float64))
     near = min(settings.near, len(vectors) - 1)
     nearest = nearest_words(vectors, range(len(vectors)), near)
     around = np.stack([np.repeat(np.arange(len(vectors)), near), nearest.ravel()], axis=1)
     around = np.unique(np.sort(around[around[:, 0] != around[:, 1]], axis=1), axis=0)
-    apart = set(map(tuple, pairs.antonyms.tolist()))
-    around = np.array([pair for pair in around.tolist() if tuple(pair) not in apart], np.int64).reshape(-1, 2)
+    around = _without(around, pairs.antonyms)
     was = _cosines(start, around)
     moved = start
     for _ in range(settings.passes):
@@ -116,7 +115,7 @@ def fit(vectors: WordVectors, pairs: Thesaurus, settings: Settings) -> Reals:
             + settings.neighbors * _matrix(around[lost], len(vectors))
             - settings.antonyms * _matrix(pairs.antonyms[close], len(vectors))
         )
-        moved = _unit(moved + settings.step * (pull @ moved))
+        moved = unit(moved + settings.step * (pull @ moved))
     return moved
 
 
@@ -141,8 +140,3 @@ def _matrix(pairs: Pairs, words: int) -> sparse.csr_array:
 def _cosines(vectors: Reals, pairs: Pairs) -> Reals:
     cosines: Reals = np.einsum("ij,ij->i", vectors[pairs[:, 0]], vectors[pairs[:, 1]])
     return cosines
-
-
-def _unit(vectors: Reals) -> Reals:
-    unit: Reals = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return unit

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.errors import InputError
-from dptext_etl_models.training.corpus import NOTHING, clean, sentences, words
+from dptext_etl_models.training.corpus import NOTHING, clean, sentences, stacked, words
 from dptext_etl_models.training.vocabulary import END, MASK, PADDING, START, whole_words
 
 if TYPE_CHECKING:
@@ -137,13 +137,7 @@ def alone(text: Example) -> Example:
 
 def padded(examples: Sequence[Example]) -> Masked:
     """Stack examples, padded to the longest."""
-    length = max(len(ids) for ids, _ in examples)
-    ids = np.full((len(examples), length), PADDING, dtype=np.int64)
-    labels = np.full((len(examples), length), NOTHING, dtype=np.int64)
-    for row, (have, want) in enumerate(examples):
-        ids[row, : len(have)] = have
-        labels[row, : len(want)] = want
-    return Masked(ids, labels)
+    return Masked(stacked([ids for ids, _ in examples], PADDING), stacked([want for _, want in examples], NOTHING))
 
 
 class Examples:

@@ -197,10 +197,8 @@ def trainable(kind: str, base: Mapping[str, Artifact]) -> Any:
     import transformers
 
     library.disable_progress_bar()
-    settings = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
-    model = language_model.opened(
-        base, lambda folder: getattr(transformers, kind).from_pretrained(folder, dtype="auto", **settings)
-    )
+    load = getattr(transformers, kind).from_pretrained
+    model = language_model.opened(base, lambda folder: load(folder, dtype="auto", **language_model.FROM_FOLDER))
     return model.to(device.device())
 
 

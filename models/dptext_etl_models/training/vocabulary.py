@@ -36,8 +36,6 @@ def stored_tokenizer(folder: Path, make: Callable[[], Any]) -> Any:
 
     if (folder / "tokenizer.json").exists():
         return PreTrainedTokenizerFast.from_pretrained(folder)
-    from transformers import PreTrainedTokenizerFast
-
     names = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token", "mask_token"), SPECIAL, strict=True))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=make(), **names)
     folder.mkdir(parents=True, exist_ok=True)

@@ -17,6 +17,7 @@ from dptext_etl.sampling import epsilon_implemented, weights
 from dptext_etl_models.inference.masked.script import Script
 from dptext_etl_models.inference.masked.steps import DrawParameters, draw
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
+from models.tests.model_makers import example_folder
 from models.tests.toy_scorer import KEY, Forced, ToyScorer
 from tests.later import later
 from tests.quick import quick
@@ -181,14 +182,11 @@ def test_options_that_do_not_go_together_are_refused(options, said):
 
 
 def test_an_unknown_model_without_a_range_is_refused(tmp_path):
-    from dptext_etl_models.inference.example_model import example_model
-
-    for name, item in example_model("masked").items():
-        (tmp_path / name).write_bytes(item.path.read_bytes())
-    made = DPMLM(epsilon=1.0, model=str(tmp_path))
+    folder = str(example_folder("masked", tmp_path / "model"))
+    made = DPMLM(epsilon=1.0, model=folder)
     with pytest.raises(PolicyError, match="dptext calibrate"):
         made.cfg()
-    given = DPMLM(epsilon=1.0, model=str(tmp_path), clip=(-6.0, 10.0))
+    given = DPMLM(epsilon=1.0, model=folder, clip=(-6.0, 10.0))
     assert given.cfg() == mechanism().cfg(), "the same files and the same range under another name"
 
 

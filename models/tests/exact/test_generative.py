@@ -142,7 +142,7 @@ def test_ni_err_scores_of_another_shape_are_a_failure(wrong):
     released = Toy(epsilon=1.0, l_max=5).release_with(Wrong(reader), pa.array(["secret"]), KEY, sampler=sampler)
     assert (sampler.uniform, released.failed) == (sampler.slots, released.steps)
     with pytest.raises(PolicyError, match="fails on public texts"):
-        Toy(epsilon=1.0).probe_with(Wrong(reader))
+        Toy(epsilon=1.0).with_model(Wrong(reader)).probe()
 
 
 def test_ni_err_nothing_but_nan_is_uniform():
@@ -152,7 +152,7 @@ def test_ni_err_nothing_but_nan_is_uniform():
     assert sum((count - 200) ** 2 / 200 for count in counts) < 27.6  # chi-squared, 2 degrees, p > 1e-6
     assert released.failed.to_pylist() == [600]
     with pytest.raises(PolicyError, match="fails on public texts"):
-        Toy(epsilon=1.0).probe_with(generator)
+        Toy(epsilon=1.0).with_model(generator).probe()
 
 
 def test_a_model_that_fails_on_private_texts_stops_nothing_and_one_that_fails_on_public_texts_does(caplog):
@@ -164,10 +164,10 @@ def test_a_model_that_fails_on_private_texts_stops_nothing_and_one_that_fails_on
         released = mechanism.release_with(private, pa.array(["qzx", None, "qzx"]), keys(3))
     assert "qzx" not in caplog.text
     assert released.failed == released.steps
-    mechanism.probe_with(private)
+    mechanism.with_model(private).probe()
     broken = ToyGenerator(reader, fails=lambda texts, rows: RuntimeError("inside: qzxvjkw"))
     with pytest.raises(PolicyError, match="fails on public texts") as caught:
-        mechanism.probe_with(broken)
+        mechanism.with_model(broken).probe()
     assert "qzxvjkw" not in str(caught.value)
     assert caught.value.__context__ is None
 
@@ -176,9 +176,9 @@ def test_a_probe_looks_at_the_longest_prompt_and_halves_what_memory_does_not_hol
     at_length = lambda texts, rows: RuntimeError() if any(len(text) > 999 for text in texts) else None
     long = ToyGenerator(reader, fails=at_length)
     with pytest.raises(PolicyError, match="fails on public texts"):
-        Toy(epsilon=1.0).probe_with(long)
+        Toy(epsilon=1.0).with_model(long).probe()
     tight = ToyGenerator(reader, rows=8, fails=lambda texts, rows: MemoryError() if rows > 2 else None)
-    Toy(epsilon=1.0).probe_with(tight)
+    Toy(epsilon=1.0).with_model(tight).probe()
     assert [rows for _, rows, _ in tight.begun] == [8, 4, 2, 1]
 
 

@@ -16,7 +16,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.sampling import epsilon_implemented
 from dptext_etl_models.families.latent_noise import clipped_steps, cut, noisy_latents
-from models.tests.exact.latent_toys import Toy, adept, constant, dpbart, keys
+from models.tests.latent_toys import Given, Toy, adept, constant, dpbart, keys, released
 from tests.fixed_allocations import FixedAllocation, scores_exist
 
 SIZE = 64
@@ -75,8 +75,8 @@ def test_the_parts_of_a_template_add_up(shares):
 
 def drawn(made, model, text):
     """Vectors that the decoder gets for one text, of shape (sentences, size), and the release."""
-    released = made.release_with(model, pa.array([text], pa.large_string()), keys(1))
-    return np.stack(model.decoded[: made.sentences]), released
+    out = released(made, model, [text], keys(1))
+    return np.stack(model.decoded[: made.sentences]), out
 
 
 def check_noise(made, got, scales, first=0):
@@ -103,9 +103,9 @@ def test_the_number_of_sentences_is_never_disclosed(text):
     seen = []
     model = Toy(4, lambda piece: seen.append(piece) or np.zeros(4))
     made = several(dpbart)
-    _, released = drawn(made, model, text)
+    _, out = drawn(made, model, text)
     assert (seen[:3], "".join(seen[:3]).replace(" ", "")) == (cut(text, 3), text.replace(" ", ""))
-    assert (len(released.text[0].as_py().split(" ")), released.positions.to_pylist()) == (3, [1])
+    assert (len(out.text[0].as_py().split(" ")), out.positions.to_pylist()) == (3, [1])
     assert made.guarantee.disclosures == {Disclosure.NULLNESS}
 
 
@@ -116,10 +116,10 @@ def test_a_sentence_that_fails_is_the_zero_vector_and_the_others_stay():
         return np.full(4, 0.05)
 
     made = several(dpbart, **LAPLACE, epsilon=1e6)
-    got, released = drawn(made, Toy(4, encoder), TEXT)
+    got, out = drawn(made, Toy(4, encoder), TEXT)
     assert np.abs(got[1]).max() < 0.01
     assert np.abs(got[[0, 2]] - 0.05).max() < 0.01
-    assert released.failed.to_pylist() == [1]
+    assert out.failed.to_pylist() == [1]
 
 
 def test_a_chosen_template_costs_the_choice_and_sets_the_noise():
@@ -159,7 +159,7 @@ def test_the_second_pass_sees_only_what_the_first_released():
     allocation = Watching(total=600.0, first=300.0)
     made = several(dpbart, allocation=allocation, epsilon=900.0)
     model = Speaking(SIZE, lambda _: np.full(SIZE, 0.05))
-    released = made.release_with(model, pa.array([TEXT], pa.large_string()), keys(1))
+    out = released(made, model, [TEXT], keys(1))
     first, last = model.decoded[:3], model.decoded[model.rows : model.rows + 3]
     ((tokens, places),) = seen
     assert tokens == tuple("up" if row[0] > 0 else "down" for row in first)
@@ -168,7 +168,7 @@ def test_the_second_pass_sees_only_what_the_first_released():
     scales = shared(made, SIZE, [300_000_000, 200_000_000, 100_000_000])
     check_noise(made, first, [even] * 3)
     check_noise(made, last, scales, first=3)
-    assert released.text[0].as_py() == " ".join("up" if row[0] > 0 else "down" for row in last)
+    assert out.text[0].as_py() == " ".join("up" if row[0] > 0 else "down" for row in last)
 
 
 def test_two_passes_share_delta_and_their_costs_add_up():
@@ -186,19 +186,12 @@ def test_two_passes_share_delta_and_their_costs_add_up():
     assert cost.rho == pytest.approx(cost.mu2 / 2, abs=2)
 
 
-def test_vectors_of_all_sentences_may_leave_and_are_decoded_again(monkeypatch):
-    made = several(dpbart, releases="latents")
-    model = constant(SIZE)
-    monkeypatch.setitem(made.__dict__, "latent_model", model)
-
-    class Keys:
-        def of(self, texts):
-            return keys(len(texts))
-
+def test_vectors_of_all_sentences_may_leave_and_are_decoded_again():
+    made = several(dpbart, releases="latents").with_model(constant(SIZE))
     texts = pa.array([TEXT, None, "One."], pa.large_string())
-    noisy = made.noisy(texts, Keys())
+    noisy = made.noisy(texts, Given(keys(3)))
     assert noisy.type.list_size == 3 * SIZE
-    assert made.decode(noisy).to_pylist() == made.release_with(model, texts, keys(3)).text.to_pylist()
+    assert made.decode(noisy).to_pylist() == made.release(texts, Given(keys(3))).text.to_pylist()
     with pytest.raises(PolicyError, match="in each of 3 sentences"):
         made.decode(pa.array([[0.0]], pa.list_(pa.float32(), 1)))
 

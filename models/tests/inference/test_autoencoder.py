@@ -16,6 +16,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl_models.inference import lstm
 from dptext_etl_models.inference.lstm import END, PAD, UNKNOWN, Autoencoder, AutoencoderModel, Sizes
 from dptext_etl_models.mechanisms.adept import Adept
+from models.tests.latent_toys import Given
 
 WORDS = ["the", "good", "film", ".", ",", "don", "'", "t", "doctor", "café"]
 TEXTS = ["The good, film.", "", "  ", "<SOS> <PAD> <EOS>", "x" * 10_000, "good " * 500, "don't", "CAFÉ 😀"]
@@ -70,7 +71,7 @@ def test_the_first_words_are_those_of_the_greatest_scores(model):
     """One beam, by hand from the module's own steps."""
     greedy = AutoencoderModel(model.model, model.tokenizer, beams=1)
     latents = np.random.default_rng(6).normal(size=(5, 32)).astype(np.float32)
-    scores = model.model(torch.from_numpy(latents), torch.full((5, LENGTH), END))[:, 0]
+    scores = model.model.scores(model.model(torch.from_numpy(latents), torch.full((5, LENGTH), END))[:, 0])
     scores[:, [PAD, 1, UNKNOWN]] = -torch.inf
     first = [words(model, [number])[0] for number in scores.argmax(1).tolist()]
     for text, word in zip(greedy.decode(latents), first, strict=True):
@@ -87,7 +88,7 @@ def test_a_folder_keeps_everything(model, tmp_path):
     assert (tmp_path / "model.safetensors").read_bytes() == before
     mechanism = Adept(epsilon=500.0, n_rec=100, model=str(tmp_path))
     key = pa.array([bytes([row]) * 32 for row in range(3)], pa.binary(32))
-    out = mechanism.release_with(mechanism.latent_model, pa.array(["good", None, ""]), key)
+    out = mechanism.release(pa.array(["good", None, ""]), Given(key))
     assert out.text.is_null().to_pylist() == [False, True, False]
 
 
@@ -116,5 +117,5 @@ def test_training_sees_what_decoding_does(model):
         ids = scores.argmax(1)
         stepwise.append(scores)
         targets.append(ids)
-    at_once = model.model(latents, torch.stack(targets, 1))
+    at_once = model.model.scores(model.model(latents, torch.stack(targets, 1)))
     assert torch.allclose(at_once, torch.stack(stepwise, 1), atol=1e-5)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from dptext_etl_models.inference import language_model
-from dptext_etl_models.inference.example_model import example_model
 from dptext_etl_models.inference.masked import vocabulary
 from dptext_etl_models.inference.masked.model import MaskedModel
 from dptext_etl_models.inference.masked.vocabulary import MaskedVocabulary
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
+from models.tests.model_makers import example_folder
 
 torch = pytest.importorskip("torch")
 roberta = pytest.importorskip("dptext_etl_models.inference.masked.roberta")
@@ -24,9 +24,7 @@ def files(request):
 
 @pytest.fixture
 def folder(tmp_path):
-    for name, item in example_model("masked").items():
-        (tmp_path / name).write_bytes(item.path.read_bytes())
-    return tmp_path
+    return example_folder("masked", tmp_path / "model")
 
 
 def rows():

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+import dptext_etl_models
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl_models.inference import language_model
-from dptext_etl_models.inference.example_model import KINDS, example_model
+from dptext_etl_models.inference.example_model import KINDS
+from models.tests.model_makers import example_folder
 
 torch = pytest.importorskip("torch")
 CLASSES = {
@@ -24,11 +26,7 @@ CLASSES = {
 
 @pytest.fixture
 def folder(tmp_path):
-    path = tmp_path / "a model"
-    path.mkdir()
-    for name, item in example_model("masked").items():
-        (path / name).write_bytes(item.path.read_bytes())
-    return path
+    return example_folder("masked", tmp_path / "a model")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -178,7 +176,7 @@ def test_no_hub_is_asked_for_a_model_of_ours(model, monkeypatch):
     asked = []
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda **given: asked.append(given))
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *given: asked.append(given))
-    monkeypatch.setitem(sys.modules, language_model.SHIPPED, None)
+    monkeypatch.setattr(dptext_etl_models, "names", lambda: ())
     with pytest.raises(PolicyError, match=r"is one of dptext-etl-models(.|\n)*pip install ./models"):
         language_model.model_files(model)
     assert not language_model.is_here(model)

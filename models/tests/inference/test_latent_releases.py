@@ -25,6 +25,7 @@ from dptext_etl_models.inference.sequence_model import SequenceModel
 from dptext_etl_models.mechanisms.adept import Adept
 from dptext_etl_models.mechanisms.dpbart import FILE, DPBart, read_kept, write_kept
 from models.tests.inference.barts import LENGTH, TEXTS, WIDTH, blind_encoder, precisely
+from models.tests.latent_toys import released
 from tests.computing import settle
 from tests.examples import examples
 
@@ -84,7 +85,7 @@ def test_ni_through_the_whole_model(bart, tokenizer, one, other):
     model.rows = 2
     mechanism = DPBart(epsilon=500.0, n_rec=10, model="example-bart", length=LENGTH)
     key = pa.array([b"k" * 32], pa.binary(32))
-    first, second = (mechanism.release_with(model, pa.array([text]), key).text[0] for text in (one, other))
+    first, second = (released(mechanism, model, [text], key).text[0] for text in (one, other))
     assert first == second
 
 

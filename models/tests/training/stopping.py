@@ -1,8 +1,12 @@
-"""Trainings that lose power right after a checkpoint."""
+"""Trainings that lose power right after a checkpoint, and the weights that trainings leave."""
 
 import pytest
 
 from dptext_etl_models.training import resumable
+
+
+def weights(folder):
+    return (folder / "model.safetensors").read_bytes()
 
 
 def stopped(train, *given, after=1, **options):

@@ -3,7 +3,6 @@
 
 import json
 import math
-import shutil
 from itertools import chain
 
 import numpy as np
@@ -30,6 +29,7 @@ from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from dptext_etl_models.training import calibration
 from dptext_etl_models.training.calibration import Moments
 from dptext_etl_models.training.corpus import Corpus
+from models.tests.model_makers import example_folder
 
 TEXTS = [
     "The people of the city were there before the war.", "A new film about the old school, and it was good!",
@@ -193,10 +193,7 @@ def test_the_command_writes_a_file_that_a_mechanism_takes(corpus, tmp_path):
 
 
 def test_a_folder_keeps_its_own_range(corpus, tmp_path):
-    folder = tmp_path / "model"
-    folder.mkdir()
-    for role, item in files("seq2seq").items():
-        shutil.copy(item.path, folder / role.removeprefix("model/"))
+    folder = example_folder("seq2seq", tmp_path / "model")
     with pytest.raises(PolicyError, match=r"dptext calibrate"):
         _ = DPPrompt(epsilon=10.0, model=str(folder)).clip_range
     done = invoke("--model", folder, "--corpus", corpus)

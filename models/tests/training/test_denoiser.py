@@ -16,7 +16,7 @@ from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase
 from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
 from dptext_etl_models.training import denoiser
 from dptext_etl_models.training.denoiser import Corruption, Recipe, Settings, new_model
-from models.tests.training.stopping import stopped
+from models.tests.training.stopping import stopped, weights
 
 pytestmark = pytest.mark.usefixtures("plain")
 SMALL = {"vocabulary": 900, "pieces": 50, "words": 8, "places": 128, "width": 32, "layers": 1, "heads": 2, "inner": 32}
@@ -33,10 +33,6 @@ def texts():
 @pytest.fixture(scope="module")
 def tokenizer(texts, tmp_path_factory):
     return denoiser.tokenizer_in(tmp_path_factory.mktemp("tokens"), texts, KINDS["seq2seq"])
-
-
-def weights(folder):
-    return (folder / "model.safetensors").read_bytes()
 
 
 def test_texts_are_spoilt_as_the_recipe_says_and_targets_are_whole(tokenizer, texts):

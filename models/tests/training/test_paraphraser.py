@@ -21,7 +21,7 @@ from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase
 from dptext_etl_models.training import paraphraser
 from dptext_etl_models.training.corpus import SentencePairs
 from dptext_etl_models.training.paraphraser import Settings
-from models.tests.training.stopping import stopped
+from models.tests.training.stopping import stopped, weights
 
 pytestmark = pytest.mark.usefixtures("plain")
 WORDS = ["the", "of", "and", "to", "in", "is", "for", "that", "it", "was", "on", "as", "with", "his", "he", "are"]
@@ -43,10 +43,6 @@ def table():
 def pairs(table, tmp_path):
     table.write_parquet(tmp_path / "pairs.parquet")
     return SentencePairs.read(tmp_path / "pairs.parquet")
-
-
-def weights(folder):
-    return (folder / "model.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "tsv", "jsonl"])

@@ -20,7 +20,7 @@ from dptext_etl_models.inference.language_model import model_files
 from dptext_etl_models.training import rewriter
 from dptext_etl_models.training.corpus import Corpus, held_out
 from dptext_etl_models.training.rewriter import InDomain, Settings
-from models.tests.training.stopping import stopped
+from models.tests.training.stopping import stopped, weights
 
 pytestmark = pytest.mark.usefixtures("plain")
 WORDS = ["the", "of", "and", "to", "in", "is", "for", "that", "it", "was", "on", "as", "with", "his", "he", "are"]
@@ -38,10 +38,6 @@ def table(path, seed):
 @pytest.fixture
 def corpora(tmp_path):
     return [table(tmp_path / "public.parquet", 1)], [table(tmp_path / "field.parquet", 2)]
-
-
-def weights(folder):
-    return (folder / "model.safetensors").read_bytes()
 
 
 def test_pairs_are_privatised_public_texts_and_are_drawn_once(corpora, tmp_path):

@@ -100,8 +100,9 @@ def draw(
     waiting = [slice(0, len(scripts))]
     while waiting:
         some = waiting.pop()
-        law = _Law(sampler, parameters, None if epsilons is None else np.concatenate([[], *epsilons[some]]))
-        drawing = _Drawing(scorer, law, scripts[some], keys[some], block=block, progress=counted)
+        of_draws = None if epsilons is None else np.concatenate([[], *epsilons[some]])
+        how: dict[str, Any] = {"parameters": parameters, "epsilons": of_draws, "block": block, "progress": counted}
+        drawing = _Drawing(scorer, sampler, scripts[some], keys[some], **how)
         if drawing.run() or some.stop - some.start < 2:
             drawn.extend(drawing.finished())
             continue
@@ -110,34 +111,23 @@ def draw(
     return drawn
 
 
-class _Law(NamedTuple):
-    """How outputs are drawn from scores: one epsilon for all draws, or one of each."""
-
-    sampler: Sampler
-    parameters: DrawParameters
-    epsilons: npt.NDArray[np.float64] | None
-
-    def choose(self, scores: Any, slots: Slots, places: Numbers) -> Choices:
-        one, low, high, _ = self.parameters
-        epsilon = one if self.epsilons is None else self.epsilons[places]
-        return self.sampler.choose(scores, slots, epsilon=epsilon, low=low, high=high, **self._stream)
-
-    def choose_uniform(self, slots: Slots, m: int) -> Choices:
-        return self.sampler.choose_uniform(slots, m, **self._stream)
-
-    @property
-    def _stream(self) -> dict[str, int]:
-        purpose = self.parameters.purpose
-        return {} if purpose == TOKEN else {"purpose": purpose}
-
-
 class _Drawing:
     """Hold the drawn outputs of texts, and the number of answers that each block waits for."""
 
     def __init__(
-        self, scorer: Scorer, law: _Law, scripts: Scripts, keys: pa.Array, *, block: int, progress: Progress
+        self,
+        scorer: Scorer,
+        sampler: Sampler,
+        scripts: Scripts,
+        keys: pa.Array,
+        *,
+        parameters: DrawParameters,
+        epsilons: npt.NDArray[np.float64] | None,
+        block: int,
+        progress: Progress,
     ) -> None:
-        self._scorer, self._law, self._keys, self._block = scorer, law, keys, block
+        self._scorer, self._sampler, self._keys, self._block = scorer, sampler, keys, block
+        self._parameters, self._epsilons = parameters, epsilons
         self._counts = scripts.draws
         self._starts = bounds(self._counts)
         self._drawn = np.zeros(int(self._starts[-1]), np.uint32)
@@ -166,12 +156,16 @@ class _Drawing:
         parts = [self._drawn[first:last] for first, last in pairwise(self._starts.tolist())]
         return [Drawn(part, failed) for part, failed in zip(parts, self._failed.tolist(), strict=True)]
 
+    def _blocks(self, records: Numbers) -> Numbers:
+        """Return the current block of some texts, shape (texts, 3)."""
+        firsts = self._first[records]
+        return np.array([records, firsts, np.minimum(firsts + self._block, self._counts[records])]).T
+
     def _begin(self, session: Session, records: Numbers) -> None:
         """Request the next block of some texts."""
-        firsts = self._first[records]
-        lasts = np.minimum(firsts + self._block, self._counts[records])
-        self._waiting[records] = lasts - firsts
-        session.ask(np.array([records, firsts, lasts]).T)
+        blocks = self._blocks(records)
+        self._waiting[records] = blocks[:, 2] - blocks[:, 1]
+        session.ask(blocks)
 
     def _advance(self, session: Session) -> None:
         """Take one answer, draw, and continue the texts whose blocks are complete."""
@@ -185,7 +179,7 @@ class _Drawing:
     def _choose(self, records: Numbers, draws: Numbers, scores: Any) -> None:
         slots = Slots(self._keys, records.astype(np.uint32), draws.astype(np.uint64))
         if scores is None or tuple(scores.shape) != (len(records), self._scorer.outputs):
-            chosen = self._law.choose_uniform(slots, self._scorer.outputs)
+            chosen = self._uniform(slots)
             np.add.at(self._failed, records, 1)
         else:
             chosen = self._chosen(scores, slots)
@@ -198,8 +192,12 @@ class _Drawing:
 
     def _chosen(self, scores: Any, slots: Slots) -> Choices:
         """Draw; if memory runs out, draw half of them at a time, which gives the same outputs."""
+        epsilon: float | npt.NDArray[np.float64]
+        epsilon, low, high, purpose = self._parameters
+        if self._epsilons is not None:
+            epsilon = self._epsilons[self._starts[slots.records] + slots.positions.astype(np.int64)]
         try:
-            return self._law.choose(scores, slots, self._starts[slots.records] + slots.positions.astype(np.int64))
+            return self._sampler.choose(scores, slots, epsilon=epsilon, low=low, high=high, purpose=purpose)
         except Exception as exc:
             if not out_of_memory(exc) or len(slots) == 1:
                 raise
@@ -208,21 +206,21 @@ class _Drawing:
         return np.concatenate([self._chosen(scores[part], slots.take(part)) for part in parts])
 
     def _go_on(self, session: Session, records: Numbers) -> None:
-        firsts = self._first[records]
-        lasts = np.minimum(firsts + self._block, self._counts[records])
-        self._first[records] = lasts
-        more = lasts < self._counts[records]
-        if not more.any():
-            return
-        records, firsts, lasts = records[more], firsts[more], lasts[more]
-        sizes = lasts - firsts
-        places = np.repeat(self._starts[records] + firsts, sizes) + within(sizes)
-        session.put(np.array([records, firsts, lasts]).T, self._drawn[places])
-        self._begin(session, records)
+        blocks = self._blocks(records)
+        self._first[records] = blocks[:, 2]
+        blocks = blocks[blocks[:, 2] < self._counts[records]]
+        if len(blocks):
+            sizes = blocks[:, 2] - blocks[:, 1]
+            places = np.repeat(self._starts[blocks[:, 0]] + blocks[:, 1], sizes) + within(sizes)
+            session.put(blocks, self._drawn[places])
+            self._begin(session, blocks[:, 0])
 
     def _finish_uniformly(self, places: Numbers) -> None:
         if len(places):
             records = np.searchsorted(self._starts, places, side="right") - 1
             np.add.at(self._failed, records, 1)
             slots = Slots(self._keys, records.astype(np.uint32), (places - self._starts[records]).astype(np.uint64))
-            self._drawn[places] = self._law.choose_uniform(slots, self._scorer.outputs)
+            self._drawn[places] = self._uniform(slots)
+
+    def _uniform(self, slots: Slots) -> Choices:
+        return self._sampler.choose_uniform(slots, self._scorer.outputs, purpose=self._parameters.purpose)
