@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dptext_etl.cli import terminal
-from dptext_etl.cli.options import Command, Json, epilog
+from dptext_etl.cli.options import Command, epilog
 from dptext_etl.errors import DPTextError
 from dptext_etl.guarantee import PURE
 
@@ -38,7 +38,6 @@ def demo(
     planted_bug: Annotated[
         bool, typer.Option("--planted-bug", help="Run only the planted bug, in the folder of a demo; exits with 4.")
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Generate a public table, release it in three forms and word by word, and show the gates stopping a planted bug.
 
@@ -69,9 +68,7 @@ def demo(
         "dagster": place.home,
     }
     facts["files"] = {name: str(path) for name, path in files.items() if path.exists()}
-    if as_json:
-        terminal.emit(facts)
-    else:
+    if not terminal.emitted(facts):
         _show(facts)
 
 

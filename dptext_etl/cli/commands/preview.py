@@ -18,7 +18,6 @@ from dptext_etl.cli.options import (
     Device,
     Dtype,
     FirstRelease,
-    Json,
     MechanismName,
     Parameters,
     UnlinkedRows,
@@ -223,7 +222,6 @@ def preview(
     unlinked: UnlinkedRows = None,
     device: Device = None,
     dtype: Dtype = None,
-    as_json: Json = False,
 ) -> None:
     """Show the effect of a mechanism on public sentences at several epsilons, without policy, key or file.
 
@@ -263,9 +261,8 @@ def preview(
             cost = {"spend": spend.epsilon, "log10_odds": spend.log10_odds}
             row["after"].append({"epsilon": value, "text": after, **cost})
     central = None if unlinked is None else unlinked_costs(mechanisms, unlinked)
-    if as_json:
-        facts = {"mechanism": name, "ledgered": False, "taken": taken, "sentences": sentences, "unlinked": central}
-        terminal.emit(facts)
+    facts = {"mechanism": name, "ledgered": False, "taken": taken, "sentences": sentences, "unlinked": central}
+    if terminal.emitted(facts):
         return
     for row in sentences:
         terminal.heading(row["before"])

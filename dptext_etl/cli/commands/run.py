@@ -19,7 +19,6 @@ from dptext_etl.cli.options import (
     Dtype,
     Engine,
     Full,
-    Json,
     LogFormat,
     LogLevel,
     Partition,
@@ -70,7 +69,6 @@ def plan(
     ] = 1e-6,
     accept_lower_cap: AcceptLowerCap = False,
     engine: Engine = "polars",
-    as_json: Json = False,
 ) -> None:
     """Report the most that a run would cost, and why it would be refused, before anything is drawn or charged.
 
@@ -101,15 +99,11 @@ def plan(
                 forecast = planning.plan(*loaded, **choices, require=require).as_dict()
         except DPTextError as refusal:
             opened.close()  # the progress bar goes before the counts
-            if not as_json:  # else the fields of the refusal hold them
+            if not terminal.as_json():  # else the fields of the refusal hold them
                 _show_counts(refusal.fields.get("counts", {}))
             raise
-    if as_json:
-        terminal.emit(forecast)
-    elif "plans" in forecast:
-        _show_in_order(forecast["plans"], forecast["joint"])
-    else:
-        _show_plan(forecast)
+    if not terminal.emitted(forecast):
+        _show_in_order(forecast["plans"], forecast["joint"]) if "plans" in forecast else _show_plan(forecast)
     if forecast["refusal"] is not None:
         raise refusal_of(forecast["refusal"])
 
@@ -130,7 +124,6 @@ def run(
     log_level: LogLevel = None,
     log_format: LogFormat = "text",
     full: Full = False,
-    as_json: Json = False,
 ) -> None:
     """Release the policy's columns, charge the ledger, check the gates, and publish.
 
@@ -151,12 +144,11 @@ def run(
         failures.log_run(log_level, log_format, about)
         with _counting(name, names, len(summaries)) if all_partitions else nullcontext():
             summaries.append(_execute(engine, loaded, name, accept_lower_cap=accept_lower_cap))
-        if not as_json:
+        if not terminal.as_json():
             show(summaries[-1], full=full)
-        if profile and not as_json:
-            _show_profile(summaries[-1]["profile"])
-    if as_json:
-        terminal.emit({"partitions": summaries} if all_partitions else summaries[0])
+            if profile:
+                _show_profile(summaries[-1]["profile"])
+    terminal.emitted({"partitions": summaries} if all_partitions else summaries[0])
 
 
 def _all_partitions(policy: Policy, partition: str | None) -> Sequence[str]:
