@@ -8,10 +8,10 @@ import re
 import sys
 import tomllib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import click
 import typer
@@ -19,7 +19,6 @@ from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from dptext_etl.cli import terminal
 from dptext_etl.errors import PolicyError, UsageError, suggestion
-from dptext_etl.guarantee import Disclosure
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -246,13 +245,6 @@ Parameters = Annotated[
     list[str] | None,
     typer.Option("-p", "--parameter", metavar="NAME=VALUE", help="A parameter of the mechanism; repeat as needed."),
 ]
-Allow = Annotated[
-    list[Disclosure] | None,
-    typer.Option(help="Consent to a disclosure of the mechanism; repeat as needed (`dptext explain NAME` lists them)."),
-]
-Accept = Annotated[
-    list[str] | None, typer.Option(help='Accept a guarantee without a finite epsilon, by its class: "UMLDP".')
-]
 LEDGER = "sqlite:///PATH, a path, postgresql://HOST/DATABASE, or env:NAME."
 _ID_KEY = "Key of the ledger's ids (env:NAME or file:PATH); by default the file next to the ledger."
 _SET = "Set source, sink, table.name, release, or environment of the policy for this call; repeat as needed."
@@ -292,11 +284,6 @@ LogFormat = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; for scripts.")]
 
 
-def epilog(example: str, keys: Sequence[str] = ()) -> str:
-    """Return the end of a command's help: an example, and the keys of its JSON object."""
-    return f"Example: {example}" + (f"\n\nKeys with --json: {', '.join(keys)}." if keys else "")
-
-
 class Command(TyperCommand):
     """Show the docstring of a command as flowing paragraphs, whose line breaks Typer would keep.
 
@@ -316,6 +303,14 @@ class Command(TyperCommand):
     def get_short_help_str(self, limit: int = 1000) -> str:  # noqa: ARG002
         """Return the first sentence as a whole, for the help of a group."""
         return super().get_short_help_str(1000)
+
+
+F = TypeVar("F", bound=Callable[..., None])
+
+
+def command(app: typer.Typer, example: str, keys: Sequence[str], cls: type[TyperCommand] = Command) -> Callable[[F], F]:
+    """Add a command to an application; its help ends with an example and the keys of its JSON object."""
+    return app.command(cls=cls, epilog=f"Example: {example}\n\nKeys with --json: {', '.join(keys)}.")
 
 
 _SETTINGS, _STORE, _LEDGER = "dptext_etl.settings", "dptext_etl.storage_options", "dptext_etl.ledger"

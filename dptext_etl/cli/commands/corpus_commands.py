@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from dptext_etl.cli import terminal
-from dptext_etl.cli.options import Command, epilog
+from dptext_etl.cli.options import command
 from dptext_etl.errors import PolicyError
 from dptext_etl.extensions import pip_install
 
@@ -26,12 +26,10 @@ def corpus() -> None:
     """Build, calibrate and show corpora: the public texts that surrogate releases."""
 
 
-@app.command(
-    cls=Command,
-    epilog=epilog(
-        'dptext corpus build turns.parquet --out corpus --license "CC BY-SA 4.0" --provenance "dialogue turns of …"',
-        KEYS,
-    ),
+@command(
+    app,
+    'dptext corpus build turns.parquet --out corpus --license "CC BY-SA 4.0" --provenance "dialogue turns of …"',
+    KEYS,
 )
 def build(
     sources: Annotated[
@@ -109,13 +107,11 @@ def build(
         terminal.say(f'\nin a policy: mechanism = {{ name = "surrogate", corpus = "{out}" }}')
 
 
-@app.command(
-    cls=Command,
-    epilog=epilog(
-        'dptext corpus write --model FOLDER --about "messages of customers to their bank" --labels policy.toml '
-        "--out written.parquet",
-        ("out", "model", "license", "counts", "nearest_is_intended", "seed"),
-    ),
+@command(
+    app,
+    'dptext corpus write --model FOLDER --about "messages of customers to their bank" --labels policy.toml '
+    "--out written.parquet",
+    ("out", "model", "license", "counts", "nearest_is_intended", "seed"),
 )
 def write(
     *,
@@ -155,7 +151,7 @@ def write(
     terminal.say(f'\nnext: dptext corpus build {out} … --license "{card["license"]}" --out corpus')
 
 
-@app.command(cls=Command, epilog=epilog("dptext corpus show corpus", KEYS))
+@command(app, "dptext corpus show corpus", KEYS)
 def show(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A folder, or a name that comes with the library.")],
 ) -> None:
@@ -165,9 +161,7 @@ def show(
     _show_facts(building.card_facts(Corpus.open(corpus)))
 
 
-@app.command(
-    cls=Command, epilog=epilog("dptext corpus calibrate corpus public.parquet", ("out", "sha256", "replaces", "hits"))
-)
+@command(app, "dptext corpus calibrate corpus public.parquet", ("out", "sha256", "replaces", "hits"))
 def calibrate(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A folder, or a name that comes with the library.")],
     public: Annotated[

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dptext_etl.cli import terminal
-from dptext_etl.cli.options import Command, epilog
+from dptext_etl.cli.options import command
 from dptext_etl.errors import DPTextError
 from dptext_etl.guarantee import PURE
 
@@ -26,7 +26,7 @@ KEYS = (
 )  # fmt: skip
 
 
-@app.command(cls=Command, epilog=epilog("dptext demo demo-output", KEYS))
+@command(app, "dptext demo demo-output", KEYS)
 def demo(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="A new folder, or the folder of an earlier demo.")

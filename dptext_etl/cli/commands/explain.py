@@ -13,12 +13,11 @@ from dptext_etl.cli import options, terminal
 from dptext_etl.cli.commands import preview
 from dptext_etl.cli.options import (
     AllocationScores,
-    Command,
     FirstRelease,
     MechanismName,
     Parameters,
     UnlinkedRows,
-    epilog,
+    command,
     parse_parameters,
 )
 from dptext_etl.errors import DPTextError, PolicyError
@@ -216,7 +215,7 @@ KEYS = (
 )  # fmt: skip
 
 
-@app.command(cls=Command, epilog=epilog("dptext mechanisms --json", ("mechanisms",)))
+@command(app, "dptext mechanisms --json", ("mechanisms",))
 def mechanisms() -> None:
     """List the mechanisms with their variants, guarantee classes, units of epsilon, and disclosures.
 
@@ -267,7 +266,7 @@ def _availability(kind: type[Mechanism]) -> dict[str, Any]:
     return {"runs": True, "with": chosen, "lacks": None, "hint": None}
 
 
-@app.command(cls=Command, epilog=epilog("dptext explain custext -p epsilon=1 -p k=10", KEYS))
+@command(app, "dptext explain custext -p epsilon=1 -p k=10", KEYS)
 def explain(
     name: MechanismName,
     parameter: Parameters = None,
@@ -421,7 +420,7 @@ def _show(facts: dict[str, Any]) -> None:
         show_example(facts["example"])
 
 
-@app.command(epilog=epilog("dptext schema > policy.schema.json"))
+@app.command(epilog="Example: dptext schema > policy.schema.json")
 def schema() -> None:
     """Print the JSON Schema of the policy file, for editors and other tools."""
     from dptext_etl.policy import Policy

@@ -12,7 +12,7 @@ import click
 import typer
 
 from dptext_etl.cli import terminal
-from dptext_etl.cli.options import Command, epilog
+from dptext_etl.cli.options import command
 from dptext_etl.errors import InputError, KeyReferenceError, PolicyError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _ask = partial(typer.prompt, err=True)
 KEYS = ("policy", "source", "new_key", "columns", "csv", "other_byte")
 
 
-@app.command(cls=Command, epilog=epilog("dptext init reviews.parquet", KEYS))
+@command(app, "dptext init reviews.parquet", KEYS)
 def init(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The raw table: Parquet, CSV or NDJSON.")],
     *,
@@ -224,7 +224,7 @@ def key() -> None:
     """Make keys."""
 
 
-@keys.command(cls=Command, epilog=epilog("dptext key new noise.key", ("path", "reference", "mode")))
+@command(keys, "dptext key new noise.key", ("path", "reference", "mode"))
 def new(
     path: Annotated[Path, typer.Argument(help="The file to create; an existing file is never overwritten.")],
 ) -> None:

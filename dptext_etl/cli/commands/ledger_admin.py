@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dptext_etl.cli import terminal
+from dptext_etl.cli import options, terminal
 from dptext_etl.cli.commands.ledger_commands import app, command, in_pinned_form, open_ledger, scope_of
-from dptext_etl.cli.options import Command, Yes, epilog, require_confirmation
+from dptext_etl.cli.options import Yes, require_confirmation
 from dptext_etl.cli.terminal import amounts_text, plain_all
 from dptext_etl.errors import LedgerError, PolicyError, UsageError, counted
 from dptext_etl.guarantee import PURE
@@ -283,9 +283,7 @@ def set_cap(
     terminal.report(facts, f"the cap of {scope} {then}")
 
 
-@app.command(
-    cls=Command, epilog=epilog("dptext ledger sign-cap cap.toml --key file:steward.key", ("public_key", "file"))
-)
+@options.command(app, "dptext ledger sign-cap cap.toml --key file:steward.key", ("public_key", "file"))
 def sign_cap(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML: a cap, with its `dataset` or `group`.")],
     *,

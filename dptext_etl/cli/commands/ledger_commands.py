@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dptext_etl.cli import terminal
-from dptext_etl.cli.options import LEDGER, LedgerCommand, epilog, named_ledger, store_options
+from dptext_etl.cli import options, terminal
+from dptext_etl.cli.options import LEDGER, LedgerCommand, named_ledger, store_options
 from dptext_etl.errors import GATE, PolicyError, UnknownIdError, UsageError, counted
 from dptext_etl.guarantee import PURE
 
@@ -24,14 +25,7 @@ app = typer.Typer(
     add_completion=False,
     help="Make, read, check and repair a ledger: releases, balances, integrity, the public view.",
 )
-
-
-F = TypeVar("F", bound=Callable[..., None])
-
-
-def command(example: str, keys: Sequence[str]) -> Callable[[F], F]:
-    """Add a command on a ledger, with an example and the keys of its JSON object for its help."""
-    return app.command(cls=LedgerCommand, epilog=epilog(example, keys))
+command = partial(options.command, app, cls=LedgerCommand)
 
 
 @command("dptext ledger show --ledger ledger.db", ("releases",))

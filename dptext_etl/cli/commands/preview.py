@@ -14,14 +14,13 @@ from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.run import compute_on
 from dptext_etl.cli.options import (
     AllocationScores,
-    Command,
     Device,
     Dtype,
     FirstRelease,
     MechanismName,
     Parameters,
     UnlinkedRows,
-    epilog,
+    command,
     parse_parameters,
     skip_pandas,
 )
@@ -207,7 +206,7 @@ SENTENCES = (
 )
 
 
-@app.command(cls=Command, epilog=epilog("dptext preview custext --epsilon 1 --epsilon 4", KEYS))
+@command(app, "dptext preview custext --epsilon 1 --epsilon 4", KEYS)
 def preview(
     name: MechanismName = "custext",
     parameter: Parameters = None,

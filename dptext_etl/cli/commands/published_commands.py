@@ -12,12 +12,11 @@ from dptext_etl import files
 from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.run import show_gates
 from dptext_etl.cli.options import (
-    Command,
     Full,
     Partition,
     PolicyFile,
     Yes,
-    epilog,
+    command,
     load_policy,
     refuse_settings,
     require_confirmation,
@@ -40,7 +39,7 @@ STATEMENT_KEYS = (
 )  # fmt: skip
 
 
-@app.command(cls=Command, epilog=epilog("dptext check privacy.toml", CHECK_KEYS))
+@command(app, "dptext check privacy.toml", CHECK_KEYS)
 def check(
     policy: PolicyFile,
     *,
@@ -70,7 +69,7 @@ def check(
     require(verdicts)
 
 
-@app.command(cls=Command, epilog=epilog("dptext gx-suite privacy.toml", ("suite", "file")))
+@command(app, "dptext gx-suite privacy.toml", ("suite", "file"))
 def gx_suite(
     policy: PolicyFile,
     *,
@@ -103,7 +102,7 @@ def gx_suite(
     terminal.say(f"in a checkpoint: context.suites.get({name!r})")
 
 
-@app.command(cls=Command, epilog=epilog("dptext clean privacy.toml --dry-run", CLEAN_KEYS))
+@command(app, "dptext clean privacy.toml --dry-run", CLEAN_KEYS)
 def clean(
     policy: PolicyFile,
     *,
@@ -129,12 +128,7 @@ def clean(
         terminal.say("nothing to remove")
 
 
-@app.command(
-    cls=Command,
-    epilog=epilog(
-        "dptext forget privacy.toml --subject u17", ("version", "removed", "rows", "versions", "staged", "noted")
-    ),
-)
+@command(app, "dptext forget privacy.toml --subject u17", ("version", "removed", "rows", "versions", "staged", "noted"))
 def forget(
     policy: Annotated[
         Path, typer.Argument(metavar="POLICY", help="The policy file; with --everywhere, or a folder of policy files.")
@@ -280,7 +274,7 @@ def _write_report(path: Path, erasure: Erasure) -> None:
         files.write(path, ("\n\n".join(parts) + "\n").encode())
 
 
-@app.command(cls=Command, epilog=epilog("dptext statement privacy.toml --out statement", STATEMENT_KEYS))
+@command(app, "dptext statement privacy.toml --out statement", STATEMENT_KEYS)
 def statement(
     target: Annotated[
         str,
@@ -332,7 +326,7 @@ EXPORT_KEYS = (
 )  # fmt: skip
 
 
-@app.command(cls=Command, epilog=epilog("dptext export privacy.toml --to reviews.zip", EXPORT_KEYS))
+@command(app, "dptext export privacy.toml --to reviews.zip", EXPORT_KEYS)
 def export(
     policy: PolicyFile,
     *,
@@ -349,7 +343,7 @@ def export(
     _show_export(exports.export(load_policy(policy), to, partition), "wrote")
 
 
-@app.command(cls=Command, epilog=epilog("dptext verify-export reviews.zip", EXPORT_KEYS))
+@command(app, "dptext verify-export reviews.zip", EXPORT_KEYS)
 def verify_export(
     place: Annotated[
         Path, typer.Argument(metavar="FOLDER|FILE.zip", help="The folder or file that `dptext export` wrote.")

@@ -14,7 +14,6 @@ import typer
 from dptext_etl.cli import failures, terminal
 from dptext_etl.cli.options import (
     AcceptLowerCap,
-    Command,
     Device,
     Dtype,
     Engine,
@@ -24,7 +23,7 @@ from dptext_etl.cli.options import (
     Partition,
     PolicyFile,
     Profile,
-    epilog,
+    command,
     load_policy,
     skip_pandas,
 )
@@ -57,7 +56,7 @@ PLAN_KEYS = (
 )  # fmt: skip
 
 
-@app.command(cls=Command, epilog=epilog("dptext plan privacy.toml", PLAN_KEYS))
+@command(app, "dptext plan privacy.toml", PLAN_KEYS)
 def plan(
     policy: Annotated[
         list[Path], typer.Argument(metavar="POLICY", help="The policy file; several are planned in this order.")
@@ -108,7 +107,7 @@ def plan(
         raise refusal_of(forecast["refusal"])
 
 
-@app.command(cls=Command, epilog=epilog("dptext run privacy.toml --partition 2026-10", KEYS))
+@command(app, "dptext run privacy.toml --partition 2026-10", KEYS)
 def run(
     policy: PolicyFile,
     *,

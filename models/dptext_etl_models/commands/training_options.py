@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from dptext_etl.cli.options import Command, epilog
+from dptext_etl.cli import options
 
 if TYPE_CHECKING:
     from dptext_etl_models.training.resumable import TrainingProgress
@@ -57,7 +57,7 @@ def train() -> None:
 
 def command(example: str, *keys: str) -> Callable[[Function], Function]:
     """Add a function to `dptext train`, with an example of its use and the keys of its JSON object."""
-    return app.command(cls=Command, epilog=epilog(example, keys))
+    return options.command(app, example, keys)
 
 
 def changed(settings: Settings, **given: Any) -> Settings:
