@@ -217,8 +217,6 @@ AcceptLowerCap = Annotated[
     bool, typer.Option("--accept-lower-cap", help="Lower the ledger's cap to the policy's cap, permanently.")
 ]
 _JSON = "Print one JSON object on stdout and nothing else there."
-Json = Annotated[bool, typer.Option("--json", help=_JSON)]
-"""For a command of another package that prints the object itself; `Command` adds the option to all others."""
 Profile = Annotated[bool, typer.Option("--profile", help="Print the time of each stage; --json always has it.")]
 PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="The policy file, such as privacy.toml.")]
 Partition = Annotated[
@@ -293,8 +291,7 @@ class Command(TyperCommand):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        if all(item.name != "as_json" for item in self.params):
-            self.params.append(_of_context(terminal.JSON, "--json", is_flag=True, help=_JSON))
+        self.params.append(_of_context(terminal.JSON, "--json", is_flag=True, help=_JSON))
         if any("POLICY" in (item.metavar or "") for item in self.params if isinstance(item, TyperArgument)):
             self.params.append(_of_context(_SETTINGS, "--set", multiple=True, metavar="ENTRY=VALUE", help=_SET))
         paragraphs = (" ".join(paragraph.split()) for paragraph in inspect.cleandoc(self.help or "").split("\n\n"))

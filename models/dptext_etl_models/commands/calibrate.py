@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from dptext_etl.cli.options import Json
 from dptext_etl_models.commands.training_options import Column, Revision, show
 
 EXAMPLE = "dptext calibrate --model models/roberta --corpus wiki.parquet --out roberta_clip.json"
@@ -48,7 +47,6 @@ def calibrate(
             help="Upper end of the range, in standard deviations from the mean; by default 4, or 0.5 with --latent.",
         ),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Estimate (mean, mean + 4 standard deviations) of a model's scores on public text, and write them to a file.
 
@@ -59,7 +57,7 @@ def calibrate(
     appendix B).
     """
     if latent:
-        _calibrate_latent(model, corpus, column, out, revision, texts, length, deviations or 0.5, as_json)
+        _calibrate_latent(model, corpus, column, out, revision, texts, length, deviations or 0.5)
         return
     from dptext_etl.cli import terminal
     from dptext_etl_models.inference import language_model
@@ -86,8 +84,8 @@ def calibrate(
     )
     low, high = estimated.clip
     facts = estimated.facts({})
-    show({"out": str(path), "low": low, "high": high, **{name: facts[name] for name in KEYS[3:]}}, as_json=as_json)
-    if not as_json:
+    show({"out": str(path), "low": low, "high": high, **{name: facts[name] for name in KEYS[3:]}})
+    if not terminal.as_json():
         terminal.say(f'\nin a policy: clip = "{path}"')
 
 
@@ -112,7 +110,6 @@ def _calibrate_latent(  # noqa: PLR0917
     texts: int,
     length: int,
     deviations: float,
-    as_json: bool,
 ) -> None:
     """Choose C from latents of public text (paper 003), write it, and print the losses of other choices."""
     from dataclasses import asdict
@@ -128,8 +125,7 @@ def _calibrate_latent(  # noqa: PLR0917
     facts = {"format": LATENT_KIND, "model": base.sha256, "length": length, "texts": len(drawn), **asdict(clip)}
     facts["corpus"] = {"name": public.name, "sha256": public.sha256}
     path.write_bytes(canon(facts))
-    if as_json:
-        terminal.emit({"out": str(path), **facts})
+    if terminal.emitted({"out": str(path), **facts}):
         return
     rows: list[list[Any]] = [
         [choice.deviations, choice.clip, f"{100 * choice.inside:.1f} %", f"{choice.loss:.4f}"]

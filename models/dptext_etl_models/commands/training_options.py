@@ -75,19 +75,17 @@ def progress(seen: TrainingProgress) -> None:
     terminal.note(str(seen))
 
 
-def show(facts: Mapping[str, Any], *, as_json: bool, line: str | None = None) -> None:
+def show(facts: Mapping[str, Any], line: str | None = None) -> None:
     """Print the result of a command: as JSON, as one line, or as pairs."""
     from dptext_etl.cli import terminal
 
-    if as_json:
-        terminal.emit(facts)
-    elif line is not None:
-        terminal.say(line)
-    else:
+    if line is not None:
+        terminal.report(facts, line)
+    elif not terminal.emitted(facts):
         terminal.pairs(facts)
 
 
-def show_steps(out: Path, steps: int, texts: int, *, as_json: bool, **more: Any) -> None:
+def show_steps(out: Path, steps: int, texts: int, **more: Any) -> None:
     """Print the result of a training on short texts."""
     facts = {"out": str(out), "steps": steps, "texts": texts, **more}
-    show(facts, as_json=as_json, line=f"wrote {out} after {steps:,} steps on {texts:,} texts")
+    show(facts, f"wrote {out} after {steps:,} steps on {texts:,} texts")
