@@ -216,7 +216,6 @@ def show_postprocess(facts: dict[str, Any]) -> None:
 AcceptLowerCap = Annotated[
     bool, typer.Option("--accept-lower-cap", help="Lower the ledger's cap to the policy's cap, permanently.")
 ]
-_JSON = "Print one JSON object on stdout and nothing else there."
 Profile = Annotated[bool, typer.Option("--profile", help="Print the time of each stage; --json always has it.")]
 PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="The policy file, such as privacy.toml.")]
 Partition = Annotated[
@@ -243,9 +242,6 @@ Parameters = Annotated[
     list[str] | None,
     typer.Option("-p", "--parameter", metavar="NAME=VALUE", help="A parameter of the mechanism; repeat as needed."),
 ]
-LEDGER = "sqlite:///PATH, a path, postgresql://HOST/DATABASE, or env:NAME."
-_ID_KEY = "Key of the ledger's ids (env:NAME or file:PATH); by default the file next to the ledger."
-_SET = "Set source, sink, table.name, release, or environment of the policy for this call; repeat as needed."
 AllocationScores = Annotated[
     str | None,
     typer.Option(
@@ -281,6 +277,11 @@ LogFormat = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; for scripts.")]
 
+_JSON = "Print one JSON object on stdout and nothing else there."
+_SET = "Set source, sink, table.name, release, or environment of the policy for this call; repeat as needed."
+LEDGER = "sqlite:///PATH, a path, postgresql://HOST/DATABASE, or env:NAME."
+_ID_KEY = "Key of the ledger's ids (env:NAME or file:PATH); by default the file next to the ledger."
+
 
 class Command(TyperCommand):
     """Show the docstring of a command as flowing paragraphs, whose line breaks Typer would keep.
@@ -291,7 +292,8 @@ class Command(TyperCommand):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.params.append(_of_context(terminal.JSON, "--json", is_flag=True, help=_JSON))
+        if not any("--json" in item.opts for item in self.params):  # a command of another package may declare its own
+            self.params.append(_of_context(terminal.JSON, "--json", is_flag=True, help=_JSON))
         if any("POLICY" in (item.metavar or "") for item in self.params if isinstance(item, TyperArgument)):
             self.params.append(_of_context(_SETTINGS, "--set", multiple=True, metavar="ENTRY=VALUE", help=_SET))
         paragraphs = (" ".join(paragraph.split()) for paragraph in inspect.cleandoc(self.help or "").split("\n\n"))
@@ -307,7 +309,8 @@ F = TypeVar("F", bound=Callable[..., None])
 
 def command(app: typer.Typer, example: str, keys: Sequence[str], cls: type[TyperCommand] = Command) -> Callable[[F], F]:
     """Add a command to an application; its help ends with an example and the keys of its JSON object."""
-    return app.command(cls=cls, epilog=f"Example: {example}\n\nKeys with --json: {', '.join(keys)}.")
+    with_keys = f"\n\nKeys with --json: {', '.join(keys)}." if keys else ""
+    return app.command(cls=cls, epilog=f"Example: {example}{with_keys}")
 
 
 _SETTINGS, _STORE, _LEDGER = "dptext_etl.settings", "dptext_etl.storage_options", "dptext_etl.ledger"

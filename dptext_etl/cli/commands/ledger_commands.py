@@ -114,9 +114,7 @@ def verify(
     if not terminal.emitted(outcome.as_dict()):
         terminal.pairs(outcome.counts)
         terminal.say("all counts are of rows, canary rows included")
-        terminal.say("the ledger is intact" if outcome.ok else "the ledger does NOT agree with its own journal:")
-        for problem in outcome.problems:
-            terminal.say(f"  {problem}")
+        _show_problems(outcome.problems)
     if not outcome.ok:
         raise typer.Exit(GATE)
 
@@ -146,9 +144,7 @@ def maintain(
     with open_ledger() as handle:
         done = anchor_files.maintain(handle, anchors, store_options(), backup=backup, keep=keep)
     if not terminal.emitted(done.as_dict()):
-        terminal.say("the ledger is intact" if done.ok else "the ledger does NOT agree with its own journal:")
-        for problem in done.problems:
-            terminal.say(f"  {problem}")
+        _show_problems(done.problems)
         if done.ok:
             terminal.pairs({"anchor": done.anchor, "backup": done.copy or "none; --backup FOLDER makes one"})
     if not done.ok:
@@ -257,6 +253,12 @@ def backup(
     with open_ledger() as handle:
         head = str(handle.backup(to))
     terminal.report({"copy": to, "anchor": head}, f"copied, without the id key, up to {head}")
+
+
+def _show_problems(problems: Sequence[str]) -> None:
+    terminal.say("the ledger does NOT agree with its own journal:" if problems else "the ledger is intact")
+    for problem in problems:
+        terminal.say(f"  {problem}")
 
 
 def open_ledger(*, write: bool = False) -> Ledger:

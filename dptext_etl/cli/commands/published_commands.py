@@ -216,14 +216,13 @@ def _everywhere(
         done = erase(where, subjects=subjects, records=records, progress=None if terminal.as_json() else _note_place)
     if out is not None:
         _write_report(out, done)
-    if terminal.emitted(asdict(done)):
-        pass
-    elif dry_run:
-        _show_plan(done)
-    else:
-        terminal.say(f"records that the ledgers newly note as forgotten: {done.noted:,}")
-        if out is not None:
-            terminal.say(f"report: {out}")
+    if not terminal.emitted(asdict(done)):
+        if dry_run:
+            _show_plan(done)
+        else:
+            terminal.say(f"records that the ledgers newly note as forgotten: {done.noted:,}")
+            if out is not None:
+                terminal.say(f"report: {out}")
     if not any(place.records for place in done.places):
         raise typer.Exit(UNCHANGED)
 

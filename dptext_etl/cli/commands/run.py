@@ -102,7 +102,8 @@ def plan(
                 _show_counts(refusal.fields.get("counts", {}))
             raise
     if not terminal.emitted(forecast):
-        _show_in_order(forecast["plans"], forecast["joint"]) if "plans" in forecast else _show_plan(forecast)
+        show_costs = _show_in_order if "plans" in forecast else _show_plan
+        show_costs(forecast)
     if forecast["refusal"] is not None:
         raise refusal_of(forecast["refusal"])
 
@@ -304,9 +305,10 @@ def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
         yield draw
 
 
-def _show_in_order(plans: list[Mapping[str, Any]], joint: Mapping[str, Any]) -> None:
+def _show_in_order(forecast: Mapping[str, Any]) -> None:
     from dptext_etl.runner.shard.charging import at_most
 
+    joint = forecast["joint"]
     columns = ("dataset", "release", "rows", "of", "per record", "per subject", "over the cap", "refused")
     rows = [
         (
@@ -315,7 +317,7 @@ def _show_in_order(plans: list[Mapping[str, Any]], joint: Mapping[str, Any]) -> 
             item["over_cap"].get("records", 0),
             item["refusal"]["message"] if item["refusal"] else None,
         )
-        for item in plans
+        for item in forecast["plans"]
     ]
     terminal.heading("At most, in this order")
     terminal.table(columns, rows)
