@@ -228,8 +228,8 @@ def _show_spend(facts: Mapping[str, Any]) -> None:
             "mechanism": f"{release['mechanism']}, {release['class']}, discloses {', '.join(release['disclosures'])}",
             "records": f"{release['committed']:,} committed; {release['canaries']:,} planted ones, never published",
             "most per record": f"epsilon {terminal.number(release[f'max_{PURE}'])} (odds 10^{release['log10_odds']})",
-            "cap": f"{_amounts(left['limits'])} per {left['unit']}, {left['scope']}",
-            "left": "; ".join(f"{name} " + _amounts(at) for name, at in left["left"].items()),
+            "cap": f"{terminal.number(left['limits'])} per {left['unit']}, {left['scope']}",
+            "left": "; ".join(f"{name} {terminal.number(at)}" for name, at in left["left"].items()),
             "left out": f'{facts["left_out"]:,} records over the cap: on_cap = "quarantine"',
             "at the cap": f"{left['exhausted']:,} of {left['units']:,} {left['unit']}s",
             "ledger": "intact" if facts["verify"]["ok"] else "NOT intact: " + "; ".join(facts["verify"]["problems"]),
@@ -248,7 +248,3 @@ def _show_bug(stopped: Mapping[str, Any]) -> None:
     for line in stopped["message"].splitlines():
         terminal.say(f"  {line}")
     terminal.say(f"  $ echo $?\n  {stopped['exit_code']}")
-
-
-def _amounts(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {terminal.number(amount)}" for name, amount in values.items())
