@@ -26,7 +26,7 @@ from dptext_etl.cli.commands import (
     published_commands,
     run,
 )
-from dptext_etl.cli.options import Command, epilog
+from dptext_etl.cli.options import command
 from dptext_etl.errors import EXIT_CODES, PolicyError
 
 COMMANDS: dict[str, typer.Typer] = {}
@@ -57,9 +57,9 @@ class Commands(failures.Boundary):
         if single is None:
             return None
         single.suggest_commands = False  # click suggests a name, too
-        command = typer.main.get_command(single)
-        command.name = cmd_name
-        return command
+        built = typer.main.get_command(single)
+        built.name = cmd_name
+        return built
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -85,7 +85,7 @@ def _app(name: str) -> typer.Typer | None:
         single.command(name, help=f"Unavailable: {refusal.message}.", context_settings=anything)(fail)
         return single
     if not hasattr(module, "app"):
-        single.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, name))
+        command(single, module.EXAMPLE, module.KEYS)(getattr(module, name))
     return getattr(module, "app", single)
 
 

@@ -8,10 +8,10 @@ import re
 import sys
 import tomllib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import click
 import typer
@@ -19,7 +19,6 @@ from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from dptext_etl.cli import terminal
 from dptext_etl.errors import PolicyError, UsageError, suggestion
-from dptext_etl.guarantee import Disclosure
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -217,7 +216,6 @@ def show_postprocess(facts: dict[str, Any]) -> None:
 AcceptLowerCap = Annotated[
     bool, typer.Option("--accept-lower-cap", help="Lower the ledger's cap to the policy's cap, permanently.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
 Profile = Annotated[bool, typer.Option("--profile", help="Print the time of each stage; --json always has it.")]
 PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="The policy file, such as privacy.toml.")]
 Partition = Annotated[
@@ -243,23 +241,6 @@ MechanismName = Annotated[str, typer.Argument(metavar="NAME", help="A mechanism;
 Parameters = Annotated[
     list[str] | None,
     typer.Option("-p", "--parameter", metavar="NAME=VALUE", help="A parameter of the mechanism; repeat as needed."),
-]
-Allow = Annotated[
-    list[Disclosure] | None,
-    typer.Option(help="Consent to a disclosure of the mechanism; repeat as needed (`dptext explain NAME` lists them)."),
-]
-Accept = Annotated[
-    list[str] | None, typer.Option(help='Accept a guarantee without a finite epsilon, by its class: "UMLDP".')
-]
-LedgerUrl = Annotated[
-    str,
-    typer.Option("--ledger", metavar="URL", help="sqlite:///PATH, a path, postgresql://HOST/DATABASE, or env:NAME."),
-]
-IdKey = Annotated[
-    str | None,
-    typer.Option(
-        metavar="REF", help="Key of the ledger's ids (env:NAME or file:PATH); by default the file next to the ledger."
-    ),
 ]
 AllocationScores = Annotated[
     str | None,
@@ -296,23 +277,25 @@ LogFormat = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; for scripts.")]
 
-
-def epilog(example: str, keys: Sequence[str] = ()) -> str:
-    """Return the end of a command's help: an example, and the keys of its JSON object."""
-    return f"Example: {example}" + (f"\n\nKeys with --json: {', '.join(keys)}." if keys else "")
+_JSON = "Print one JSON object on stdout and nothing else there."
+_SET = "Set source, sink, table.name, release, or environment of the policy for this call; repeat as needed."
+LEDGER = "sqlite:///PATH, a path, postgresql://HOST/DATABASE, or env:NAME."
+_ID_KEY = "Key of the ledger's ids (env:NAME or file:PATH); by default the file next to the ledger."
 
 
 class Command(TyperCommand):
     """Show the docstring of a command as flowing paragraphs, whose line breaks Typer would keep.
 
-    The sections "Args:" and "Raises:" of a docstring are left out: they are for readers of the code. A command that
-    reads a policy file also has --set.
+    The sections "Args:" and "Raises:" of a docstring are left out: they are for readers of the code. Every command has
+    --json (`terminal.as_json`), and a command that reads a policy file also has --set.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
+        if not any("--json" in item.opts for item in self.params):  # a command of another package may declare its own
+            self.params.append(_of_context(terminal.JSON, "--json", is_flag=True, help=_JSON))
         if any("POLICY" in (item.metavar or "") for item in self.params if isinstance(item, TyperArgument)):
-            self.params.append(_set_option())
+            self.params.append(_of_context(_SETTINGS, "--set", multiple=True, metavar="ENTRY=VALUE", help=_SET))
         paragraphs = (" ".join(paragraph.split()) for paragraph in inspect.cleandoc(self.help or "").split("\n\n"))
         self.help = "\n\n".join(text for text in paragraphs if not text.startswith(("Args: ", "Raises: ")))
 
@@ -320,22 +303,26 @@ class Command(TyperCommand):
         """Return the first sentence as a whole, for the help of a group."""
         return super().get_short_help_str(1000)
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Keep the settings of --set, which `load_policy` reads."""
-        ctx.meta[_SETTINGS] = ctx.params.pop(_SETTINGS, ())
-        return super().invoke(ctx)
+
+F = TypeVar("F", bound=Callable[..., None])
 
 
-_SETTINGS, _STORE = "policy_settings", "storage_options"
+def command(app: typer.Typer, example: str, keys: Sequence[str], cls: type[TyperCommand] = Command) -> Callable[[F], F]:
+    """Add a command to an application; its help ends with an example and the keys of its JSON object."""
+    with_keys = f"\n\nKeys with --json: {', '.join(keys)}." if keys else ""
+    return app.command(cls=cls, epilog=f"Example: {example}{with_keys}")
 
 
-def _set_option() -> TyperOption:
-    return TyperOption(
-        param_decls=[_SETTINGS, "--set"],
-        multiple=True,
-        metavar="ENTRY=VALUE",
-        help="Set source, sink, table.name, release, or environment of the policy for this call; repeat as needed.",
-    )
+_SETTINGS, _STORE, _LEDGER = "dptext_etl.settings", "dptext_etl.storage_options", "dptext_etl.ledger"
+
+
+def _of_context(name: str, flag: str, **settings: Any) -> TyperOption:
+    """Return an option of many commands; its value is in the context's `meta`, and no argument of the function."""
+
+    def keep(ctx: click.Context, _: click.Parameter, value: Any) -> None:
+        ctx.meta[name] = value
+
+    return TyperOption(param_decls=[name.rpartition(".")[2], flag], expose_value=False, callback=keep, **settings)
 
 
 def load_policy(path: str | Path) -> Policy:
@@ -347,11 +334,6 @@ def load_policy(path: str | Path) -> Policy:
     return Policy.load(path, settings)
 
 
-def store_options() -> dict[str, str]:
-    """Return the storage options of the policy that named the ledger; none without a policy."""
-    return dict(click.get_current_context().meta.get(_STORE, {}))
-
-
 def refuse_settings(why: str) -> None:
     """Refuse --set where no policy file is read."""
     if click.get_current_context().meta.get(_SETTINGS):
@@ -359,16 +341,23 @@ def refuse_settings(why: str) -> None:
 
 
 class LedgerCommand(Command):
-    """Use the ledger of a policy, POLICY, in place of --ledger and --id-key.
+    """Use the ledger of a policy, POLICY, or of --ledger and --id-key; `named_ledger` returns it.
 
     POLICY is the last argument, or the first if the command's own argument is optional. If --ledger is given as well,
-    the text is that own argument.
+    the text is that own argument. A command that reads no id declares --ledger by itself, and has no --id-key.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         places = [place for place, item in enumerate(self.params) if isinstance(item, TyperArgument)]
         optional = [place for place in places if not self.params[place].required]
+        self._optional = [self.params[place].name for place in optional]
+        self._own = [item.name for item in self.params]
+        if "ledger" in self._own:
+            self.params[self._own.index("ledger")].required = False
+        else:
+            self.params.insert(len(places), TyperOption(param_decls=["ledger", "--ledger"], metavar="URL", help=LEDGER))
+            self.params.insert(-1, TyperOption(param_decls=["id_key", "--id-key"], metavar="REF", help=_ID_KEY))
         policy = TyperArgument(
             param_decls=["policy"],
             type=click.Path(path_type=Path),
@@ -377,13 +366,10 @@ class LedgerCommand(Command):
             help="A policy file, whose ledger it is; or give --ledger.",
         )
         self.params.insert(optional[0] if optional else len(places), policy)
-        self._optional = [self.params[place + 1].name for place in optional]
-        ledger = next(item for item in self.params if item.name == "ledger")
-        self._needs_ledger, ledger.required = ledger.required, False
 
     def invoke(self, ctx: click.Context) -> Any:
         values = ctx.params
-        policy: Path | None = values.pop("policy")
+        policy: Path | None = values["policy"]
         if values["ledger"] is None:
             policy = policy or values.get("release_of")
         if policy is not None and values["ledger"] is not None:
@@ -397,9 +383,22 @@ class LedgerCommand(Command):
             values["ledger"] = spec.url
             for name in {"id_key", "anchors"} & values.keys():
                 values[name] = values[name] or getattr(spec, name)
-        if self._needs_ledger and values["ledger"] is None:
+        if values["ledger"] is None:
             raise UsageError("no ledger is named", "give POLICY, whose ledger it is, or --ledger URL")
+        ctx.meta[_LEDGER] = values["ledger"], values.get("id_key")
+        ctx.params = {name: value for name, value in values.items() if name in self._own}
         return super().invoke(ctx)
+
+
+def named_ledger() -> tuple[str, str | None]:
+    """Return the URL of the command's ledger, and the reference to the key of its ids."""
+    url, id_key = click.get_current_context().meta[_LEDGER]
+    return url, id_key
+
+
+def store_options() -> dict[str, str]:
+    """Return the storage options of the policy that named the ledger; none without a policy."""
+    return dict(click.get_current_context().meta.get(_STORE, {}))
 
 
 def require_confirmation(question: str, *, yes: bool) -> None:

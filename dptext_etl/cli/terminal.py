@@ -115,8 +115,8 @@ def amounts_text(amounts: Mapping[str, float] | None) -> str:
 
 BEYOND_CHANCE, FAILED = "BEYOND CHANCE", "FAILED"
 RED = (BEYOND_CHANCE, FAILED)
-EMITTED = "dptext_etl.emitted"
-"""Entry of a context's `meta`: the command has printed its JSON object."""
+JSON, EMITTED = "dptext_etl.json", "dptext_etl.emitted"
+"""Entries of a context's `meta`: the command has --json, and it has printed its JSON object."""
 
 
 def asks() -> bool:
@@ -130,6 +130,24 @@ def emit(facts: Mapping[str, Any]) -> None:
     context = click.get_current_context(silent=True)
     if context is not None:
         context.meta[EMITTED] = True
+
+
+def as_json() -> bool:
+    """Return whether the current command has --json."""
+    return bool(click.get_current_context().meta.get(JSON))
+
+
+def emitted(facts: Mapping[str, Any]) -> bool:
+    """Print `facts` as JSON if the command has --json, and return whether it has."""
+    if as_json():
+        emit(facts)
+    return as_json()
+
+
+def report(facts: Mapping[str, Any], sentence: str) -> None:
+    """Print facts as JSON with --json, or a sentence for people."""
+    if not emitted(facts):
+        say(sentence)
 
 
 def say(line: str = "") -> None:

@@ -24,6 +24,8 @@ _CALENDAR = {
     "weekly": (dg.WeeklyPartitionsDefinition, "%Y-%m-%d"),
     "monthly": (dg.MonthlyPartitionsDefinition, "%Y-%m"),
 }
+_CONVERTED = frozenset({"policy", "executor", "source_asset", "max_retries", "ledger", "key"})
+"""Fields of the component whose arguments of `build_definitions` have another form; all others are equal."""
 _EXECUTORS = {"in_process": dg.in_process_executor, "multiprocess": dg.multiprocess_executor}
 
 
@@ -256,21 +258,10 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
 
         return build_definitions(
             context.path / self.policy,
-            partitions=self.partitions,
-            backfill=self.backfill,
-            pool=self.pool,
-            automation_condition=self.automation_condition,
+            **{name: getattr(self, name) for name in PolicyComponent.model_fields if name not in _CONVERTED},
             executor=_EXECUTORS[self.executor] if self.executor else None,
-            key_prefix=self.key_prefix,
             source_asset=dg.AssetKey.from_user_string(self.source_asset) if self.source_asset else None,
-            op_tags=self.op_tags,
             retry_policy=dg.RetryPolicy(max_retries=self.max_retries) if self.max_retries else None,
-            freshness_policy=self.freshness_policy,
-            group_name=self.group_name,
-            owners=self.owners,
-            schedule=self.schedule,
-            watch_source=self.watch_source,
             ledger=LedgerResource(**self.ledger.model_dump()) if self.ledger else None,
             key=KeyResource(reference=self.key) if self.key else None,
-            maintenance=self.maintenance,
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import dagster as dg
 
@@ -145,16 +145,16 @@ def build_definitions(
     keeping = _maintaining(policy, settings, maintenance)
     job = dg.define_asset_job(
         name.job,
-        selection=dg.AssetSelection.assets(*steps) - dg.AssetSelection.checks(*keeping.checks),
+        selection=dg.AssetSelection.assets(*steps) - dg.AssetSelection.checks(*(keeping.asset_checks or ())),
         description=_JOB,
         executor_def=executor or dg.in_process_executor,
         tags=_run_tags(tags, executor) or None,
     )
     made = dg.Definitions(
         assets=[*([raw_asset(policy, settings)] if source_asset is None else []), *steps, *extra],
-        asset_checks=[*checks, *keeping.checks],
-        jobs=[job, *keeping.jobs],
-        schedules=[*([schedule_of(schedule, job, settings)] if schedule else []), *keeping.schedules],
+        asset_checks=checks,
+        jobs=[job],
+        schedules=[schedule_of(schedule, job, settings)] if schedule else [],
         sensors=[source_sensor(policy, job, settings)] if watch_source else [],
         resources={
             name.ledger: ledger or LedgerResource.of(policy),
@@ -163,23 +163,17 @@ def build_definitions(
         },
         executor=executor,
     )
-    return check_lineage(made)
+    return check_lineage(dg.Definitions.merge(made, keeping))
 
 
-class _Maintaining(NamedTuple):
-    checks: list[dg.AssetChecksDefinition]
-    jobs: list[Any]
-    schedules: list[dg.ScheduleDefinition]
-
-
-def _maintaining(policy: Policy, settings: Settings, terms: Maintenance | None) -> _Maintaining:
+def _maintaining(policy: Policy, settings: Settings, terms: Maintenance | None) -> dg.Definitions:
     """Return the check, the job, and the schedule that maintain the ledger, if asked for."""
     if terms is None:
-        return _Maintaining([], [], [])
+        return dg.Definitions()
     check, name = ledger_check(policy, settings, terms), settings.names.job.replace("run_", "maintain_", 1)
     job = dg.define_asset_job(name, dg.AssetSelection.checks(check), executor_def=dg.in_process_executor)
     cron = [] if terms.schedule is None else [dg.ScheduleDefinition(job=job, cron_schedule=terms.schedule)]
-    return _Maintaining([check], [job], cron)
+    return dg.Definitions(asset_checks=[check], jobs=[job], schedules=cron)
 
 
 _IN_THE_RUN = frozenset({"in_process", "multiprocess", "multi_or_in_process_executor"})

@@ -7,11 +7,11 @@ frame. The I/O managers of Dagster for frames log sampled rows. This one logs no
 # No `from __future__ import annotations`: Dagster resolves the annotations of resources when the class is made.
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import dagster as dg
 import polars as pl
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from dptext_etl import keys
 from dptext_etl.errors import PolicyError
@@ -22,6 +22,11 @@ from dptext_etl.orchestration.steps import as_failure
 from dptext_etl.policy import LedgerSpec, Policy
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
+
+
+def _named(value: Any) -> Any:
+    """Refuse a key in the place of its name, because Dagster shows the configuration of resources."""
+    return value if value is None or isinstance(value, dg.EnvVar) else keys.reference(value)
 
 
 class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -38,7 +43,7 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     """
 
     url: str
-    id_key: str | None = None
+    id_key: Annotated[str | None, BeforeValidator(_named)] = None
     anchors: str | None = None
     require_anchors: bool | None = None
 
@@ -55,11 +60,6 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             msg = "the URL of the ledger holds a password, and Dagster shows it"
             raise PolicyError(msg, 'put it into a variable and name that: url=dg.EnvVar("DPTEXT_LEDGER_SECRET_URL")')
         super().__init__(**data)
-
-    @field_validator("id_key", mode="before")
-    @classmethod
-    def _by_reference(cls, value: Any) -> Any:
-        return _named(value)
 
     @classmethod
     def of(cls, policy: Policy) -> "LedgerResource":
@@ -95,12 +95,7 @@ class KeyResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         reference: "env:NAME" or "file:PATH".
     """
 
-    reference: str
-
-    @field_validator("reference", mode="before")
-    @classmethod
-    def _by_reference(cls, value: Any) -> Any:
-        return _named(value)
+    reference: Annotated[str, BeforeValidator(_named)]
 
     @classmethod
     def of(cls, policy: Policy) -> "KeyResource":
@@ -113,11 +108,6 @@ class KeyResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             The resource, which holds only the reference.
         """
         return cls(reference=policy.key)
-
-
-def _named(value: Any) -> Any:
-    """Refuse a key in the place of its name, because Dagster shows the configuration of resources."""
-    return value if value is None or isinstance(value, dg.EnvVar) else keys.reference(value)
 
 
 def deployed(policy: Policy, context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, name: Names) -> Policy:

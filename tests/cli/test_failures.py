@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from dptext_etl import errors
 from dptext_etl.cli import failures, terminal
-from dptext_etl.cli.options import Json
+from dptext_etl.cli.options import Command
 from tests.quick import quick
 
 SENTINEL = "zzqsentinelqzz"
@@ -91,9 +91,9 @@ def test_our_errors_say_their_sentence_and_hint(kind, code):
 def test_with_json_stdout_holds_one_object(error, code, exit_code, hint, emits):
     app = typer.Typer(cls=failures.Boundary, pretty_exceptions_enable=False)
 
-    @app.command()
-    def work(*, as_json: Json = False) -> None:
-        assert as_json
+    @app.command(cls=Command)
+    def work() -> None:
+        assert terminal.as_json()
         if emits:
             terminal.emit({"passed": False})
         raise error

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from dptext_etl.cli import terminal
-from dptext_etl.cli.options import Command, Json, epilog
+from dptext_etl.cli.options import command
 from dptext_etl.errors import PolicyError
 from dptext_etl.extensions import pip_install
 
@@ -26,12 +26,10 @@ def corpus() -> None:
     """Build, calibrate and show corpora: the public texts that surrogate releases."""
 
 
-@app.command(
-    cls=Command,
-    epilog=epilog(
-        'dptext corpus build turns.parquet --out corpus --license "CC BY-SA 4.0" --provenance "dialogue turns of …"',
-        KEYS,
-    ),
+@command(
+    app,
+    'dptext corpus build turns.parquet --out corpus --license "CC BY-SA 4.0" --provenance "dialogue turns of …"',
+    KEYS,
 )
 def build(
     sources: Annotated[
@@ -72,7 +70,6 @@ def build(
     ] = None,
     label: Annotated[str, typer.Option(help="The column of labels of the labeled texts.")] = "label",
     share: Annotated[float, typer.Option(help="With task: share of a vector for its directions.")] = 0.5,
-    as_json: Json = False,
 ) -> None:
     """Build a corpus from public texts: clean them, learn an encoder, choose hit rates, write cards.
 
@@ -105,18 +102,16 @@ def build(
         share=share,
     )
     built = building.build([building.source_of(one, column) for one in sources], out, options, terminal.note)
-    _show_facts(building.card_facts(built), as_json=as_json)
-    if not as_json:
+    _show_facts(building.card_facts(built))
+    if not terminal.as_json():
         terminal.say(f'\nin a policy: mechanism = {{ name = "surrogate", corpus = "{out}" }}')
 
 
-@app.command(
-    cls=Command,
-    epilog=epilog(
-        'dptext corpus write --model FOLDER --about "messages of customers to their bank" --labels policy.toml '
-        "--out written.parquet",
-        ("out", "model", "license", "counts", "nearest_is_intended", "seed"),
-    ),
+@command(
+    app,
+    'dptext corpus write --model FOLDER --about "messages of customers to their bank" --labels policy.toml '
+    "--out written.parquet",
+    ("out", "model", "license", "counts", "nearest_is_intended", "seed"),
 )
 def write(
     *,
@@ -132,7 +127,6 @@ def write(
     terms: Annotated[
         str, typer.Option("--license", metavar="WORDS", help="The model's license, if it states none.")
     ] = "",
-    as_json: Json = False,
 ) -> None:
     """Let a language model write public texts for the labels of a policy, to be rows or labeled texts of a corpus.
 
@@ -149,8 +143,7 @@ def write(
     terminal.note("this command assumes that the labels and the sentence are public: the texts are published")
     wanted = writing.Wanted(model, about, writing.topics_of(labels), each, seed, guidance, terms)
     card = _in_american(writing.write(wanted, out, terminal.note).card)
-    if as_json:
-        terminal.emit({"out": str(out), **card})
+    if terminal.emitted({"out": str(out), **card}):
         return
     texts = sum(card["counts"].values())
     share = f"{card['nearest_is_intended']:.0%} nearest to their own label"
@@ -158,21 +151,17 @@ def write(
     terminal.say(f'\nnext: dptext corpus build {out} … --license "{card["license"]}" --out corpus')
 
 
-@app.command(cls=Command, epilog=epilog("dptext corpus show corpus", KEYS))
+@command(app, "dptext corpus show corpus", KEYS)
 def show(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A folder, or a name that comes with the library.")],
-    *,
-    as_json: Json = False,
 ) -> None:
     """Describe a corpus: its size, hash, license, provenance, encoder, and the hit rates that were calibrated."""
     from dptext_etl.corpora import Corpus, building
 
-    _show_facts(building.card_facts(Corpus.open(corpus)), as_json=as_json)
+    _show_facts(building.card_facts(Corpus.open(corpus)))
 
 
-@app.command(
-    cls=Command, epilog=epilog("dptext corpus calibrate corpus public.parquet", ("out", "sha256", "replaces", "hits"))
-)
+@command(app, "dptext corpus calibrate corpus public.parquet", ("out", "sha256", "replaces", "hits"))
 def calibrate(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A folder, or a name that comes with the library.")],
     public: Annotated[
@@ -184,7 +173,6 @@ def calibrate(
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="New folder; by default, the corpus's own.")
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Choose, for each epsilon, the hit rate that keeps most of public texts, and write the rates into the corpus.
 
@@ -201,19 +189,17 @@ def calibrate(
     hits = building.recalibrate(before, sources)
     after = building.write_recalibrated(before, hits, sources, out)
     facts = {"out": str(after.path.parent), "sha256": after.sha256, "replaces": before.sha256}
-    if as_json:
-        terminal.emit({**facts, "hits": {f"{hit.epsilon:g}": round(hit.hit, 4) for hit in hits}})
+    if terminal.emitted({**facts, "hits": {f"{hit.epsilon:g}": round(hit.hit, 4) for hit in hits}}):
         return
     terminal.pairs(facts)
     rows = [(f"{hit.epsilon:g}", f"{hit.hit:.2f}", hit.near, f"{hit.kept:.0%}") for hit in hits]
     terminal.table(("epsilon", "hit rate", "near texts", "kept, of the nearest text's likeness"), rows)
 
 
-def _show_facts(facts: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        terminal.emit(_in_american(facts))
-    else:
-        terminal.pairs(_in_american(facts))
+def _show_facts(card: dict[str, Any]) -> None:
+    facts = _in_american(card)
+    if not terminal.emitted(facts):
+        terminal.pairs(facts)
 
 
 def _in_american(card: dict[str, Any]) -> dict[str, Any]:

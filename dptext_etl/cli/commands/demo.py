@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dptext_etl.cli import terminal
-from dptext_etl.cli.options import Command, Json, epilog
+from dptext_etl.cli.options import command
 from dptext_etl.errors import DPTextError
 from dptext_etl.guarantee import PURE
 
@@ -26,7 +26,7 @@ KEYS = (
 )  # fmt: skip
 
 
-@app.command(cls=Command, epilog=epilog("dptext demo demo-output", KEYS))
+@command(app, "dptext demo demo-output", KEYS)
 def demo(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="A new folder, or the folder of an earlier demo.")
@@ -38,7 +38,6 @@ def demo(
     planted_bug: Annotated[
         bool, typer.Option("--planted-bug", help="Run only the planted bug, in the folder of a demo; exits with 4.")
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Generate a public table, release it in three forms and word by word, and show the gates stopping a planted bug.
 
@@ -69,9 +68,7 @@ def demo(
         "dagster": place.home,
     }
     facts["files"] = {name: str(path) for name, path in files.items() if path.exists()}
-    if as_json:
-        terminal.emit(facts)
-    else:
+    if not terminal.emitted(facts):
         _show(facts)
 
 
@@ -231,8 +228,8 @@ def _show_spend(facts: Mapping[str, Any]) -> None:
             "mechanism": f"{release['mechanism']}, {release['class']}, discloses {', '.join(release['disclosures'])}",
             "records": f"{release['committed']:,} committed; {release['canaries']:,} planted ones, never published",
             "most per record": f"epsilon {terminal.number(release[f'max_{PURE}'])} (odds 10^{release['log10_odds']})",
-            "cap": f"{_amounts(left['limits'])} per {left['unit']}, {left['scope']}",
-            "left": "; ".join(f"{name} " + _amounts(at) for name, at in left["left"].items()),
+            "cap": f"{terminal.number(left['limits'])} per {left['unit']}, {left['scope']}",
+            "left": "; ".join(f"{name} {terminal.number(at)}" for name, at in left["left"].items()),
             "left out": f'{facts["left_out"]:,} records over the cap: on_cap = "quarantine"',
             "at the cap": f"{left['exhausted']:,} of {left['units']:,} {left['unit']}s",
             "ledger": "intact" if facts["verify"]["ok"] else "NOT intact: " + "; ".join(facts["verify"]["problems"]),
@@ -251,7 +248,3 @@ def _show_bug(stopped: Mapping[str, Any]) -> None:
     for line in stopped["message"].splitlines():
         terminal.say(f"  {line}")
     terminal.say(f"  $ echo $?\n  {stopped['exit_code']}")
-
-
-def _amounts(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {terminal.number(amount)}" for name, amount in values.items())

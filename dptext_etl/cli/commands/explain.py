@@ -13,13 +13,11 @@ from dptext_etl.cli import options, terminal
 from dptext_etl.cli.commands import preview
 from dptext_etl.cli.options import (
     AllocationScores,
-    Command,
     FirstRelease,
-    Json,
     MechanismName,
     Parameters,
     UnlinkedRows,
-    epilog,
+    command,
     parse_parameters,
 )
 from dptext_etl.errors import DPTextError, PolicyError
@@ -217,8 +215,8 @@ KEYS = (
 )  # fmt: skip
 
 
-@app.command(cls=Command, epilog=epilog("dptext mechanisms --json", ("mechanisms",)))
-def mechanisms(*, as_json: Json = False) -> None:
+@command(app, "dptext mechanisms --json", ("mechanisms",))
+def mechanisms() -> None:
     """List the mechanisms with their variants, guarantee classes, units of epsilon, and disclosures.
 
     Also say which of them run on this machine as it is, with which model, and the missing parts of the others.
@@ -231,8 +229,7 @@ def mechanisms(*, as_json: Json = False) -> None:
         variants = [_claim(variant, example) for variant, example in options.examples(kind).items()]
         summary = options.summary(kind)
         listed.append({"name": name, "summary": summary, "variants": variants, "here": _availability(kind)})
-    if as_json:
-        terminal.emit({"mechanisms": listed})
+    if terminal.emitted({"mechanisms": listed}):
         return
     rows = [(item["name"], *variant.values()) for item in listed for variant in item["variants"]]
     terminal.table(("name", "variant", "class", "epsilon per", "discloses"), rows)
@@ -269,7 +266,7 @@ def _availability(kind: type[Mechanism]) -> dict[str, Any]:
     return {"runs": True, "with": chosen, "lacks": None, "hint": None}
 
 
-@app.command(cls=Command, epilog=epilog("dptext explain custext -p epsilon=1 -p k=10", KEYS))
+@command(app, "dptext explain custext -p epsilon=1 -p k=10", KEYS)
 def explain(
     name: MechanismName,
     parameter: Parameters = None,
@@ -284,7 +281,6 @@ def explain(
         str,
         typer.Option("--public-text", metavar="TEXT", help="A public sentence for --allocation. Never give real data."),
     ] = TEXT,
-    as_json: Json = False,
 ) -> None:
     """State a mechanism's guarantee: the unit of epsilon, the neighbors, the disclosures, and the cost of a release.
 
@@ -302,7 +298,8 @@ def explain(
         step = catalog.load_postprocess(name)
         values = parse_parameters(step, name, parameter)
         facts = dict.fromkeys(KEYS) | options.postprocess_facts(name, step, values)
-        terminal.emit(facts) if as_json else options.show_postprocess(facts)
+        if not terminal.emitted(facts):
+            options.show_postprocess(facts)
         return
     kind = catalog.load(name)
     parameters = parse_parameters(kind, name, parameter)
@@ -335,9 +332,7 @@ def explain(
     if mechanism.computing is not None:
         facts["computing"] = mechanism.computing.as_dict()
     facts = {key: facts.get(key) for key in KEYS}
-    if as_json:
-        terminal.emit(facts)
-    else:
+    if not terminal.emitted(facts):
         _show(facts)
 
 
@@ -425,7 +420,7 @@ def _show(facts: dict[str, Any]) -> None:
         show_example(facts["example"])
 
 
-@app.command(cls=Command, epilog=epilog("dptext schema > policy.schema.json"))
+@app.command(epilog="Example: dptext schema > policy.schema.json")
 def schema() -> None:
     """Print the JSON Schema of the policy file, for editors and other tools."""
     from dptext_etl.policy import Policy

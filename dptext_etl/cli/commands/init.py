@@ -12,7 +12,7 @@ import click
 import typer
 
 from dptext_etl.cli import terminal
-from dptext_etl.cli.options import Command, Json, epilog
+from dptext_etl.cli.options import command
 from dptext_etl.errors import InputError, KeyReferenceError, PolicyError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _ask = partial(typer.prompt, err=True)
 KEYS = ("policy", "source", "new_key", "columns", "csv", "other_byte")
 
 
-@app.command(cls=Command, epilog=epilog("dptext init reviews.parquet", KEYS))
+@command(app, "dptext init reviews.parquet", KEYS)
 def init(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The raw table: Parquet, CSV or NDJSON.")],
     *,
@@ -61,7 +61,6 @@ def init(
             "--yes", "-y", help="Ask nothing: accept all guesses; the form is rows unless --form names another."
         ),
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Look at a table's columns and write a policy for it, with a new key next to it.
 
@@ -83,9 +82,9 @@ def init(
     local = "://" not in file  # a policy's paths are relative to its folder
     source = str(Path(file).absolute()) if local and output.absolute().parent != Path.cwd() else file
     table = guess(source, id, subject, texts or (), encoding)
-    if not as_json:
+    if not terminal.as_json():
         terminal.table(("role", "column", "why"), table.rows())
-    if yes or as_json or not terminal.asks():
+    if yes or terminal.as_json() or not terminal.asks():
         choices = first_policy.Choices(form or "rows", first_policy.labels_of(labels, table, form or "rows"))
     else:
         form = form or _form(table)
@@ -100,10 +99,9 @@ def init(
         raise PolicyError(problem, "choose a folder that you can write to with --out") from None
     key = _new_key(output, text)
     csv = table.csv.model_dump() if table.file_format == "csv" else None
-    if as_json:
-        columns = [dict(zip(("role", "column", "why"), row, strict=True)) for row in table.rows()]
-        facts = {"policy": str(output), "source": file, "new_key": None if key is None else str(key)}
-        terminal.emit({**facts, "columns": columns, "csv": csv, "other_byte": table.other_byte})
+    columns = [dict(zip(("role", "column", "why"), row, strict=True)) for row in table.rows()]
+    facts = {"policy": str(output), "source": file, "new_key": None if key is None else str(key)}
+    if terminal.emitted({**facts, "columns": columns, "csv": csv, "other_byte": table.other_byte}):
         return
     if csv:
         terminal.say(f"the file is CSV: {terminal.number({name: repr(item) for name, item in csv.items()})}")
@@ -226,11 +224,9 @@ def key() -> None:
     """Make keys."""
 
 
-@keys.command(cls=Command, epilog=epilog("dptext key new noise.key", ("path", "reference", "mode")))
+@command(keys, "dptext key new noise.key", ("path", "reference", "mode"))
 def new(
     path: Annotated[Path, typer.Argument(help="The file to create; an existing file is never overwritten.")],
-    *,
-    as_json: Json = False,
 ) -> None:
     """Write a new random key into a file that only its owner can read.
 
@@ -239,7 +235,7 @@ def new(
     """
     _write_key(path)
     reference = f"file:{path}"
-    if as_json:
-        terminal.emit({"path": str(path), "reference": reference, "mode": "0600"})
-    else:
-        terminal.say(f'wrote {path}, readable only by you\nin a policy: key = "{reference}"')
+    terminal.report(
+        {"path": str(path), "reference": reference, "mode": "0600"},
+        f'wrote {path}, readable only by you\nin a policy: key = "{reference}"',
+    )

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dptext_etl.cli import terminal
-from dptext_etl.cli.commands.ledger_commands import app, command, in_pinned_form, open_ledger, report, scope_of
-from dptext_etl.cli.options import IdKey, Json, LedgerUrl, Yes, epilog, require_confirmation
+from dptext_etl.cli import options, terminal
+from dptext_etl.cli.commands.ledger_commands import app, command, in_pinned_form, open_ledger, scope_of
+from dptext_etl.cli.options import Yes, require_confirmation
 from dptext_etl.cli.terminal import amounts_text, plain_all
 from dptext_etl.errors import LedgerError, PolicyError, UsageError, counted
 from dptext_etl.guarantee import PURE
@@ -29,7 +29,6 @@ Reason = Annotated[str, typer.Option(metavar="WORDS", help="The reason in a few 
 def freeze(
     dataset: Dataset,
     *,
-    ledger: LedgerUrl,
     reason: Annotated[str, typer.Option(metavar="WORDS", help="The reason in a few plain words.")],
     in_use: Annotated[
         list[str] | None,
@@ -46,26 +45,23 @@ def freeze(
     alone: Annotated[
         bool, typer.Option("--alone", help="Freeze only this dataset: no charge was lost (a key leaked, for example).")
     ] = False,
-    id_key: IdKey = None,
-    as_json: Json = False,
 ) -> None:
     """Stop all releases of a dataset, and of all datasets that share a cap with it, as after a restore."""
     from dptext_etl.ledger import Scope
     from dptext_etl.ledger.anchor_files import FrozenError, store
 
-    with open_ledger(ledger, id_key, write=True) as handle:
+    with open_ledger(write=True) as handle:
         handle.losses.freeze(dataset, reason, in_use=in_use or (), groups=group or (), alone=alone)
         with suppress(FrozenError):  # it froze because a head is missing: the stored one stays
             store(handle, Scope(dataset, "all"))
         frozen = handle.losses.frozen()
-    report({"frozen": frozen}, f"frozen: {', '.join(frozen)}", as_json=as_json)
+    terminal.report({"frozen": frozen}, f"frozen: {', '.join(frozen)}")
 
 
 @command(f"dptext ledger thaw reviews --lost {PURE}=40 --reason restored --ledger ledger.db", ("caps", "thawed"))
 def thaw(
     dataset: Dataset,
     *,
-    ledger: LedgerUrl,
     reason: Reason,
     lost: Annotated[
         list[str] | None,
@@ -76,8 +72,6 @@ def thaw(
         ),
     ] = None,
     yes: Yes = False,
-    id_key: IdKey = None,
-    as_json: Json = False,
 ) -> None:
     """Unfreeze a dataset and all datasets that were frozen with it.
 
@@ -87,7 +81,7 @@ def thaw(
     from dptext_etl.ledger.anchor_files import store
 
     losses = _losses(lost)
-    with open_ledger(ledger, id_key, write=True) as handle:
+    with open_ledger(write=True) as handle:
         before = handle.losses.frozen()
         if dataset in before:
             question = f"Thaw {dataset} and all datasets that froze with it, revoke release names, and lower caps by "
@@ -95,21 +89,19 @@ def thaw(
         caps = plain_all(handle.losses.thaw(dataset, losses, reason=reason))
         store(handle, Scope(dataset, "all"))
         thawed = sorted({*before} - {*handle.losses.frozen()})
-    report(
+    terminal.report(
         {"caps": caps, "thawed": thawed},
         f"thawed {', '.join(thawed)} under new caps ({_caps_text(caps)}); "
         "write them into the policies, and new release names",
-        as_json=as_json,
     )
 
 
 @command("dptext ledger jobs --ledger ledger.db", ("jobs",))
-def jobs(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
+def jobs() -> None:
     """List the jobs with open reservations, which are neither committed, expired nor given back."""
-    with open_ledger(ledger, id_key) as handle:
+    with open_ledger() as handle:
         open_jobs = [job for job in handle.reports.jobs() if job["pending"]]
-    if as_json:
-        terminal.emit({"jobs": open_jobs})
+    if terminal.emitted({"jobs": open_jobs}):
         return
     columns = ("job", "since", "dataset", "releases", "records", "pending")
     terminal.table(columns, [[job[name] for name in columns] for job in open_jobs])
@@ -125,14 +117,11 @@ def revoke(
     dataset: Dataset,
     release: Annotated[str, typer.Argument(metavar="RELEASE", help="The release name, in all columns of the dataset.")],
     *,
-    ledger: LedgerUrl,
     reason: Reason,
     yes: Yes = False,
-    id_key: IdKey = None,
-    as_json: Json = False,
 ) -> None:
     """Revoke a release name permanently, so that nothing more is released under it. Its charges stay."""
-    with open_ledger(ledger, id_key, write=True) as handle:
+    with open_ledger(write=True) as handle:
         rows = [row for row in handle.reports.show() if (row["dataset"], row["release"]) == (dataset, release)]
         records = sum(row["records"] - row["canaries"] for row in rows)
         versions = sorted({version["version"] for row in rows for version in row["published"]})
@@ -145,7 +134,7 @@ def revoke(
     outcome = f"release {release!r} of {dataset} is revoked; its charges stay"
     outcome += ", and you must remove its published tables yourself" if versions else ""
     facts = {"revoked": release, "dataset": dataset, "records": records, "published": versions}
-    report(facts, outcome, as_json=as_json)
+    terminal.report(facts, outcome)
 
 
 @command(
@@ -155,7 +144,6 @@ def revoke(
 def readmit(
     dataset: Dataset,
     *,
-    ledger: LedgerUrl,
     record: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="A forgotten record; repeat as needed.")
     ] = None,
@@ -164,8 +152,6 @@ def readmit(
     ] = None,
     reason: Reason,
     yes: Yes = False,
-    id_key: IdKey = None,
-    as_json: Json = False,
 ) -> None:
     """Let forgotten records and subjects be released again, in all releases of the dataset. Earlier charges count."""
     import pyarrow as pa
@@ -176,45 +162,41 @@ def readmit(
     kinds = ((records, "forgotten record"), (subjects, "forgotten subject"))
     whom = " and ".join(counted(len(ids), what) for ids, what in kinds if ids)
     require_confirmation(f"Let {whom} of {dataset} be released again?", yes=yes)
-    with open_ledger(ledger, id_key, write=True) as handle, _writing(handle, dataset):
+    with open_ledger(write=True) as handle, _writing(handle, dataset):
         units = in_pinned_form(handle, _subject_scope(handle, dataset), subjects)
         count = handle.people.readmit(dataset, pa.array(records, pa.large_string()), reason, units)
     more = " and all others of these subjects" if subjects else ""
     outcome = f"{counted(count, 'record')}{more} may be released again"
-    report({"dataset": dataset, "readmitted": count}, outcome, as_json=as_json)
+    terminal.report({"dataset": dataset, "readmitted": count}, outcome)
 
 
 @command('dptext ledger expire JOB --reason "will not be run again" --ledger ledger.db', ("job", "expired"))
-def expire(
-    job: Job, *, ledger: LedgerUrl, reason: Reason, yes: Yes = False, id_key: IdKey = None, as_json: Json = False
-) -> None:
+def expire(job: Job, *, reason: Reason, yes: Yes = False) -> None:
     """Turn the open reservations of a job into permanent charges. They can still be committed, but not given back."""
-    with open_ledger(ledger, id_key, write=True) as handle:
+    with open_ledger(write=True) as handle:
         facts = _job(handle, job)
         question = f"Make {facts['pending']:,} open reservations of job {job} ({_job_text(facts)}) charges for good?"
         require_confirmation(question, yes=yes)
         with _writing(handle, facts["dataset"]):
             count = handle.expire(job, reason=reason)
-    report({"job": job, "expired": count}, f"{count:,} reservations expired: their charges stay", as_json=as_json)
+    terminal.report({"job": job, "expired": count}, f"{count:,} reservations expired: their charges stay")
 
 
 @command('dptext ledger abort JOB --reason "never computed" --ledger ledger.db', ("job", "given_back"))
-def abort(
-    job: Job, *, ledger: LedgerUrl, reason: Reason, yes: Yes = False, id_key: IdKey = None, as_json: Json = False
-) -> None:
+def abort(job: Job, *, reason: Reason, yes: Yes = False) -> None:
     """Give back the open reservations of a job, if you know that no text of it was ever scored.
 
     The command refuses a job with committed records, a job on which another job relies, and a job whose unlinked
     release or synthetic table was pinned: draws may have been seen, so `dptext ledger expire JOB` keeps its charges.
     """
-    with open_ledger(ledger, id_key, write=True) as handle:
+    with open_ledger(write=True) as handle:
         facts = _job(handle, job)
         question = f"Do you know that the job {job} ({_job_text(facts)}) has ended, and that it scored no text? "
         question += f"Then {facts['pending']:,} reservations are given back"
         require_confirmation(question, yes=yes)
         with _writing(handle, facts["dataset"]):
             count = handle.abort(job, compute_never_started=True, reason=reason)
-    report({"job": job, "given_back": count}, f"{count:,} reservations given back", as_json=as_json)
+    terminal.report({"job": job, "given_back": count}, f"{count:,} reservations given back")
 
 
 @command(
@@ -224,7 +206,6 @@ def abort(
 def set_cap(
     dataset: Dataset,
     *,
-    ledger: LedgerUrl,
     reason: Reason,
     epsilon: Annotated[float | None, typer.Option(help="The cap in epsilon: pure, or with --delta approx.")] = None,
     delta: Annotated[float | None, typer.Option(help="Delta; without --epsilon, a pure cap becomes approx.")] = None,
@@ -248,8 +229,6 @@ def set_cap(
         str | None, typer.Option(metavar="HEX", help="The key that signs all caps of the dataset or group from now on.")
     ] = None,
     yes: Yes = False,
-    id_key: IdKey = None,
-    as_json: Json = False,
 ) -> None:
     """Pin, raise or lower the cap of a scope, or open a new period. Policies must ask for exactly the pinned cap.
 
@@ -276,7 +255,7 @@ def set_cap(
         period, group, epsilon, delta, rho = cap.period, cap.group, cap.epsilon, cap.delta, cap.rho
         unit = cap.unit or "subject"
     scope = Scope(dataset, period, group, unit)
-    with open_ledger(ledger, id_key, write=True) as handle:
+    with open_ledger(write=True) as handle:
         before = _pinned(handle, scope)
         if measure == "approx" and epsilon is None:
             epsilon = (before or {}).get(PURE)
@@ -301,15 +280,14 @@ def set_cap(
         after = _pinned(handle, scope)
     facts = {"scope": str(scope), "before": before, "after": after, "changed": changed}
     then = f"is now {amounts_text(after)}; write it into the policy" if changed else "is that already"
-    report(facts, f"the cap of {scope} {then}", as_json=as_json)
+    terminal.report(facts, f"the cap of {scope} {then}")
 
 
-@app.command(epilog=epilog("dptext ledger sign-cap cap.toml --key file:steward.key", ("public_key", "file")))
+@options.command(app, "dptext ledger sign-cap cap.toml --key file:steward.key", ("public_key", "file"))
 def sign_cap(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML: a cap, with its `dataset` or `group`.")],
     *,
     key: Annotated[str, typer.Option(metavar="REF", help="The signing key, which `dptext key new PATH` makes.")],
-    as_json: Json = False,
 ) -> None:
     """Sign the cap in a file, write the signature into it, and print the public key for the policy and `set-cap`."""
     from dptext_etl import files
@@ -322,7 +300,7 @@ def sign_cap(
     kept = [line for line in file.read_text("utf-8").splitlines() if not line.lstrip().startswith("signature")]
     files.write(file, "\n".join([*kept, f'signature = "{signature}"', ""]).encode(), action="writing the signed cap")
     facts = {"public_key": public, "file": str(file)}
-    report(facts, f'signed; in the policy: public_key = "{public}"', as_json=as_json)
+    terminal.report(facts, f'signed; in the policy: public_key = "{public}"')
 
 
 @command(
@@ -332,7 +310,6 @@ def sign_cap(
 def accept_units(
     dataset: Dataset,
     *,
-    ledger: LedgerUrl,
     reason: Reason,
     lost: Annotated[
         list[str] | None,
@@ -343,8 +320,6 @@ def accept_units(
         ),
     ] = None,
     yes: Yes = False,
-    id_key: IdKey = None,
-    as_json: Json = False,
 ) -> None:
     """Let known records arrive under other subjects, another subject column, or another spelling.
 
@@ -352,14 +327,14 @@ def accept_units(
     run pins its subjects, columns, and spelling.
     """
     losses = _losses(lost)
-    with open_ledger(ledger, id_key, write=True) as handle:
+    with open_ledger(write=True) as handle:
         lowered = amounts_text(losses) or 0
         question = f"May all known records of {dataset} have other subjects, with caps lowered by {lowered}?"
         require_confirmation(question, yes=yes)
         with _writing(handle, dataset):
             caps = plain_all(handle.people.accept_units(dataset, losses, reason))
     outcome = f"records of {dataset} may have other subjects, under new caps ({_caps_text(caps)})"
-    report({"caps": caps, "accepted": dataset}, f"{outcome}; write these into policies", as_json=as_json)
+    terminal.report({"caps": caps, "accepted": dataset}, f"{outcome}; write these into policies")
 
 
 def _subject_scope(handle: Ledger, dataset: str) -> Scope:

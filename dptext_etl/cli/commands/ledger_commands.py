@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dptext_etl.cli import terminal
-from dptext_etl.cli.options import IdKey, Json, LedgerCommand, LedgerUrl, epilog, store_options
+from dptext_etl.cli import options, terminal
+from dptext_etl.cli.options import LEDGER, LedgerCommand, named_ledger, store_options
 from dptext_etl.errors import GATE, PolicyError, UnknownIdError, UsageError, counted
 from dptext_etl.guarantee import PURE
 
@@ -24,23 +25,15 @@ app = typer.Typer(
     add_completion=False,
     help="Make, read, check and repair a ledger: releases, balances, integrity, the public view.",
 )
-
-
-F = TypeVar("F", bound=Callable[..., None])
-
-
-def command(example: str, keys: Sequence[str]) -> Callable[[F], F]:
-    """Add a command on a ledger, with an example and the keys of its JSON object for its help."""
-    return app.command(cls=LedgerCommand, epilog=epilog(example, keys))
+command = partial(options.command, app, cls=LedgerCommand)
 
 
 @command("dptext ledger show --ledger ledger.db", ("releases",))
-def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
+def show() -> None:
     """List the releases: class, disclosures, records, largest spend of a record. Internal, not for publication."""
-    with open_ledger(ledger, id_key) as handle:
+    with open_ledger() as handle:
         releases = terminal.releases(handle.reports.show())
-    if as_json:
-        terminal.emit({"releases": releases})
+    if terminal.emitted({"releases": releases}):
         return
     columns = ["dataset", "column", "release", "mechanism", "class", "records"]
     columns += ["committed", "pending", "expired", "aborted", "canaries"]
@@ -63,7 +56,6 @@ def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
 @command("dptext ledger remaining --for privacy.toml", ("scopes", "further"))
 def remaining(
     *,
-    ledger: LedgerUrl,
     subject: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Also show this subject (or record); repeat as needed.")
     ] = None,
@@ -71,8 +63,6 @@ def remaining(
         Path | None,
         typer.Option("--for", metavar="FILE", help="Only say how many more releases of this policy file fit."),
     ] = None,
-    id_key: IdKey = None,
-    as_json: Json = False,
 ) -> None:
     """Show for each scope how much of the cap subjects (or records) have used, and how much is left.
 
@@ -84,12 +74,11 @@ def remaining(
         from dptext_etl.runner import planning
 
         further = planning.further(release_of)
-    with open_ledger(ledger, id_key) as handle:
+    with open_ledger() as handle:
         caps = handle.reports.caps()
         scopes = [terminal.balance(_balance(handle, pinned, subject)) for pinned in caps]
         _refuse_unknown(handle, caps, scopes, subject or ())
-    if as_json:
-        terminal.emit({"scopes": scopes, "further": further})
+    if terminal.emitted({"scopes": scopes, "further": further}):
         return
     if further is not None:
         terminal.show_further(further)
@@ -103,7 +92,6 @@ def remaining(
 @command("dptext ledger verify --ledger ledger.db --anchor $(cat safe/anchor)", ("ok", "problems", "counts"))
 def verify(
     *,
-    ledger: LedgerUrl,
     anchor: Annotated[
         list[str] | None,
         typer.Option(
@@ -111,28 +99,22 @@ def verify(
             help="An earlier output of `dptext ledger anchor`, which the journal must hold; repeatable.",
         ),
     ] = None,
-    id_key: IdKey = None,
-    as_json: Json = False,
 ) -> None:
     """Compute every balance again from the journal and its sealed batches; exit with 4 if anything disagrees."""
     from dptext_etl.ledger import Anchor
 
     anchors = [Anchor.parse(text) for text in anchor or ()]
-    with open_ledger(ledger, id_key) as handle:
+    with open_ledger() as handle:
         outcome = handle.verify()
         outcome.problems.extend(
             f"the journal does not hold the anchor of event {item.seq}: it was cut, rewritten, or is an old copy"
             for item in anchors
             if not handle.holds(item)
         )
-    if as_json:
-        terminal.emit(outcome.as_dict())
-    else:
+    if not terminal.emitted(outcome.as_dict()):
         terminal.pairs(outcome.counts)
         terminal.say("all counts are of rows, canary rows included")
-        terminal.say("the ledger is intact" if outcome.ok else "the ledger does NOT agree with its own journal:")
-        for problem in outcome.problems:
-            terminal.say(f"  {problem}")
+        _show_problems(outcome.problems)
     if not outcome.ok:
         raise typer.Exit(GATE)
 
@@ -142,7 +124,6 @@ def verify(
 )
 def maintain(
     *,
-    ledger: LedgerUrl,
     anchors: Annotated[
         str | None,
         typer.Option(metavar="PLACE", help="Place of the anchors; by default the policy's place, or DPTEXT_ANCHORS."),
@@ -151,8 +132,6 @@ def maintain(
         Path | None, typer.Option(metavar="FOLDER", help="Folder for a backup (SQLite, without the id key).")
     ] = None,
     keep: Annotated[int, typer.Option(min=1, metavar="N", help="Number of backups to keep in that folder.")] = 7,
-    id_key: IdKey = None,
-    as_json: Json = False,
 ) -> None:
     """Verify a ledger, then store its anchor apart from it and make a backup; for a schedule.
 
@@ -162,14 +141,10 @@ def maintain(
     """
     from dptext_etl.ledger import anchor_files
 
-    with open_ledger(ledger, id_key) as handle:
+    with open_ledger() as handle:
         done = anchor_files.maintain(handle, anchors, store_options(), backup=backup, keep=keep)
-    if as_json:
-        terminal.emit(done.as_dict())
-    else:
-        terminal.say("the ledger is intact" if done.ok else "the ledger does NOT agree with its own journal:")
-        for problem in done.problems:
-            terminal.say(f"  {problem}")
+    if not terminal.emitted(done.as_dict()):
+        _show_problems(done.problems)
         if done.ok:
             terminal.pairs({"anchor": done.anchor, "backup": done.copy or "none; --backup FOLDER makes one"})
     if not done.ok:
@@ -182,15 +157,12 @@ def export(
         Path | None, typer.Argument(metavar="DIR", help="A new folder for the tables; without it, the public view.")
     ] = None,
     *,
-    ledger: LedgerUrl,
     ids: Annotated[
         list[str] | None,
         typer.Option(
             "--id", metavar="ID", help="An id whose keyed hashes the table asked(hash) holds; repeat as needed."
         ),
     ] = None,
-    id_key: IdKey = None,
-    as_json: Json = False,
 ) -> None:
     """Write a ledger as Parquet tables, or print its public view as JSON.
 
@@ -200,28 +172,28 @@ def export(
     """
     if ids and directory is None:
         raise UsageError("--id writes a table", "name the folder of the tables: dptext ledger export DIR --id ID")
-    with open_ledger(ledger, id_key) as handle:
+    with open_ledger() as handle:
         if directory is None:
             terminal.emit(terminal.public_view(handle.reports.export()))
             return
         tables = handle.reports.write_tables(directory, ids or ())
-    if as_json:
-        terminal.emit({"folder": str(directory), "tables": tables})
+    if terminal.emitted({"folder": str(directory), "tables": tables}):
         return
     terminal.table(("table", "rows"), tables.items())
     terminal.say(f"written to {directory}: internal, not for publication")
 
 
 @command("dptext ledger init --ledger ledger.db", ("ledger_id", "made"))
-def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
+def init() -> None:
     """Create a ledger, or upgrade one of an earlier version; no charge changes."""
     from dptext_etl.ledger import Ledger
     from dptext_etl.ledger.storage.opening import ledger_exists
 
-    made = not ledger_exists(ledger)
-    with Ledger.open(ledger, id_key) as handle:
+    url, id_key = named_ledger()
+    made = not ledger_exists(url)
+    with Ledger.open(url, id_key) as handle:
         facts = {"ledger_id": handle.ledger_id, "made": made}
-    report(facts, "made a new ledger" if made else "there is a ledger already; no charge was changed", as_json=as_json)
+    terminal.report(facts, "made a new ledger" if made else "there is a ledger already; no charge was changed")
 
 
 @command("dptext ledger grants --role writer --to etl --ledger env:DPTEXT_LEDGER_SECRET_URL | psql", ("grants",))
@@ -234,8 +206,7 @@ def grants(
     to: Annotated[
         str | None, typer.Option(metavar="NAME", help="The role on the server; by default dptext_writer and so on.")
     ] = None,
-    ledger: LedgerUrl,
-    as_json: Json = False,
+    ledger: Annotated[str, typer.Option(metavar="URL", help=LEDGER)],
 ) -> None:
     """Print the GRANT statements that a role of PostgreSQL needs for a ledger; run them as the owner or a superuser."""
     from dptext_etl.ledger.storage.postgres_sql import database, grants, split_url
@@ -246,27 +217,26 @@ def grants(
         raise PolicyError("a SQLite ledger has no roles", "the permissions of its file decide who reads and writes it")
     conninfo, schema = split_url(url)
     statements = grants(role, to or f"dptext_{role}", database(conninfo), schema)
-    report({"grants": statements}, statements, as_json=as_json)
+    terminal.report({"grants": statements}, statements)
 
 
 @command("dptext ledger anchor --ledger ledger.db >> safe/anchors", ("anchor",))
-def anchor(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
+def anchor() -> None:
     """Print the head of the journal for `verify --anchor`; store it where the ledger's operators cannot change it."""
-    with open_ledger(ledger, id_key) as handle:
+    with open_ledger() as handle:
         head = str(handle.anchor())
-    report({"anchor": head}, head, as_json=as_json)
+    terminal.report({"anchor": head}, head)
 
 
 @command("dptext ledger history --ledger ledger.db", ("history",))
-def history(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
+def history() -> None:
     """List changes of caps, freezes, thaws, revocations, erasures, and ended jobs, with user, time, and reason.
 
     Users are as the ledger's own events state them. A SQLite file does not protect them.
     """
-    with open_ledger(ledger, id_key) as handle:
+    with open_ledger() as handle:
         events = handle.reports.history()
-    if as_json:
-        terminal.emit({"history": events})
+    if terminal.emitted({"history": events}):
         return
     columns = ("event", "at", "user", "kind", "of", "change", "before", "after", "reason")
     entries = [event | {at: terminal.amounts_text(event[at]) for at in ("before", "after")} for event in events]
@@ -278,21 +248,23 @@ def backup(
     to: Annotated[
         str, typer.Argument(metavar="URL", help="A place without a ledger: a path, postgresql://…, or env:NAME.")
     ],
-    *,
-    ledger: LedgerUrl,
-    id_key: IdKey = None,
-    as_json: Json = False,
 ) -> None:
     """Copy a ledger as of one moment, while runs continue; from SQLite or PostgreSQL, to either; without its id key."""
-    with open_ledger(ledger, id_key) as handle:
+    with open_ledger() as handle:
         head = str(handle.backup(to))
-    report({"copy": to, "anchor": head}, f"copied, without the id key, up to {head}", as_json=as_json)
+    terminal.report({"copy": to, "anchor": head}, f"copied, without the id key, up to {head}")
 
 
-def open_ledger(url: str, id_key: str | None, *, write: bool = False) -> Ledger:
+def _show_problems(problems: Sequence[str]) -> None:
+    terminal.say("the ledger does NOT agree with its own journal:" if problems else "the ledger is intact")
+    for problem in problems:
+        terminal.say(f"  {problem}")
+
+
+def open_ledger(*, write: bool = False) -> Ledger:
     from dptext_etl.ledger import Ledger
 
-    return Ledger.open(url, id_key, create=False, read_only=not write)
+    return Ledger.open(*named_ledger(), create=False, read_only=not write)
 
 
 def scope_of(pinned: Mapping[str, Any]) -> Scope:
@@ -334,11 +306,3 @@ def _refuse_unknown(
     if caps and unknown:
         msg = f"{unknown:,} of {counted(len({*ids}), 'id')}: unknown here; nothing was changed"
         raise UnknownIdError(msg, "name ids as the table holds them")
-
-
-def report(facts: dict[str, Any], sentence: str, *, as_json: bool) -> None:
-    """Print facts as JSON, or a sentence for people."""
-    if as_json:
-        terminal.emit(facts)
-    else:
-        terminal.say(sentence)

@@ -14,15 +14,13 @@ from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.run import compute_on
 from dptext_etl.cli.options import (
     AllocationScores,
-    Command,
     Device,
     Dtype,
     FirstRelease,
-    Json,
     MechanismName,
     Parameters,
     UnlinkedRows,
-    epilog,
+    command,
     parse_parameters,
     skip_pandas,
 )
@@ -208,7 +206,7 @@ SENTENCES = (
 )
 
 
-@app.command(cls=Command, epilog=epilog("dptext preview custext --epsilon 1 --epsilon 4", KEYS))
+@command(app, "dptext preview custext --epsilon 1 --epsilon 4", KEYS)
 def preview(
     name: MechanismName = "custext",
     parameter: Parameters = None,
@@ -223,7 +221,6 @@ def preview(
     unlinked: UnlinkedRows = None,
     device: Device = None,
     dtype: Dtype = None,
-    as_json: Json = False,
 ) -> None:
     """Show the effect of a mechanism on public sentences at several epsilons, without policy, key or file.
 
@@ -263,9 +260,8 @@ def preview(
             cost = {"spend": spend.epsilon, "log10_odds": spend.log10_odds}
             row["after"].append({"epsilon": value, "text": after, **cost})
     central = None if unlinked is None else unlinked_costs(mechanisms, unlinked)
-    if as_json:
-        facts = {"mechanism": name, "ledgered": False, "taken": taken, "sentences": sentences, "unlinked": central}
-        terminal.emit(facts)
+    facts = {"mechanism": name, "ledgered": False, "taken": taken, "sentences": sentences, "unlinked": central}
+    if terminal.emitted(facts):
         return
     for row in sentences:
         terminal.heading(row["before"])

@@ -12,13 +12,11 @@ from dptext_etl import files
 from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.run import show_gates
 from dptext_etl.cli.options import (
-    Command,
     Full,
-    Json,
     Partition,
     PolicyFile,
     Yes,
-    epilog,
+    command,
     load_policy,
     refuse_settings,
     require_confirmation,
@@ -41,7 +39,7 @@ STATEMENT_KEYS = (
 )  # fmt: skip
 
 
-@app.command(cls=Command, epilog=epilog("dptext check privacy.toml", CHECK_KEYS))
+@command(app, "dptext check privacy.toml", CHECK_KEYS)
 def check(
     policy: PolicyFile,
     *,
@@ -52,7 +50,6 @@ def check(
             metavar="RELEASED", help="The published folder or object-store URL; by default the policy's sink."
         ),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Evaluate all gates for a published table: files, columns, output words, committed spends, absence of canaries.
 
@@ -66,15 +63,13 @@ def check(
     loaded = load_policy(policy)
     layout = Layout.of(loaded, partition)
     verdicts = check_published(released or layout.sink, loaded, own_ids=id_finder(layout.staging, loaded.ledger))
-    if as_json:
-        passed = all(verdict.passed for verdict in verdicts)
-        terminal.emit({"passed": passed, "gates": [verdict.as_dict() for verdict in verdicts]})
-    else:
-        show_gates([verdict.as_dict() for verdict in verdicts])
+    gates = [verdict.as_dict() for verdict in verdicts]
+    if not terminal.emitted({"passed": all(verdict.passed for verdict in verdicts), "gates": gates}):
+        show_gates(gates)
     require(verdicts)
 
 
-@app.command(cls=Command, epilog=epilog("dptext gx-suite privacy.toml", ("suite", "file")))
+@command(app, "dptext gx-suite privacy.toml", ("suite", "file"))
 def gx_suite(
     policy: PolicyFile,
     *,
@@ -89,7 +84,6 @@ def gx_suite(
         list[str] | None,
         typer.Option(metavar="COLUMN", help="A column of such a table that holds other text; repeat as needed."),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Write the suite of a policy as a file of Great Expectations, for your own checkpoint.
 
@@ -102,20 +96,18 @@ def gx_suite(
     except ModuleNotFoundError as missing:
         raise PolicyError(f"{missing.name} is not installed", pip_install("gx")) from None
     name, path = write_suite(policy, output, downstream=downstream or bool(public), public=public or ())
-    if as_json:
-        terminal.emit({"suite": name, "file": str(path)})
+    if terminal.emitted({"suite": name, "file": str(path)}):
         return
     terminal.say(f"wrote {path}")
     terminal.say(f"in a checkpoint: context.suites.get({name!r})")
 
 
-@app.command(cls=Command, epilog=epilog("dptext clean privacy.toml --dry-run", CLEAN_KEYS))
+@command(app, "dptext clean privacy.toml --dry-run", CLEAN_KEYS)
 def clean(
     policy: PolicyFile,
     *,
     partition: Partition = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files, and remove nothing.")] = False,
-    as_json: Json = False,
 ) -> None:
     """Remove the staging of runs that a gate stopped, and files that the policy's `retention` no longer keeps.
 
@@ -125,8 +117,7 @@ def clean(
 
     files = erasing.clean(load_policy(policy), partition=partition, dry_run=dry_run)
     lists = {name: [str(path) for path in getattr(files, name)] for name in CLEAN_KEYS[:-1]}
-    if as_json:
-        terminal.emit({**lists, "removed": not dry_run})
+    if terminal.emitted({**lists, "removed": not dry_run}):
         return
     outcome = "would be removed" if dry_run else "removed"
     for name, paths in lists.items():
@@ -137,12 +128,7 @@ def clean(
         terminal.say("nothing to remove")
 
 
-@app.command(
-    cls=Command,
-    epilog=epilog(
-        "dptext forget privacy.toml --subject u17", ("version", "removed", "rows", "versions", "staged", "noted")
-    ),
-)
+@command(app, "dptext forget privacy.toml --subject u17", ("version", "removed", "rows", "versions", "staged", "noted"))
 def forget(
     policy: Annotated[
         Path, typer.Argument(metavar="POLICY", help="The policy file; with --everywhere, or a folder of policy files.")
@@ -168,7 +154,6 @@ def forget(
     ] = None,
     partition: Partition = None,
     yes: Yes = False,
-    as_json: Json = False,
 ) -> None:
     """Publish a version without some people, retire the older versions in the ledger, and delete their files.
 
@@ -185,7 +170,7 @@ def forget(
         refuse_settings("--everywhere reads all files of a folder")
         if missing or partition is not None:
             raise PolicyError("--everywhere names people, in all partitions", "leave out --missing and --partition")
-        _everywhere(policy, subject or [], record or [], dry_run=dry_run, out=out, yes=yes, as_json=as_json)
+        _everywhere(policy, subject or [], record or [], dry_run=dry_run, out=out, yes=yes)
         return
     if dry_run or out is not None:
         raise PolicyError("--dry-run and --out belong to --everywhere", "add --everywhere")
@@ -193,9 +178,7 @@ def forget(
     question = f"Rewrite the published table of {loaded.dataset}, and delete the files of all its older versions?"
     require_confirmation(question, yes=yes)
     done = forgetting.forget(loaded, partition=partition, subjects=subject or (), records=record or (), missing=missing)
-    if as_json:
-        terminal.emit(asdict(done))
-    else:
+    if not terminal.emitted(asdict(done)):
         _show_forgotten(done)
     if not done.removed:
         raise typer.Exit(UNCHANGED)
@@ -220,27 +203,26 @@ def _show_forgotten(done: Forgotten) -> None:
 
 
 def _everywhere(
-    where: Path, subjects: list[str], records: list[str], *, dry_run: bool, out: Path | None, yes: bool, as_json: bool
+    where: Path, subjects: list[str], records: list[str], *, dry_run: bool, out: Path | None, yes: bool
 ) -> None:
     from dptext_etl.runner.publish.erasing import erase
 
     plan = erase(where, subjects=subjects, records=records, dry_run=True)
     done = plan
     if not dry_run:
-        if not as_json:
+        if not terminal.as_json():
             _show_plan(plan)
         require_confirmation("Do this? Files of older versions are deleted, too.", yes=yes)
-        done = erase(where, subjects=subjects, records=records, progress=None if as_json else _note_place)
+        done = erase(where, subjects=subjects, records=records, progress=None if terminal.as_json() else _note_place)
     if out is not None:
         _write_report(out, done)
-    if as_json:
-        terminal.emit(asdict(done))
-    elif dry_run:
-        _show_plan(done)
-    else:
-        terminal.say(f"records that the ledgers newly note as forgotten: {done.noted:,}")
-        if out is not None:
-            terminal.say(f"report: {out}")
+    if not terminal.emitted(asdict(done)):
+        if dry_run:
+            _show_plan(done)
+        else:
+            terminal.say(f"records that the ledgers newly note as forgotten: {done.noted:,}")
+            if out is not None:
+                terminal.say(f"report: {out}")
     if not any(place.records for place in done.places):
         raise typer.Exit(UNCHANGED)
 
@@ -291,7 +273,7 @@ def _write_report(path: Path, erasure: Erasure) -> None:
         files.write(path, ("\n\n".join(parts) + "\n").encode())
 
 
-@app.command(cls=Command, epilog=epilog("dptext statement privacy.toml --out statement", STATEMENT_KEYS))
+@command(app, "dptext statement privacy.toml --out statement", STATEMENT_KEYS)
 def statement(
     target: Annotated[
         str,
@@ -315,7 +297,6 @@ def statement(
         Path, typer.Option(metavar="FOLDER", help="The report of `dptext evaluate`; never used with --public.")
     ] = Path("evidence"),
     full: Full = False,
-    as_json: Json = False,
 ) -> None:
     """Write a sign-off page: the contents, guarantee, and cost of a release, and how to verify it.
 
@@ -332,8 +313,7 @@ def statement(
         refuse_settings("this is a published folder")
     loaded = load_policy(target) if is_policy else None
     facts = statements.facts(released if is_policy else target, loaded, partition, public=public, evidence=evidence)
-    if as_json:
-        terminal.emit(facts)
+    if terminal.emitted(facts):
         return
     for path in statements.write(facts, out, full=full or public):
         terminal.say(f"wrote {path}")
@@ -345,13 +325,12 @@ EXPORT_KEYS = (
 )  # fmt: skip
 
 
-@app.command(cls=Command, epilog=epilog("dptext export privacy.toml --to reviews.zip", EXPORT_KEYS))
+@command(app, "dptext export privacy.toml --to reviews.zip", EXPORT_KEYS)
 def export(
     policy: PolicyFile,
     *,
     to: Annotated[Path, typer.Option(metavar="FOLDER|FILE.zip", help="A new folder, or a new zip file.")],
     partition: Partition = None,
-    as_json: Json = False,
 ) -> None:
     """Write the published version for readers elsewhere: data, manifest, public statement, data contract, checksums.
 
@@ -360,16 +339,14 @@ def export(
     """
     from dptext_etl.runner.publish import export as exports
 
-    _show_export(exports.export(load_policy(policy), to, partition), "wrote", as_json=as_json)
+    _show_export(exports.export(load_policy(policy), to, partition), "wrote")
 
 
-@app.command(cls=Command, epilog=epilog("dptext verify-export reviews.zip", EXPORT_KEYS))
+@command(app, "dptext verify-export reviews.zip", EXPORT_KEYS)
 def verify_export(
     place: Annotated[
         Path, typer.Argument(metavar="FOLDER|FILE.zip", help="The folder or file that `dptext export` wrote.")
     ],
-    *,
-    as_json: Json = False,
 ) -> None:
     """Check an export without its policy, key, or ledger: files, checksums, manifest, contract, types, rows, classes.
 
@@ -378,12 +355,11 @@ def verify_export(
     """
     from dptext_etl.runner.publish import export as exports
 
-    _show_export(exports.verify(place), "verified", as_json=as_json)
+    _show_export(exports.verify(place), "verified")
 
 
-def _show_export(facts: dict[str, Any], done: str, *, as_json: bool) -> None:
-    if as_json:
-        terminal.emit(facts)
+def _show_export(facts: dict[str, Any], done: str) -> None:
+    if terminal.emitted(facts):
         return
     terminal.say(f"{done} {facts['export']}")
     terminal.pairs({name: facts[name] for name in EXPORT_KEYS[1:] if facts[name] is not None and name != "classes"})

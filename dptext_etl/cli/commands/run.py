@@ -14,18 +14,16 @@ import typer
 from dptext_etl.cli import failures, terminal
 from dptext_etl.cli.options import (
     AcceptLowerCap,
-    Command,
     Device,
     Dtype,
     Engine,
     Full,
-    Json,
     LogFormat,
     LogLevel,
     Partition,
     PolicyFile,
     Profile,
-    epilog,
+    command,
     load_policy,
     skip_pandas,
 )
@@ -58,7 +56,7 @@ PLAN_KEYS = (
 )  # fmt: skip
 
 
-@app.command(cls=Command, epilog=epilog("dptext plan privacy.toml", PLAN_KEYS))
+@command(app, "dptext plan privacy.toml", PLAN_KEYS)
 def plan(
     policy: Annotated[
         list[Path], typer.Argument(metavar="POLICY", help="The policy file; several are planned in this order.")
@@ -70,7 +68,6 @@ def plan(
     ] = 1e-6,
     accept_lower_cap: AcceptLowerCap = False,
     engine: Engine = "polars",
-    as_json: Json = False,
 ) -> None:
     """Report the most that a run would cost, and why it would be refused, before anything is drawn or charged.
 
@@ -101,20 +98,17 @@ def plan(
                 forecast = planning.plan(*loaded, **choices, require=require).as_dict()
         except DPTextError as refusal:
             opened.close()  # the progress bar goes before the counts
-            if not as_json:  # else the fields of the refusal hold them
+            if not terminal.as_json():  # else the fields of the refusal hold them
                 _show_counts(refusal.fields.get("counts", {}))
             raise
-    if as_json:
-        terminal.emit(forecast)
-    elif "plans" in forecast:
-        _show_in_order(forecast["plans"], forecast["joint"])
-    else:
-        _show_plan(forecast)
+    if not terminal.emitted(forecast):
+        show_costs = _show_in_order if "plans" in forecast else _show_plan
+        show_costs(forecast)
     if forecast["refusal"] is not None:
         raise refusal_of(forecast["refusal"])
 
 
-@app.command(cls=Command, epilog=epilog("dptext run privacy.toml --partition 2026-10", KEYS))
+@command(app, "dptext run privacy.toml --partition 2026-10", KEYS)
 def run(
     policy: PolicyFile,
     *,
@@ -130,7 +124,6 @@ def run(
     log_level: LogLevel = None,
     log_format: LogFormat = "text",
     full: Full = False,
-    as_json: Json = False,
 ) -> None:
     """Release the policy's columns, charge the ledger, check the gates, and publish.
 
@@ -151,12 +144,11 @@ def run(
         failures.log_run(log_level, log_format, about)
         with _counting(name, names, len(summaries)) if all_partitions else nullcontext():
             summaries.append(_execute(engine, loaded, name, accept_lower_cap=accept_lower_cap))
-        if not as_json:
+        if not terminal.as_json():
             show(summaries[-1], full=full)
-        if profile and not as_json:
-            _show_profile(summaries[-1]["profile"])
-    if as_json:
-        terminal.emit({"partitions": summaries} if all_partitions else summaries[0])
+            if profile:
+                _show_profile(summaries[-1]["profile"])
+    terminal.emitted({"partitions": summaries} if all_partitions else summaries[0])
 
 
 def _all_partitions(policy: Policy, partition: str | None) -> Sequence[str]:
@@ -313,9 +305,10 @@ def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
         yield draw
 
 
-def _show_in_order(plans: list[Mapping[str, Any]], joint: Mapping[str, Any]) -> None:
+def _show_in_order(forecast: Mapping[str, Any]) -> None:
     from dptext_etl.runner.shard.charging import at_most
 
+    joint = forecast["joint"]
     columns = ("dataset", "release", "rows", "of", "per record", "per subject", "over the cap", "refused")
     rows = [
         (
@@ -324,7 +317,7 @@ def _show_in_order(plans: list[Mapping[str, Any]], joint: Mapping[str, Any]) -> 
             item["over_cap"].get("records", 0),
             item["refusal"]["message"] if item["refusal"] else None,
         )
-        for item in plans
+        for item in forecast["plans"]
     ]
     terminal.heading("At most, in this order")
     terminal.table(columns, rows)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dptext_etl.cli.options import Json, load_policy
+from dptext_etl.cli.options import load_policy
 
 EXAMPLE = "dptext audit privacy.toml --draws 1000000"
 KEYS = ("dataset", "draws", "confidence", "refuted", "columns")
@@ -21,7 +21,6 @@ def audit(
     *,
     draws: Annotated[int, typer.Option(min=1_000, help="Number of records to release per input and trial.")] = 100_000,
     confidence: Annotated[float, typer.Option(help="Joint confidence of all lower bounds of a column.")] = 0.95,
-    as_json: Json = False,
 ) -> None:
     """Compute the real epsilon of every column's mechanism, and try to refute the epsilon that it claims.
 
@@ -44,12 +43,10 @@ def audit(
         facts = {"dataset": loaded.dataset, "draws": draws, "confidence": confidence, "refuted": bool(failed)}
         audited.append({**facts, "columns": columns})
         refuted += failed
-        if not as_json:
+        if not terminal.as_json():
             for item in columns:
                 _show(item, confidence)
-    if as_json:
-        terminal.emit(audited[0] if len(policy) == 1 else {"policies": audited})
-    elif len(policy) > 1:
+    if not terminal.emitted(audited[0] if len(policy) == 1 else {"policies": audited}) and len(policy) > 1:
         _compare(item for one in audited for item in one["columns"])
     if refuted:
         msg = f"a claim is refuted, of column {', '.join(repr(name) for name in refuted)}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptext_etl.cli.options import Json, Partition, load_policy, refuse_settings
+from dptext_etl.cli.options import Partition, load_policy, refuse_settings
 
 if TYPE_CHECKING:
     from dptext_etl_eval import Pairs
@@ -100,7 +100,6 @@ def evaluate(
         str | None,
         typer.Option(metavar="COLUMN", help="The second text of a row, in both tables, if the label is about two."),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Measure a release against its raw table: usefulness, attacks, words that stay, personal data, cost.
 
@@ -151,7 +150,7 @@ def evaluate(
         if Path(table).resolve() == Path(raw).resolve():
             raise PolicyError("--public or --written names the raw table", "name a table of public texts")
     free_guesses = Asked(public, written, zero_shot, about)
-    progress = None if as_json else _say
+    progress = None if terminal.as_json() else _say
     if raw.endswith(".toml"):
         given |= {
             "released": released,
@@ -169,8 +168,7 @@ def evaluate(
         name, pairs, cost = _of_tables(raw, released, id, text, free_guesses, out=out, given=more)
         measured = [measure(pairs, column=name, cost=cost, progress=progress, seeds=seeds)]
     page, facts = report.write(measured, out)
-    if as_json:
-        terminal.emit({"columns": [item.as_dict() for item in measured]})
+    if terminal.emitted({"columns": [item.as_dict() for item in measured]}):
         return
     for item in measured:
         _show(item)

@@ -8,8 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from dptext_etl.cli.options import Json
-
 EXAMPLE = "dptext rehearse public.parquet --label topic --rows 10000 --epsilon 1,4,8"
 KEYS = (
     "rows",
@@ -59,7 +57,6 @@ def rehearse(
     ] = "texts",
     policy: Annotated[list[Path] | None, typer.Option(help="A policy whose raw table is refused; repeat.")] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page, too.")] = None,
-    as_json: Json = False,
 ) -> None:
     """Release a public stand-in of your data in several ways, and report how much a learner gets from each.
 
@@ -117,8 +114,7 @@ def rehearse(
         body += "".join(f"<p>{escape(line)}</p>" for line in sentences)
         with seam("writing the page", PolicyError, "give a file that can be written: --html FILE"):
             html.write_text(document("Rehearsal on public texts", body), "utf-8")
-    if as_json:
-        terminal.emit(facts)
+    if terminal.emitted(facts):
         return
     terminal.table(heads, cells)
     terminal.say("")

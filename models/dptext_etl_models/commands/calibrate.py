@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dptext_etl.cli.options import Json
 from dptext_etl_models.commands.training_options import Column, Revision, show
 
 if TYPE_CHECKING:
@@ -52,7 +51,6 @@ def calibrate(
             help="Upper end of the range, in standard deviations from the mean; by default 4, or 0.5 with --latent.",
         ),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Estimate (mean, mean + 4 standard deviations) of a model's scores on public text, and write them to a file.
 
@@ -70,7 +68,7 @@ def calibrate(
         from dptext_etl_models.training.bart import DEVIATIONS, Base
 
         path, base = _place(model, out, LATENT_FILE), Base.load(model, revision)
-        _choose_clip(base, public, path, texts, length, deviations or DEVIATIONS, as_json=as_json)
+        _choose_clip(base, public, path, texts, length, deviations or DEVIATIONS)
         return
     from dptext_etl_models.inference import language_model
     from dptext_etl_models.inference.clipping import CLIP_FILE
@@ -95,8 +93,8 @@ def calibrate(
     )
     low, high = estimated.clip
     facts = estimated.facts({})
-    show({"out": str(path), "low": low, "high": high, **{name: facts[name] for name in KEYS[3:]}}, as_json=as_json)
-    if not as_json:
+    show({"out": str(path), "low": low, "high": high, **{name: facts[name] for name in KEYS[3:]}})
+    if not terminal.as_json():
         terminal.say(f'\nin a policy: clip = "{path}"')
 
 
@@ -113,7 +111,7 @@ def _place(model: str, out: Path | None, name: str) -> Path:
 
 
 def _choose_clip(  # noqa: PLR0917
-    base: Base, public: Corpus, path: Path, texts: int, length: int, deviations: float, *, as_json: bool
+    base: Base, public: Corpus, path: Path, texts: int, length: int, deviations: float
 ) -> None:
     """Choose C from latents of public text (paper 003), write it, and print the losses of other choices."""
     from dataclasses import asdict
@@ -128,8 +126,7 @@ def _choose_clip(  # noqa: PLR0917
     facts = {"format": LATENT_KIND, "model": base.sha256, "length": length, "texts": len(drawn), **asdict(clip)}
     facts["corpus"] = {"name": public.name, "sha256": public.sha256}
     path.write_bytes(canon(facts))
-    if as_json:
-        terminal.emit({"out": str(path), **facts})
+    if terminal.emitted({"out": str(path), **facts}):
         return
     rows: list[list[Any]] = [
         [choice.deviations, choice.clip, f"{100 * choice.inside:.1f} %", f"{choice.loss:.4f}"]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from dptext_etl.cli.options import Json, PolicyFile, load_policy
+from dptext_etl.cli.options import PolicyFile, load_policy
 from dptext_etl_models.commands.training_options import (
     Column,
     Corpora,
@@ -55,7 +55,6 @@ def denoiser(
     layers: Layers = None,
     width: Width = None,
     seed: Seed = None,
-    as_json: Json = False,
 ) -> None:
     """Train a tokenizer and a small encoder-decoder or causal model on corrupted public texts, from nothing.
 
@@ -73,7 +72,7 @@ def denoiser(
     drawn, facts = draw_texts(corpus, column, settings.words, texts, settings.seed)
     tokenizer = training.tokenizer_in(out, drawn, settings)
     done = training.train(tokenizer, drawn, settings, out, facts=facts, listener=progress)
-    show_steps(out, done, len(drawn), as_json=as_json)
+    show_steps(out, done, len(drawn))
 
 
 @command(
@@ -102,7 +101,6 @@ def masked_lm(
         str | None,
         typer.Option("--license", metavar="WORDS", help="Terms of the corpora's licenses, for the model's card."),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Train a small masked language model with a vocabulary of whole words, and evaluate it on held-out texts.
 
@@ -120,7 +118,7 @@ def masked_lm(
     settings = changed(training.Settings(), seed=seed, **given)
     texts = training.read(*([Corpus.parse(item, column) for item in items] for items in (corpus, examine or ())))
     training.train(texts, out, settings, listener=progress)
-    show(finish(out, texts, terms=terms), as_json=as_json)
+    show(finish(out, texts, terms=terms))
 
 
 @command(
@@ -147,7 +145,6 @@ def paraphraser(
     seed: Seed = None,
     every: Every = 500,
     clip: Annotated[bool, typer.Option(help="Also estimate the range of scores from the pairs.")] = True,
-    as_json: Json = False,
 ) -> None:
     """Fine-tune a causal model for dp_paraphrase, so that it continues a text by a paraphrase.
 
@@ -169,7 +166,7 @@ def paraphraser(
     terminal.note(f"{len(read.train):,} pairs to train on, {len(read.held):,} held out")
     files = language_model.model_files(base, revision)
     facts = training.train(files, read, out, settings, clip=clip, listener=progress, every=every)
-    show({"out": str(out), **{name: facts.get(name) for name in PARAPHRASER_KEYS[1:]}}, as_json=as_json)
+    show({"out": str(out), **{name: facts.get(name) for name in PARAPHRASER_KEYS[1:]}})
 
 
 @command(
@@ -205,7 +202,6 @@ def rewriter(
     rate: Rate = None,
     seed: Seed = None,
     every: Every = 500,
-    as_json: Json = False,
 ) -> None:
     """Privatize public texts by a policy's mechanism, and fine-tune a model that writes the originals from them.
 
@@ -236,4 +232,4 @@ def rewriter(
         drawn=lambda done, total: terminal.note(f"privatized {done:,} of {total:,} public texts"),
         every=every,
     )
-    show({"out": str(out), **{name: facts[name] for name in REWRITER_KEYS[1:]}}, as_json=as_json)
+    show({"out": str(out), **{name: facts[name] for name in REWRITER_KEYS[1:]}})

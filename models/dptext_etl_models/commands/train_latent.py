@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from dptext_etl.cli.options import Json
 from dptext_etl_models.commands.training_options import (
     Column,
     Corpora,
@@ -39,7 +38,6 @@ def adept(
     steps: Steps = None,
     minutes: Minutes = None,
     seed: Seed = None,
-    as_json: Json = False,
 ) -> None:
     """Train ADePT's autoencoder on public text, with latents clipped at norm 5 as in a release.
 
@@ -52,7 +50,7 @@ def adept(
     settings = changed(settings, steps=steps, minutes=minutes, seed=seed)
     drawn, facts = draw_texts(corpus, column, settings.length - 2, texts, settings.seed)
     done = training.train(drawn, settings, out, facts=facts, listener=progress)
-    show_steps(out, done, len(drawn), as_json=as_json)
+    show_steps(out, done, len(drawn))
 
 
 @command(
@@ -68,7 +66,6 @@ def bart(
     steps: Steps = None,
     minutes: Minutes = None,
     seed: Seed = None,
-    as_json: Json = False,
 ) -> None:
     """Train a tokenizer and a small BART model on public text, with the same steps as DP-BART.
 
@@ -82,7 +79,7 @@ def bart(
     drawn, facts = draw_texts(corpus, column, settings.length - 4, texts, settings.seed)
     tokenizer = training.tokenizer_in(out, drawn, settings.vocabulary)
     done = training.train(tokenizer, drawn, settings, out, facts=facts, listener=progress)
-    show_steps(out, done, len(drawn), as_json=as_json)
+    show_steps(out, done, len(drawn))
 
 
 @command(
@@ -107,7 +104,6 @@ def dpbart_prune(
     column: Column = "text",
     texts: Texts = 200_000,
     seed: Seed = None,
-    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Prune latent columns of a BART model in stages, and train it on public text after each stage.
 
@@ -124,7 +120,7 @@ def dpbart_prune(
     drawn, facts = draw_texts(corpus, column, length - 2, texts, settings.seed)
     history = training.train_pruned(base, drawn, settings, out, facts=facts, listener=progress)
     more = {"kept": len(history[max(settings.stages - 2, 0)]), "width": base.model.config.d_model}
-    show_steps(out, settings.stages * settings.steps, len(drawn), as_json=as_json, **more)
+    show_steps(out, settings.stages * settings.steps, len(drawn), **more)
 
 
 @command(
@@ -148,7 +144,6 @@ def dpbart_noise(
     column: Column = "text",
     texts: Texts = 200_000,
     seed: Seed = None,
-    as_json: Json = False,
 ) -> None:
     """Train a pruned model on public text, under the noise that a release at this epsilon adds.
 
@@ -167,4 +162,4 @@ def dpbart_noise(
     drawn, facts = draw_texts(corpus, column, length - 2, texts, settings.seed)
     done = training.train_noisy(base, drawn, settings, out, facts=facts, listener=progress)
     columns = base.model.config.d_model if base.kept is None else len(base.kept.columns)
-    show_steps(out, done, len(drawn), as_json=as_json, sigma=training.sigma(settings, columns))
+    show_steps(out, done, len(drawn), sigma=training.sigma(settings, columns))

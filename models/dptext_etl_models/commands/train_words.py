@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from dptext_etl.cli.options import Json
 from dptext_etl_models.commands.training_options import Column, Steps, VectorFile, Vectors, changed, command, show
 
 
@@ -35,7 +34,6 @@ def encoder(
     terms: Annotated[
         str, typer.Option("--license", metavar="WORDS", help="Terms of the texts' license.")
     ] = "that of the sources",
-    as_json: Json = False,
 ) -> None:
     """Learn word vectors for `dptext corpus build --vectors` from public texts that follow each other.
 
@@ -78,7 +76,7 @@ def encoder(
         summary |= {
             name: round(contrast.partners_found(table, weights, pairs.held), 4) for name, table in tables.items()
         }
-    show({**summary, "sha256": sha256_file(out)}, as_json=as_json)
+    show({**summary, "sha256": sha256_file(out)})
 
 
 @command(
@@ -96,7 +94,6 @@ def vectors(
     passes: Annotated[int | None, typer.Option(min=1, help="Number of passes.")] = None,
     synonyms: Annotated[float | None, typer.Option(min=0.0, help="Weight of the pull between synonyms.")] = None,
     antonyms: Annotated[float | None, typer.Option(min=0.0, help="Weight of the push between antonyms.")] = None,
-    as_json: Json = False,
 ) -> None:
     """Move public word vectors so that synonyms come near and antonyms part (counter-fitting).
 
@@ -126,4 +123,4 @@ def vectors(
     }
     write_grid(out, start.words, grid, facts)
     made = {"out": str(out), "words": len(start), "synonyms": len(pairs.synonyms), "antonyms": len(pairs.antonyms)}
-    show({**made, "sha256": sha256_file(out)}, as_json=as_json)
+    show({**made, "sha256": sha256_file(out)})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from dptext_etl.cli.options import Command, epilog
+from dptext_etl.cli import options
 
 if TYPE_CHECKING:
     from dptext_etl_models.training.resumable import TrainingProgress
@@ -57,7 +57,7 @@ def train() -> None:
 
 def command(example: str, *keys: str) -> Callable[[Function], Function]:
     """Add a function to `dptext train`, with an example of its use and the keys of its JSON object."""
-    return app.command(cls=Command, epilog=epilog(example, keys))
+    return options.command(app, example, keys)
 
 
 def changed(settings: Settings, **given: Any) -> Settings:
@@ -75,19 +75,17 @@ def progress(seen: TrainingProgress) -> None:
     terminal.note(str(seen))
 
 
-def show(facts: Mapping[str, Any], *, as_json: bool, line: str | None = None) -> None:
+def show(facts: Mapping[str, Any], line: str | None = None) -> None:
     """Print the result of a command: as JSON, as one line, or as pairs."""
     from dptext_etl.cli import terminal
 
-    if as_json:
-        terminal.emit(facts)
-    elif line is not None:
-        terminal.say(line)
-    else:
+    if line is not None:
+        terminal.report(facts, line)
+    elif not terminal.emitted(facts):
         terminal.pairs(facts)
 
 
-def show_steps(out: Path, steps: int, texts: int, *, as_json: bool, **more: Any) -> None:
+def show_steps(out: Path, steps: int, texts: int, **more: Any) -> None:
     """Print the result of a training on short texts."""
     facts = {"out": str(out), "steps": steps, "texts": texts, **more}
-    show(facts, as_json=as_json, line=f"wrote {out} after {steps:,} steps on {texts:,} texts")
+    show(facts, f"wrote {out} after {steps:,} steps on {texts:,} texts")
