@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
+from decimal import ROUND_CEILING, Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -224,14 +224,17 @@ def console(*, err: bool = False) -> Console:
 
 
 def number(value: Any) -> str:
-    """Write the value of a cell, such as 12,345 or 0.1284 or yes or a, b or -."""
+    """Write the value of a cell, such as 12,345 or 0.1284 or yes or a, b or -.
+
+    Fractions have six decimals or six digits, whichever is more, and are rounded up: many of them are bounds.
+    """
     match value:
         case None:
             text = "-"
         case bool():
             text = "yes" if value else "no"
         case float() if not value.is_integer() or abs(value) >= 1e15:
-            text = f"{value:,.6g}"
+            text = _rounded_up(value)
         case int() | float():
             text = f"{value:,.0f}"
         case Mapping():
@@ -241,6 +244,16 @@ def number(value: Any) -> str:
         case _:
             text = one_line(str(value))
     return text or "-"
+
+
+def _rounded_up(value: float) -> str:
+    """Write a number that is not whole; the ledger's amounts, which are millionths, keep all digits."""
+    if not math.isfinite(value):
+        return str(value)
+    exact = Decimal(repr(value))
+    if 0.1 <= abs(value) < 1e15:
+        return f"{exact.quantize(Decimal('1e-6'), ROUND_CEILING):,f}".rstrip("0").rstrip(".")
+    return f"{float(exact.normalize(Context(prec=6, rounding=ROUND_CEILING))):.6g}"
 
 
 def finite(value: Any) -> Any:

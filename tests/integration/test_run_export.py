@@ -218,7 +218,9 @@ def test_what_differs_is_found(policy_of_job, tmp_path):
     forged = dict(good)
     forged["statement.md"] += b"There is no risk."
     resealed(forged)
-    seen = [verify(path) for path in (tmp_path / "out.zip", zipped(tmp_path / "forged.zip", forged.items()))]
+    with zipfile.ZipFile(zipped(tmp_path / "forged.zip", forged.items())) as archive:
+        archive.extractall(tmp_path / "forged")
+    seen = [verify(path) for path in (tmp_path / "out.zip", tmp_path / "forged")]
     assert seen[0]["sums_sha256"] != seen[1]["sums_sha256"], "readers compare a sum that covers every page"
     with pytest.raises(GateError, match="do not match the manifest"), pytest.warns(UserWarning, match="Duplicate"):
         verify(zipped(tmp_path / "twice.zip", [*good.items(), (MANIFEST, good[MANIFEST])]))
@@ -231,6 +233,36 @@ def test_what_differs_is_found(policy_of_job, tmp_path):
     (tmp_path / "text.zip").write_text("no zip")
     assert dptext("verify-export", tmp_path / "text.zip").exit_code == 5
     assert dptext("verify-export", tmp_path / "nothing").exit_code == 5
+
+
+def rewritten(whole, order=1, **facts):
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(whole)) as archive, zipfile.ZipFile(out, "w") as other:
+        for info in archive.infolist()[::order]:
+            content = archive.read(info)
+            for name, value in facts.items():
+                setattr(info, name, value)
+            other.writestr(info, content)
+    return out.getvalue()
+
+
+BESIDE_ENTRIES = {
+    "before": lambda whole, hidden: hidden + whole,
+    "comment": lambda whole, hidden: whole[:-2] + len(hidden).to_bytes(2, "little") + hidden,
+    "order": lambda whole, hidden: rewritten(whole, order=-1),
+    "dates": lambda whole, hidden: rewritten(whole, date_time=(1999, 12, 31, 0, 0, 0)),
+    "comments of entries": lambda whole, hidden: rewritten(whole, comment=hidden),
+}
+
+
+@pytest.mark.parametrize("way", BESIDE_ENTRIES)
+def test_a_zip_file_holds_nothing_beside_its_entries(policy_of_job, tmp_path, sentinel, way):
+    dptext("export", policy_of_job, "--to", tmp_path / "out.zip")
+    changed = BESIDE_ENTRIES[way]((tmp_path / "out.zip").read_bytes(), sentinel.encode())
+    (tmp_path / "changed.zip").write_bytes(changed)
+    assert unzipped(tmp_path / "changed.zip") == unzipped(tmp_path / "out.zip")
+    with pytest.raises(GateError, match="not written as"):
+        verify(tmp_path / "changed.zip")
 
 
 def test_a_folder_with_links_is_refused(policy_of_job, tmp_path):

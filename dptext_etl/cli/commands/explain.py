@@ -166,7 +166,7 @@ def show_lengths(lengths: list[dict[str, Any]]) -> None:
 
 def show_distribution(law: dict[str, Any]) -> None:
     terminal.heading("One draw" + (", from the integers that are drawn from" if law["is_exact"] else ""))
-    worst = f"{law['epsilon_worst']:.6f}: a factor of {terminal.number(law['worst_ratio'])}"
+    worst = f"{terminal.number(law['epsilon_worst'])}: a factor of {terminal.number(law['worst_ratio'])}"
     metric = law["metric"]
     terminal.pairs(
         {
@@ -175,7 +175,8 @@ def show_distribution(law: dict[str, Any]) -> None:
             "worst ratio": f"{worst} ({'exact' if law['is_exact'] else 'an upper bound'})",
             "by distance": "no metric claim"
             if metric is None
-            else f"{metric['epsilon']:.6g} per unit of {metric['name']}, which is {metric['diameter']:.6g} at most",
+            else f"{terminal.number(metric['epsilon'])} per unit of {metric['name']}, which is"
+            f" {terminal.number(metric['diameter'])} at most",
             "disclosed": f"{law['disclosed_bits_per_token']:.2f} bits per word, next to the draw",
             "unknown words": law["unknown_words"],
             "output words": law["output_words"],
@@ -370,8 +371,8 @@ def _show(facts: dict[str, Any]) -> None:
 
     claim, cost = facts["guarantee"], facts["spend"]
     times = facts["law"]["times_epsilon"] if facts["law"] else 1.0
-    of_distance = f", and unit of distance: between any two words a draw costs {times:.6g} times it"
-    odds = f"{cost['epsilon']:,.6g}: the odds between two texts can move by 10^{cost['log10_odds']}"
+    of_distance = f", and unit of distance: between any two words a draw costs {terminal.number(times)} times it"
+    odds = f"{terminal.number(cost['epsilon'])}: the odds between two texts can move by 10^{cost['log10_odds']}"
     terminal.say(facts["summary"])
     terminal.heading("Guarantee")
     terminal.pairs(

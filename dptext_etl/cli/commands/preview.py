@@ -131,15 +131,16 @@ def show_division(division: Mapping[str, Any]) -> None:
     )
     most = terminal.number(division["total"])
     terminal.say(f"They add up to {terminal.number(division['sum'])}, never to more than {most}.")
-    terminal.say(_MEANINGS[division["divided_by"]].format(**division))
+    amounts = {name: terminal.number(item) for name, item in division.items()}
+    terminal.say(_MEANINGS[division["divided_by"]].format(**amounts))
 
 
 _MEANINGS = {
     "text": "A score of 1 asks for the least. The amounts of a private text are never shown: they depend on the text.",
     "first": "The second release spends this if the first one returns these words. The first spends"
-    " {first_each:.6g} for each part, {beside:.6g} in all; its words are scored. Only the second is published.",
+    " {first_each} for each part, {beside} in all; its words are scored. Only the second is published.",
     "template": "A template has an amount for each position, whatever the text: it may be public.",
-    "chosen": "This is the likeliest template for this text. The draw of a template costs {beside:.6g} in addition.",
+    "chosen": "This is the likeliest template for this text. The draw of a template costs {beside} in addition.",
 }
 
 

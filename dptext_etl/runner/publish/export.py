@@ -12,8 +12,10 @@ import json
 import os
 import re
 import stat
+import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -130,18 +132,11 @@ def _write(target: Path, contents: Iterator[tuple[str, bytes]]) -> bytes:
             yield name, content
         yield SUMS, "".join(sums).encode()
 
-    def zipped(file: Any) -> None:
-        with zipfile.ZipFile(file, "w") as archive:  # not compressed: bytes of zlib differ by version
-            for name, content in summed():
-                info = zipfile.ZipInfo(name)  # from 1980: no clock
-                info.create_system, info.external_attr = 3, (stat.S_IFREG | files.PUBLIC_FILE) << 16
-                archive.writestr(info, content)
-
     action = "writing the export"
     with seam(action, InputError, "give a place that can be written: --to FOLDER"):
         files.make_folders(target.parent)
     if target.suffix.lower() == ".zip":
-        files.write(target, zipped, mode=files.PUBLIC_FILE, action=action)
+        files.write(target, partial(_zip, summed()), mode=files.PUBLIC_FILE, action=action)
         return "".join(sums).encode()
     draft = files.draft_of(target)
     try:
@@ -153,6 +148,15 @@ def _write(target: Path, contents: Iterator[tuple[str, bytes]]) -> bytes:
     finally:
         files.remove(draft)
     return "".join(sums).encode()
+
+
+def _zip(contents: Iterable[tuple[str, bytes]], file: Any) -> None:
+    """Write a zip file whose bytes follow from names and contents."""
+    with zipfile.ZipFile(file, "w") as archive:  # not compressed: bytes of zlib differ by version
+        for name, content in contents:
+            info = zipfile.ZipInfo(name)  # from 1980: no clock
+            info.create_system, info.external_attr = 3, (stat.S_IFREG | files.PUBLIC_FILE) << 16
+            archive.writestr(info, content)
 
 
 def contract(manifest: Manifest) -> dict[str, Any]:
@@ -223,8 +227,9 @@ def verify(place: Path) -> dict[str, Any]:
         if place.is_dir():
             contents = _verified(_names(place), lambda name: (place / name).read_bytes())
         else:
-            with zipfile.ZipFile(place) as archive:
+            with place.open("rb") as file, zipfile.ZipFile(file) as archive:
                 contents = _verified(_entries(archive), archive.read)
+                _require_no_other_bytes(file, ((name, archive.read(name)) for name in _listed(contents[0])))
     return _summary(place, *contents)
 
 
@@ -244,14 +249,29 @@ def _entries(archive: zipfile.ZipFile) -> list[str]:
     return archive.namelist()
 
 
+def _require_no_other_bytes(file: Any, contents: Iterable[tuple[str, bytes]]) -> None:
+    """Refuse bytes that no entry shows, such as a comment, or data before, between, or behind the entries."""
+    with tempfile.TemporaryFile() as expected:
+        _zip(contents, expected)
+        digests = []
+        for each in (file, expected):
+            each.seek(0)
+            digests.append(hashlib.file_digest(each, "sha256").digest())
+    _require(digests[0] == digests[1], "the zip file is not written as `dptext export` writes it")
+
+
+def _listed(manifest: Manifest) -> list[str]:
+    """Return the names of all files of an export, in the order of a zip file."""
+    return [README, CONTRACT, MANIFEST, *STATEMENTS, *_data(manifest), SUMS]
+
+
 def _verified(names: list[str], read: Any) -> tuple[Manifest, bytes]:
     """Return manifest and checksums of an export whose files agree with them and with each other."""
     _require({MANIFEST, CONTRACT, SUMS} <= {*names}, "not an export: manifest, contract, or checksums are missing")
     text = read(MANIFEST).decode("ascii")
     manifest = Manifest.parse(text)
-    parts = _data(manifest)
-    expected = [README, CONTRACT, MANIFEST, *STATEMENTS, *parts]
-    _require(sorted(names) == sorted([*expected, SUMS]), "the files do not match the manifest")
+    *expected, _ = listed = _listed(manifest)
+    _require(sorted(names) == sorted(listed), "the files do not match the manifest")
     lines = [f"{_digest(read(name))}  {name}" for name in expected]
     sums = read(SUMS)
     _require(sums == "".join(f"{line}\n" for line in lines).encode(), f"the files do not match {SUMS}")
@@ -261,7 +281,7 @@ def _verified(names: list[str], read: Any) -> tuple[Manifest, bytes]:
     _require(all(column["class"] in classes for column in manifest.columns), "a guarantee class is unknown")
     # bytes, because JSON of repeated keys says one thing to one reader and another to the next
     _require(read(CONTRACT) == contract_text(manifest).encode(), "the contract does not match the manifest")
-    for name, part in parts.items():
+    for name, part in _data(manifest).items():
         content = read(name)
         _require(_digest(content) == part.sha256, "a data file does not match the manifest")
         _require(_table(content, manifest) == part.rows, "a data file holds another number of rows")
