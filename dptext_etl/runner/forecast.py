@@ -160,10 +160,7 @@ class Forecast:
         if self._policy.cap is None:
             return np.zeros(len(FACTORS) + 1, np.int64)
         first, *others = limits(self._policy.cap)
-        amounts = dict(zip(self.components, map(to_arrow, rows.requests.astype(np.float64)), strict=True))
-        requests = pl.DataFrame({**amounts, "unit": to_arrow(rows.where)})
-        sums = requests.select(pl.col(self.components).cum_sum().over("unit"))
-        totals = sums.to_numpy().T + rows.used
+        totals = rows.running() + rows.used
         least = np.searchsorted(first * np.array(FACTORS), totals[0])
         for total, limit in zip(totals[1:], others, strict=True):
             least[total > limit] = len(FACTORS)
@@ -226,6 +223,15 @@ class _Rows(NamedTuple):
     used: Amounts  # the use of its unit, shape (components, rows)
     periods: Amounts  # the number of the period of each row, shape (rows,)
     charged: npt.NDArray[Any]  # positions that are charged, shape (columns, rows)
+
+    def running(self) -> npt.NDArray[np.float64]:
+        """Return the requested charges of each row and of the rows of its unit before it, shape (components, rows)."""
+        requests = self.requests.astype(np.float64)
+        if len(self.hashes) == len(self.where):  # each row is a unit
+            return requests
+        columns = [pl.Series(str(at), amounts) for at, amounts in enumerate(requests)]
+        grouped = pl.DataFrame([*columns, pl.Series("unit", self.where)])
+        return grouped.select(pl.col(column.name for column in columns).cum_sum().over("unit")).to_numpy().T
 
     def by_unit(self, amounts: Amounts) -> Amounts:
         """Add up per unit; a sum with an infinite part is infinite."""
