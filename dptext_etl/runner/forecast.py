@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -130,10 +131,16 @@ class Forecast:
 
     def over(self) -> Counter[Any]:
         """Count records that would not fit, in row order as the ledger does, and their units; also by period number."""
-        counts = self._over.copy()
+        return self._judged[0]
+
+    @cached_property
+    def _judged(self) -> tuple[Counter[Any], npt.NDArray[np.int64]]:
+        """The counts of `_beyond` and of `_fits` over all rows; none may be added later."""
+        over, fitting = self._over.copy(), self._fitting.copy()
         for rows in self._by_unit():
-            counts.update(self._beyond(rows))
-        return counts
+            over.update(self._beyond(rows))
+            fitting += self._fits(rows)
+        return over, fitting
 
     def charges(self) -> pl.DataFrame:
         """Return the charges of units after the runs before and this one, without records over the cap.
@@ -152,8 +159,7 @@ class Forecast:
 
         Where the records of a unit differ in cost, a run may keep some more: a later, cheaper one may fit.
         """
-        fitting = self._fitting + sum(map(self._fits, self._by_unit()))
-        return dict(zip(FACTORS, np.cumsum(fitting).tolist(), strict=False))
+        return dict(zip(FACTORS, np.cumsum(self._judged[1]).tolist(), strict=False))
 
     def _fits(self, rows: _Rows) -> npt.NDArray[np.int64]:
         """Count records by the least of `FACTORS` with which they fit; at the end are those that fit with none."""
