@@ -230,14 +230,16 @@ class _Rows(NamedTuple):
     periods: Amounts  # the number of the period of each row, shape (rows,)
     charged: npt.NDArray[Any]  # positions that are charged, shape (columns, rows)
 
-    def running(self) -> npt.NDArray[np.float64]:
-        """Return the requested charges of each row and of the rows of its unit before it, shape (components, rows)."""
-        requests = self.requests.astype(np.float64)
-        if len(self.hashes) == len(self.where):  # each row is a unit
-            return requests
-        columns = [pl.Series(str(at), amounts) for at, amounts in enumerate(requests)]
-        grouped = pl.DataFrame([*columns, pl.Series("unit", self.where)])
-        return grouped.select(pl.col(column.name for column in columns).cum_sum().over("unit")).to_numpy().T
+    def running(self) -> Amounts:
+        """Add up the requests of a unit row by row, shape (components, rows); sums saturate."""
+        order = np.argsort(self.where, kind="stable")
+        begins, requests = starts(self.where[order]), self.requests[:, order]
+        exact = requests if len(order) * int(requests.max(initial=0)) < SATURATED else requests.astype(object)
+        added = np.cumsum(exact, axis=1)
+        added -= np.repeat((added - exact)[:, begins], np.diff(begins, append=len(order)), axis=1)
+        totals = np.empty_like(requests)
+        totals[:, order] = np.minimum(added, SATURATED)
+        return totals
 
     def by_unit(self, amounts: Amounts) -> Amounts:
         """Add up per unit; a sum with an infinite part is infinite."""
