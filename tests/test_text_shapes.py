@@ -1,8 +1,6 @@
 """What counts as a word, shape by shape, and that strict releases are made only of draws and single blanks."""
 
-import importlib.util
 import re
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,10 +10,11 @@ from hypothesis import strategies as st
 from dptext_etl import ColumnPolicy, _kernel
 from dptext_etl.column import release
 from dptext_etl.guarantee import GuaranteeClass
+from tests.study import study
 
 from .examples import examples
 
-ROOT = Path(__file__).resolve().parent.parent
+shapes = study("shapes")
 KEY = "env:DPTEXT_SHAPES_SECRET"
 WORDS = {
     "Don't": ["Don't"],
@@ -124,14 +123,6 @@ def test_a_faithful_release_changes_nothing_but_words(word_mechanism, released):
             at = out.index(mark, at) + len(mark)
 
     check()
-
-
-@pytest.fixture(scope="module")
-def shapes():
-    spec = importlib.util.spec_from_file_location("shapes", ROOT / "studies" / "shapes.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_pages_table_agrees_with_the_rules(shapes):

@@ -1,26 +1,16 @@
 """The figures of `studies/allocation_utility.py` on cells whose figures are known, and the page's own figure."""
 
-import importlib
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.later import later
+from tests.study import study
 
 later("nltk", reason="nltk is not installed (extra: allocation)")
 later("sklearn", reason="scikit-learn is not installed (extra: eval)")
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def utility(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "studies"))
-    module = importlib.import_module("allocation_utility")
-    yield module
-    for name in ("utility", "measures", "page", "figure"):
-        sys.modules.pop(f"allocation_{name}", None)
-    sys.modules.pop("surrogate_measures", None)
+utility = study("allocation_utility")
 
 
 def held(**figures):

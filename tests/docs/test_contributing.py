@@ -6,15 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.study import study
+
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def counter(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "studies"))
-    import contributor_tasks
-
-    return contributor_tasks
+counter = study("contributor_tasks")
 
 
 def test_tasks_open_existing_files_and_as_many_as_the_page_states(counter):

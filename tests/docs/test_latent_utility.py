@@ -1,24 +1,15 @@
 """The figures of `studies/latent_utility.py` on texts whose figures are known."""
 
-import importlib.util
 import math
-import sys
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.study import study
 
-
-@pytest.fixture(scope="module")
-def utility():
-    spec = importlib.util.spec_from_file_location("latent_utility", ROOT / "studies" / "latent_utility.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+utility = study("latent_utility")
 
 
 @pytest.fixture

@@ -1,25 +1,13 @@
 """The figures of `studies/rewriting_again.py` on texts whose figures are known, and its page from invented figures."""
 
-import importlib.util
 import itertools
-import sys
-from pathlib import Path
 
 import polars as pl
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.study import study
 
-
-@pytest.fixture(scope="module")
-def again():
-    spec = importlib.util.spec_from_file_location("rewriting_again", ROOT / "studies" / "rewriting_again.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "studies")
-        spec.loader.exec_module(module)
-    return module
+again = study("rewriting_again")
 
 
 def test_fluency_is_a_probability_and_knows_the_order_of_words(again):

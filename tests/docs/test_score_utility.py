@@ -1,28 +1,16 @@
 """The figures of `studies/score_utility.py` on texts whose figures are known, and rows of a tiny model."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from dptext_etl.embeddings import WordVectors
 from tests.later import later
+from tests.study import study
 
 later("transformers", reason="torch and transformers are not installed (extra: models)")
 later("sklearn", reason="scikit-learn is not installed (extra: eval)")
 later("sacrebleu", reason="sacrebleu is not installed (extra: eval)")
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def score_utility():
-    spec = importlib.util.spec_from_file_location("score_utility", ROOT / "studies" / "score_utility.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+score_utility = study("score_utility")
 
 
 @pytest.fixture

@@ -1,30 +1,20 @@
 """The figures of `studies/surrogate_utility.py` on texts whose figures are known, and the examples of its guide."""
 
-import importlib
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
-import pytest
 
 from dptext_etl.corpora import Corpus
 from tests.later import later
+from tests.study import study
 
 later("sklearn", reason="scikit-learn is not installed (extra: eval)")
 ROOT = Path(__file__).resolve().parents[2]
+utility = study("surrogate_utility")
 TRAIN = (["play a song of the band", "book a hotel room for us"] * 20, ["music", "hotel"] * 20)
 TEST = (["a new album by the singer", "rooms of a cheap hotel", "a song"], ["music", "hotel", "music"])
-
-
-@pytest.fixture
-def utility(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "studies"))
-    module = importlib.import_module("surrogate_utility")
-    yield module
-    sys.modules.pop("surrogate_utility")
-    sys.modules.pop("surrogate_measures")
 
 
 def test_learners_are_shared_and_see_words_vectors_or_both(utility):
