@@ -234,9 +234,11 @@ def verify(place: Path) -> dict[str, Any]:
 
 
 def _names(folder: Path) -> list[str]:
-    """Return the names of all files; a link, or anything else that is neither a file nor a folder, is refused."""
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
-    _require(all(path.is_file() and not path.is_symlink() for path in paths), "the export holds a link")
+    """Return the names of all files and empty folders; a link, or anything that is neither, is refused."""
+    paths = sorted(folder.rglob("*"))
+    links = [path for path in paths if path.is_symlink() or not (path.is_file() or path.is_dir())]
+    _require(not links, "the export holds a link")
+    paths = [path for path in paths if path.is_file() or not any(path.iterdir())]
     return [path.relative_to(folder).as_posix() for path in paths]
 
 
