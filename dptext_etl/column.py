@@ -230,13 +230,13 @@ def _cost(mechanism: Mechanism, draws: int) -> tuple[int, tuple[int, ...]]:
     costs: dict[int, tuple[int, tuple[int, ...]]] = mechanism.__dict__.setdefault("_known_costs", {})
     if len(costs) >= KNOWN_COSTS:
         costs.clear()
-    found = costs.get(draws)
-    if found is None:
+    entry = costs.get(draws)
+    if entry is None:
         cost = mechanism.spend(draws)
         amounts = (getattr(cost, name) for name in ADDITIVE)
         whole = tuple(INFINITE if math.isinf(amount) else min(int(amount), INFINITE) for amount in amounts)
-        found = costs[draws] = (cost.n_worst, whole)
-    return found
+        entry = costs[draws] = (cost.n_worst, whole)
+    return entry
 
 
 def _by_record(

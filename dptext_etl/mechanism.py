@@ -421,21 +421,21 @@ class Mechanism(Extension):
 
 
 def count_words(
-    texts: pa.Array, most: int = 2**32 - 1, known: _kernel.Vocabulary | _kernel.Table | None = None
+    texts: pa.Array, most: int = 2**32 - 1, vocabulary: _kernel.Vocabulary | _kernel.Table | None = None
 ) -> npt.NDArray[np.uint32]:
     """Count the words of each text.
 
     Args:
         texts: Strings, shape (texts,).
         most: Number of first words that count.
-        known: Count only words of this vocabulary.
+        vocabulary: Count only its words.
 
     Returns:
         Counts, uint32, shape (texts,).
     """
-    others = "uniform" if known is None else "drop"
+    others = "uniform" if vocabulary is None else "drop"
     policy = {"case": "lower", "punctuation": "drop", "null": "pass", "numbers": others, "oov": others, "n_max": most}
-    return to_numpy(pa.array((known or _NO_WORDS).positions(texts, json.dumps(policy))))
+    return to_numpy(pa.array((vocabulary or _NO_WORDS).positions(texts, json.dumps(policy))))
 
 
 def worst_spend(mechanism: Mechanism, positions: int | None = None) -> Spend:

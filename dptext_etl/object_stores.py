@@ -133,25 +133,25 @@ def variable_of(value: str) -> str | None:
     return value.removeprefix(REFERENCE) if value.startswith(REFERENCE) else None
 
 
-def kind_of(name: str, known: Mapping[str, Kind] | None = None) -> Kind | None:
-    """Return the kind of an option of stores, or of the `known` ones; None if it is not allowed."""
+def kind_of(name: str, kinds: Mapping[str, Kind] | None = None) -> Kind | None:
+    """Return the kind of an option, by `kinds` if they are given, else of stores; None if it is not allowed."""
     lower = name.lower()
-    if known is not None:
-        return known.get(lower if lower.startswith("header.") else name)  # names of headers have no case
+    if kinds is not None:
+        return kinds.get(lower if lower.startswith("header.") else name)  # names of headers have no case
     return _STORE.get(lower) or _STORE.get(_PREFIX.sub("", lower, count=1))
 
 
-def require_options(options: Mapping[str, str], known: Mapping[str, Kind] | None = None) -> None:
+def require_options(options: Mapping[str, str], kinds: Mapping[str, Kind] | None = None) -> None:
     """Refuse an option that is not allowed, a secret that is written out, and a variable that holds no credential.
 
     Raises:
         ValueError: One of the options is refused; the message quotes no value.
     """
     for name, value in options.items():
-        kind, variable = kind_of(name, known), variable_of(value)
+        kind, variable = kind_of(name, kinds), variable_of(value)
         if kind is None:
             msg = f"{name[:60]!r} is not an allowed option, so that none names code or another host"
-            if known is None:
+            if kinds is None:
                 msg += "; clients of stores also read their own variables, such as AWS_ROLE_ARN"
             raise ValueError(f"{msg} (docs/policy.md#what-a-policy-can-do)")
         if variable is not None:
@@ -187,11 +187,11 @@ def _require_uri(uri: str) -> None:
         raise ValueError(f"uri is not the address of a catalog: write {forms}, without parameters")
 
 
-def hosts(options: Mapping[str, str], known: Mapping[str, Kind] | None = None) -> dict[str, str]:
+def hosts(options: Mapping[str, str], kinds: Mapping[str, Kind] | None = None) -> dict[str, str]:
     """Return the URLs and hosts that options name, by option; a variable that is not resolved is left as it is."""
     places = {}
     for name, value in options.items():
-        kind = kind_of(name, known)
+        kind = kind_of(name, kinds)
         if kind is Kind.ENDPOINT or (kind is Kind.URI and not value.startswith(("sqlite:", "postgresql:///"))):
             places[name] = value
         elif kind is Kind.FILE and (base := _base_url(value)) is not None:
@@ -208,9 +208,9 @@ def _base_url(path: str) -> str | None:
     return str(content["gcs_base_url"]) if isinstance(content, dict) and "gcs_base_url" in content else None
 
 
-def require_value(name: str, value: str, known: Mapping[str, Kind] | None = None) -> None:
+def require_value(name: str, value: str, kinds: Mapping[str, Kind] | None = None) -> None:
     """Refuse a value of a variable that cannot be the credential of an option; the message quotes no value."""
-    kind = kind_of(name, known)
+    kind = kind_of(name, kinds)
     if kind is Kind.URI:
         try:
             _require_uri(value)
@@ -395,14 +395,14 @@ def probe(url: str, options: Mapping[str, Any]) -> None:
         raise InputError(f"the bucket of {url} is missing", "create it; nothing was charged")
 
 
-def resolved(options: Mapping[str, str], known: Mapping[str, Kind] | None = None) -> dict[str, Any]:
-    """Return the options of a store, or the `known` ones, with environment references resolved; never print them.
+def resolved(options: Mapping[str, str], kinds: Mapping[str, Kind] | None = None) -> dict[str, Any]:
+    """Return options of a store, or of `kinds`, with environment references resolved; never print them.
 
     Options, values of variables, and hosts that are not allowed are refused.
     """
     problem = None
     try:
-        require_options(options, known)
+        require_options(options, kinds)
     except ValueError as refused:
         problem = str(refused)
     if problem is not None:
@@ -414,11 +414,11 @@ def resolved(options: Mapping[str, str], known: Mapping[str, Kind] | None = None
             raise PolicyError(f"storage option {name!r} refers to {variable}, which is not set", f"export {variable}")
         values[name] = value if variable is None else os.environ[variable]
         if variable is not None:
-            require_value(name, values[name], known)
+            require_value(name, values[name], kinds)
     # Refuse options, their variables resolved, that lead to a host that the environment does not allow
-    for name, url in hosts(values, known).items():
+    for name, url in hosts(values, kinds).items():
         require_host(host_of(url), name)
-    if not any(kind_of(name, known) is Kind.ENDPOINT for name in values):
+    if not any(kind_of(name, kinds) is Kind.ENDPOINT for name in values):
         for name in values:
             if name.lower().endswith("allow_invalid_certificates"):
                 raise PolicyError(f"{name} is for a store with its own endpoint", "remove it")

@@ -318,8 +318,8 @@ class Searcher:
     def find(self, anything: bytes | str | Path | pl.DataFrame) -> dict[str, int]:
         hits = dict.fromkeys(FORMS, 0)
         with seam("searching for canaries"):
-            for found in self._search(anything):
-                for form, count in zip(FORMS, found, strict=True):
+            for counts in self._search(anything):
+                for form, count in zip(FORMS, counts, strict=True):
                     hits[form] += count
         return hits
 
@@ -458,22 +458,22 @@ def plan_canaries(  # noqa: PLR0917
     """Plan all canary rows with one look at the ids of the source; look again if a candidate is in use."""
     in_use: dict[str, bool] = {}
     while True:
-        asked: list[pl.Series] = []
+        queries: list[pl.Series] = []
 
-        def taken(candidates: pl.Series, asked: list[pl.Series] = asked) -> pl.Series:
+        def taken(candidates: pl.Series, queries: list[pl.Series] = queries) -> pl.Series:
             names = _names(candidates)
             unknown = pl.Series([name not in in_use for name in names], dtype=pl.Boolean)
             if unknown.any():
-                asked.append(candidates.filter(unknown))
+                queries.append(candidates.filter(unknown))
             return pl.Series([in_use.get(name, False) for name in names], dtype=pl.Boolean)
 
         plans = [plan(policy, secret, shard, dtype, taken, partition=partition) for shard in sets]
-        if not asked:
+        if not queries:
             return plans
-        candidates = pl.concat([item.rename(policy.id) for item in asked])
-        found = set(_names(present(candidates)))
-        in_use.update({name: name in found for name in _names(candidates)})
-        if not found:
+        candidates = pl.concat([item.rename(policy.id) for item in queries])
+        used = set(_names(present(candidates)))
+        in_use.update({name: name in used for name in _names(candidates)})
+        if not used:
             return plans
 
 

@@ -53,7 +53,7 @@ class Buckets:
         self.width = width
         self.rows = 0
         self._folder = folder
-        self._held: list[ByteRows] = []
+        self._pending: list[ByteRows] = []
         self._size = 0
         self._file: BinaryIO | None = None
         self._chunks: list[npt.NDArray[np.int64]] = []
@@ -61,7 +61,7 @@ class Buckets:
     def add(self, rows: ByteRows) -> None:
         if rows.shape[1] != self.width:
             raise InputError(f"rows to compare have {rows.shape[1]} bytes, {self.width} are expected")
-        self._held.append(rows)
+        self._pending.append(rows)
         self._size += rows.size
         self.rows += len(rows)
         if self._size >= HELD_BYTES:
@@ -76,12 +76,12 @@ class Buckets:
 
     def frequent(self, most: int) -> npt.NDArray[np.uint64]:
         """Return the rows that were added more than a given number of times, as numbers of 8 bytes."""
-        found = [np.zeros(0, np.uint64)]
+        parts = [np.zeros(0, np.uint64)]
         for rows in self.each():
             numbers = np.sort(rows.view(np.uint64).reshape(-1))
             more = numbers[most:][numbers[most:] == numbers[: max(0, len(numbers) - most)]]
-            found.append(more[starts(more)])
-        return np.concatenate(found)
+            parts.append(more[starts(more)])
+        return np.concatenate(parts)
 
     def distinct(self) -> int:
         """Count the different rows, which are numbers of 8 bytes."""
@@ -111,13 +111,13 @@ class Buckets:
 
     def close(self) -> None:
         """Forget all rows."""
-        self._held, self._size, self._chunks, self.rows = [], 0, [], 0
+        self._pending, self._size, self._chunks, self.rows = [], 0, [], 0
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def _in_memory(self) -> ByteRows:
-        return np.concatenate([np.zeros((0, self.width), np.uint8), *self._held])
+        return np.concatenate([np.zeros((0, self.width), np.uint8), *self._pending])
 
     def _spill(self) -> None:
         """Append the rows that are held to the file, sorted by their first byte."""
@@ -134,7 +134,7 @@ class Buckets:
             while view:
                 view = view[os.write(self._file.fileno(), view) :]
         self._chunks.append(begin + np.searchsorted(rows[:, 0], np.arange(BUCKETS + 1)) * self.width)
-        self._held, self._size = [], 0
+        self._pending, self._size = [], 0
 
 
 BYTES = 16

@@ -369,10 +369,10 @@ def every() -> tuple[type[Gate], ...]:
     gates: dict[str, type[Gate]] = {}
     for module in extensions.names("gates"):
         try:
-            found = extensions.classes("gates", module, Gate)  # type: ignore[type-abstract]
+            classes = extensions.classes("gates", module, Gate)  # type: ignore[type-abstract]
         except PolicyError as exc:
             raise GateError(exc.message, exc.hint) from None
-        for gate in found:
+        for gate in classes:
             if not getattr(gate, "catches", "") or not getattr(gate, "stages", ()):
                 msg = f"{gate.__module__} does not declare `catches` or `stages` of the gate {gate.name}"
                 raise GateError(msg)

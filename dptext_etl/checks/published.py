@@ -19,8 +19,8 @@ the key. A canary row that was left in shows as a row that no real record paid f
 
 A written Parquet file holds more than cells: the index of a pandas frame and the names of its levels, `attrs`, the name
 of the index of the columns, categories that no row has, metadata of fields, parameters of types. Data frames drop most
-of it when they are converted, and write it when they are saved. `shown` makes columns of it, so that every check of
-cells sees it. Text never replaces numbers in a kept column (`changed`).
+of it when they are converted, and write it when they are saved. `as_columns` makes columns of it, so that every check
+of cells sees it. Text never replaces numbers in a kept column (`changed`).
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class PublishedManifest:
     def present(self) -> list[Path]:
         return [path for part in self.parts if (path := self.file(part)) is not None]
 
-    def shown(self) -> list[Path]:
+    def listing(self) -> list[Path]:
         """Return where readers of the folder find the entries; none where they read a log or the manifest."""
         if self.copied or self.sink.table:
             return []
@@ -234,8 +234,8 @@ def _listed(place: str, policy: Policy, spec: TableSpec, own: set[str]) -> froze
     """Return the files that a table with a log lists now; its own if another tool wrote the same rows again."""
     files = Storage.open(place.rstrip("/"), policy.storage_options)
     state = open_table(spec, files).state()
-    found = frozenset[str]() if state is None else state.files
-    return frozenset(own) if found != own and rewrites(files, own - found, found - own) else found
+    current = frozenset[str]() if state is None else state.files
+    return frozenset(own) if current != own and rewrites(files, own - current, current - own) else current
 
 
 def feed_published(gates: Iterable[Gate], batch: pl.DataFrame, policy: Policy) -> None:
@@ -262,7 +262,7 @@ def _batches(table: Table, policy: Policy, types: Mapping[str, str]) -> Iterator
     """Read a table in batches; its metadata is shown in the first one."""
     if isinstance(table, pl.DataFrame):
         with seam("reading the table", InputError, HINT):
-            return iter([shown(table)])
+            return iter([as_columns(table)])
     table = Path(table)
     if not table.is_file():
         raise InputError("the target of a check is neither a folder nor a file nor a table", HINT)
@@ -275,7 +275,7 @@ def _from_file(path: Path, policy: Policy, types: Mapping[str, str]) -> Iterator
         schema = pl.Schema(pl.read_parquet_schema(path))
         written = pq.read_schema(path)
         row = pa.table([pa.nulls(1, one.type) for one in written], schema=written)
-        schema.update({name: kind for name, kind in shown(row).schema.items() if name not in written.names})
+        schema.update({name: kind for name, kind in as_columns(row).schema.items() if name not in written.names})
         yield pl.DataFrame(schema=schema)
         yield from batches(path)
     elif suffix == ".csv":
@@ -283,8 +283,8 @@ def _from_file(path: Path, policy: Policy, types: Mapping[str, str]) -> Iterator
     elif suffix in {".ndjson", ".jsonl"}:
         rows = pl.scan_ndjson(path, infer_schema_length=None)
         nulls = {name for name, dtype in rows.collect_schema().items() if dtype == pl.Null}
-        known = (pl.col(name).cast(dtype) for name, dtype in in_json(types).items() if name in nulls)
-        yield from _typed(rows.with_columns(known), _clear_types(policy, types))
+        columns = (pl.col(name).cast(dtype) for name, dtype in in_json(types).items() if name in nulls)
+        yield from _typed(rows.with_columns(columns), _clear_types(policy, types))
     else:
         raise InputError(f"a published file is Parquet, CSV or NDJSON, got the suffix {suffix!r}", HINT)
 
@@ -305,8 +305,8 @@ def _typed(rows: pl.LazyFrame, types: Mapping[str, pl.DataType]) -> Iterator[pl.
         if schema.get(name) == pl.String
     }
     same = rows.select(read.null_count() == pl.col(name).null_count() for name, (_, read) in values.items())
-    found = same.collect(engine="streaming").to_dicts()[0] if values else {}
-    typed = rows.with_columns(value for name, (value, _) in values.items() if found[name])
+    fits = same.collect(engine="streaming").to_dicts()[0] if values else {}
+    typed = rows.with_columns(value for name, (value, _) in values.items() if fits[name])
     return typed.collect_batches(chunk_size=BATCH_ROWS)
 
 
@@ -321,7 +321,7 @@ _PLAIN_METADATA = {b"_PL_CATEGORICAL2": re.compile(rb"0;0;u(8|16|32);"), b"PARQU
 _SPARK_VERSION, _SPARK_ROW = b"org.apache.spark.version", b"org.apache.spark.sql.parquet.row.metadata"
 
 
-def shown(frame: Any) -> pl.DataFrame:
+def as_columns(frame: Any) -> pl.DataFrame:
     """Return a table with more columns, of lists of texts, for the texts next to its cells.
 
     An index of pandas becomes columns, unless it is unnamed and holds whole numbers that name each row once.

@@ -180,9 +180,9 @@ def known_words(mechanism: WordByWord) -> Collection[str] | None:
 
 
 def drawn_and_released(
-    mechanism: WordByWord, known: Collection[str] | None, words: Sequence[str], text: Any
+    mechanism: WordByWord, vocabulary: Collection[str] | None, words: Sequence[str], text: Any
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    drawn = tuple(word for word in words[: mechanism.n_max] if known is None or word in known)
+    drawn = tuple(word for word in words[: mechanism.n_max] if vocabulary is None or word in vocabulary)
     return drawn, tuple(text.split(" ")) if isinstance(text, str) and text else ()
 
 
@@ -410,27 +410,27 @@ def count_reading(mechanism: Mechanism, column: pl.Series, *, every: bool = Fals
     words = count_words(texts)
     read = np.minimum(mechanism._words_read(texts, words), words)
     cut, places = words - read, np.flatnonzero(words)
-    found = {"texts": len(places), "cut": int((cut > 0).sum()), "cut_words": int(cut.sum(dtype=np.int64))}
+    counts = {"texts": len(places), "cut": int((cut > 0).sum()), "cut_words": int(cut.sum(dtype=np.int64))}
     looked = places if every else sample(places)
     some = column.gather(pl.Series(to_arrow(looked)))
-    known = mechanism._words_known(some.to_arrow(compat_level=pl.CompatLevel.newest()))
-    if known is None:
-        return found
-    return {**found, "looked": len(looked), "unknown": int((2 * known.astype(np.int64) < read[looked]).sum())}
+    known_words = mechanism._words_known(some.to_arrow(compat_level=pl.CompatLevel.newest()))
+    if known_words is None:
+        return counts
+    return {**counts, "looked": len(looked), "unknown": int((2 * known_words.astype(np.int64) < read[looked]).sum())}
 
 
 def reading_page(shards: Iterable[Mapping[str, Mapping[str, int]]]) -> str:
     """Write the report on the texts of a run, from the counts of its shards by text column."""
     lines = ["These numbers follow from the texts: keep them in this folder."]
-    for column, found in _totals(shards).items():
-        cut = f"{found['cut']:,} ({found['cut'] / max(1, found['texts']):.1%})"
-        known = "known words are not counted: a model reads every word in pieces"
-        if "unknown" in found:
-            few = f"{found['unknown']:,} ({found['unknown'] / max(1, found['looked']):.1%})"
-            few += f" of {found['looked']:,} that were looked at" * (found["looked"] < found["texts"])
-            known = f"texts of which fewer than half of the words are known: {few}; their draws are nearly random"
-        lines += ["", f"column {column!r}", f"texts with words: {found['texts']:,}", known]
-        lines.append(f"texts that are cut: {cut}; they lose {counted(found['cut_words'], 'word')}")
+    for column, counts in _totals(shards).items():
+        cut = f"{counts['cut']:,} ({counts['cut'] / max(1, counts['texts']):.1%})"
+        remark = "known words are not counted: a model reads every word in pieces"
+        if "unknown" in counts:
+            few = f"{counts['unknown']:,} ({counts['unknown'] / max(1, counts['looked']):.1%})"
+            few += f" of {counts['looked']:,} that were looked at" * (counts["looked"] < counts["texts"])
+            remark = f"texts of which fewer than half of the words are known: {few}; their draws are nearly random"
+        lines += ["", f"column {column!r}", f"texts with words: {counts['texts']:,}", remark]
+        lines.append(f"texts that are cut: {cut}; they lose {counted(counts['cut_words'], 'word')}")
     return "\n".join(lines) + "\n"
 
 

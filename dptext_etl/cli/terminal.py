@@ -226,7 +226,7 @@ def console(*, err: bool = False) -> Console:
 def number(value: Any) -> str:
     """Write the value of a cell, such as 12,345 or 0.1284 or yes or a, b or -.
 
-    Fractions have six decimals or six digits, whichever is more, and are rounded up: many of them are bounds.
+    Fractions have six decimals, or six digits if they are small, and are rounded up: many of them are bounds.
     """
     match value:
         case None:

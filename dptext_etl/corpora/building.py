@@ -257,18 +257,18 @@ def build(
         )
     usable = clean((text for source in plain for text, _ in source.rows()), how, progress)
     others = [text for text in usable.texts if text not in kept]
-    found = len(kept) + len(others)
-    if found < FEWEST_TEXTS:
+    number = len(kept) + len(others)
+    if number < FEWEST_TEXTS:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in usable.dropped.most_common()) or "none left out"
         raise InputError(
-            f"{found:,} texts are left of {usable.read:,} ({reasons}); allowed: {FEWEST_TEXTS:,} and more",
+            f"{number:,} texts are left of {usable.read:,} ({reasons}); allowed: {FEWEST_TEXTS:,} and more",
             "add sources, cut texts with --sentences, or widen the lengths with --words",
         )
     most = TEXTS if options.texts is None else options.texts - len(kept)
     texts, spare = _ordered([*kept, *others[:most]]), others[most:][:MOST_TEXTS]
     progress(f"{len(usable.texts):,} of {usable.read:,} texts of files are usable, {len(others[:most]):,} are used")
     if len(others) > most:
-        progress(f"{len(others) - most:,} usable texts are left out; --texts {found} keeps all")
+        progress(f"{len(others) - most:,} usable texts are left out; --texts {number} keeps all")
     encoder, facts = _encoder(texts, options, progress)
     vectors = encoder.encode(texts)
     progress("calibrating the hit rates on " + ("texts that were not used" if spare else "texts of the corpus"))

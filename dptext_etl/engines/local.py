@@ -114,14 +114,14 @@ class LocalEngine(Engine[pl.LazyFrame]):
     def look(
         self, work: Work[pl.LazyFrame], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame
     ) -> Expected:
-        changed, known = work.staging.changed, rows is work.source.known
+        changed, published = work.staging.changed, rows is work.source.every_row
         scratch = work.staging.folder
-        if ledger is not None and not known:
+        if ledger is not None and not published:
             self._use_plan(work, ledger, work.source.shards or MOST)
-        preview = Preview(work.attempt.policy, columns, ledger, changed, published=known, scratch=scratch)
-        found = preview_rows(preview, rows, meter)
-        require_models(work.attempt.columns, found)
-        return found
+        preview = Preview(work.attempt.policy, columns, ledger, changed, published=published, scratch=scratch)
+        expected = preview_rows(preview, rows, meter)
+        require_models(work.attempt.columns, expected)
+        return expected
 
     def _use_plan(self, work: Work[pl.LazyFrame], ledger: Ledger, shards: int) -> None:
         """Look up all rows of the run at once, where its shards would each go through more than fits into memory."""

@@ -210,8 +210,8 @@ def require_environment(
                 with _locked(place.folder):
                     if place.read(file) is None:
                         place.write(file, content, action="recording the environment of the ledger and the noise key")
-        found = place.read(file)
-        if found not in {None, content}:
+        current = place.read(file)
+        if current not in {None, content}:
             msg = f"another environment uses this {what}, and this policy is of {environment}; nothing was charged"
             raise LedgerError(msg, f"name the {what} of {environment}: environments never share keys or ledgers")
 

@@ -128,7 +128,7 @@ class Keys:
 
 
 @dataclass
-class _Held:
+class _RecordStates:
     """The state of a plan's records in one release, shape (records,)."""
 
     places: I64  # packed; 0 for a record that the release has never seen
@@ -159,7 +159,7 @@ class LedgerPlan:
 
     def _restart(self, head: Head) -> None:
         self._head = head  # the last event that answers consider
-        self._held: dict[tuple[int, int], _Held] = {}
+        self._states: dict[tuple[int, int], _RecordStates] = {}
         self._used = self._nothing(NEW, ())
 
     def _nothing(self, scope: int, components: tuple[str, ...]) -> _Used:
@@ -242,12 +242,12 @@ class LedgerPlan:
         if db.scopes.per_subject(self.dataset):
             yield from (ref for ref in reversed(db.releases.of_dataset(self.dataset)) if ref not in refs)
 
-    def _of_release(self, db: Database, ref: ReleaseRef) -> _Held:
+    def _of_release(self, db: Database, ref: ReleaseRef) -> _RecordStates:
         key, size = (ref.id, ref.nonce), len(self.records)
-        of_release = self._held.get(key)
+        of_release = self._states.get(key)
         if of_release is None:  # memory that holds only zeros is not allocated
             ids = HashedIds(np.zeros(size, np.uint64), np.zeros(size, np.uint64))
-            of_release = self._held[key] = _Held(np.zeros(size, np.int64), ids)
+            of_release = self._states[key] = _RecordStates(np.zeros(size, np.int64), ids)
         if of_release.batch < self._head.seq and ref.id != NEW:
             for block in db.keys.blocks(db, "record", f"release={ref.id} and nonce={ref.nonce}", of_release.batch):
                 rows, at = self.records.find(block.ids)

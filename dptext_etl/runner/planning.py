@@ -160,7 +160,7 @@ def _planned(
     forecasts = list[Forecast]()  # of the rows of the run, then with published rows
 
     def look(columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame) -> Expected:
-        every_row = rows is source.known
+        every_row = rows is source.every_row
         preview = Preview(policy, columns, ledger, published=every_row, scratch=attempt.layout.scratch, before=before)
         forecasts.append(preview.forecast)
         meter = Meter("plan", None, None) if every_row else Meter("plan", source.wanted, progress)

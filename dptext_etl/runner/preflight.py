@@ -159,7 +159,7 @@ def preflight(
         check(partial(require_untraceable, policy, attempt.layout, traceable, ledger, [item.ref for item in columns]))
         free = not planning and _is_free(policy, ledger)
         expected = Expected() if free else look(columns, ledger, source.rows)
-        over_all = expected if source.known is None else look(columns, ledger, source.known)
+        over_all = expected if source.every_row is None else look(columns, ledger, source.every_row)
         refuse(attempt, source, columns, ledger, Previews(expected, over_all), check)
         if ledger is not None and expected.changed and policy.on_changed == "keep":
             check(partial(keep, columns))
@@ -212,7 +212,7 @@ def refuse(  # noqa: PLR0917
         for ref in refs:
             check(partial(require_whole_table, ledger, ref, expected))
     if policy.publish or policy.synthetic is not None:
-        check(partial(require_enough, policy, rows_by_outcome(policy, source, expected), source.held))
+        check(partial(require_enough, policy, rows_by_outcome(policy, source, expected), source.rows_before))
     check(partial(refuse_no_records, policy, expected.admitted))
     asking = len(columns) * source.wanted if ledger is None else sum(expected.charged.values())
     draws = 0 if expected.charged_before or expected.over_cap else expected.words
@@ -223,7 +223,7 @@ def refuse(  # noqa: PLR0917
 def refuse_unproven_key(ledger: Ledger | None, refs: Iterable[ReleaseRef], over_all: Expected) -> None:
     """Refuse to commit a release of an earlier version to a key under which no record has the identity that it holds.
 
-    `known` counts all rows of the source.
+    `over_all` counts all rows of the source.
     """
     for ref in refs:
         if ledger is not None and not over_all.charged_before and ledger.releases.lacks_key(ref):

@@ -232,7 +232,7 @@ def trace(source: Examined[pl.LazyFrame], policy: Policy) -> dict[str, Any]:
     Returns:
         Facts for JSON; empty if the policy keeps no column.
     """
-    rows, number = source.shown
+    rows, number = source.version_rows
     if not policy.keep:
         return {}
     return of_source(policy, number, count(rows, groups_of(policy.kept_columns)), source.table.schema, rows)

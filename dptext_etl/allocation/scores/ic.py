@@ -42,11 +42,11 @@ class InformationContent(Score):
         return Printed(_folder(self.tools.information), as_code=True).of(tokens)
 
     def artifacts(self) -> dict[str, Artifact]:
-        found = artifacts(self.tools.information)
+        inputs = artifacts(self.tools.information)
         if self.tools.printed:
             files = printed_counts(_folder(self.tools.information))[1]
-            found |= {f"counts_{corpus}": Artifact.open(path) for corpus, path in files.items()}
-        return found
+            inputs |= {f"counts_{corpus}": Artifact.open(path) for corpus, path in files.items()}
+        return inputs
 
 
 ENGLISH = "english"
@@ -116,8 +116,8 @@ class Printed:
 
     def _one(self, token: str) -> float:
         senses = self._senses(token, "n")
-        known = ([table[one.pos()].get(one.offset()) for one in senses if one.pos() in table] for table in self._tables)
-        return statistics.fmean(max(filter(None, counts), default=_UNKNOWN) for counts in known)
+        each = ([table[one.pos()].get(one.offset()) for one in senses if one.pos() in table] for table in self._tables)
+        return statistics.fmean(max(filter(None, counts), default=_UNKNOWN) for counts in each)
 
     def _of_code(self, token: str) -> float:
         counts = [table["n"].get(one.offset(), 0.0) for one in self._senses(token, "v") for table in self._tables]

@@ -288,10 +288,10 @@ class CanaryWordsReplaced(InVocabularyGate):
 
     def _survived(self, name: str, mechanism: WordByWord) -> tuple[Texts, Counter[int], int]:
         """Return, by shard, the canary texts of a column and how many of their words came back; and misaligned rows."""
-        known, misaligned = known_words(mechanism), 0
+        vocabulary, misaligned = known_words(mechanism), 0
         texts, survived = Texts(), Counter[int]()
         for (shard, _, row), released in self.releases(name):
-            words, outputs = drawn_and_released(mechanism, known, row.words[name], released)
+            words, outputs = drawn_and_released(mechanism, vocabulary, row.words[name], released)
             if mechanism.length != "disclose":
                 fits, came_back = len(outputs) <= mechanism.n_max, sum(output in words for output in outputs)
             else:

@@ -140,7 +140,7 @@ class RowsLedgered(Gate):
         self._forgetting = ledger if published and ledger.people.forgets(policy.dataset) else None
         self._columns = [item.name for item in policy.columns]
         self._chains = {item.column or "": item.chain for item in policy.column_policies() if item.chain is not None}
-        self._known = {
+        self._comparisons = {
             _Key(name, chain): LedgerComparison(ledger.lookup(refs[name], chain), candidate.scratch)
             for name in self._columns
             for chain in {None, self._chains.get(name)}
@@ -150,7 +150,7 @@ class RowsLedgered(Gate):
         self._digests = candidate.digests
         self._unregistered = sum(name not in refs for name in self._columns)
         self.state = {"cells": 0, "uncommitted": 0, "different": 0, "forgotten": 0}
-        self.state |= {f"{key.column}/{key.chain or ''}": cells for key, cells in self._known.items()}
+        self.state |= {f"{key.column}/{key.chain or ''}": cells for key, cells in self._comparisons.items()}
 
     @classmethod
     def columns(cls, policy: Policy) -> tuple[str, ...] | None:
@@ -175,7 +175,7 @@ class RowsLedgered(Gate):
             ids = canonical_ids(with_id(batch, self.policy.id)[self.policy.id].to_arrow())
             self.state["forgotten"] += int(self._forgetting.people.forgotten(self.policy.dataset, ids).sum())
         for key, name in columns.items():
-            if key in self._known and name in batch.columns:
+            if key in self._comparisons and name in batch.columns:
                 self.state["cells"] += batch.height
                 rows = with_id(batch, self.policy.id)
                 self.state["uncommitted"] += batch.height - rows.height
@@ -187,7 +187,7 @@ class RowsLedgered(Gate):
     def verdict(self) -> Verdict:
         cells, forgotten = self.state["cells"], self.state["forgotten"]
         problems = Mismatches(self.state["uncommitted"], self.state["different"])
-        for comparison in self._known.values():
+        for comparison in self._comparisons.values():
             problems = problems.plus(comparison.counts())
         counts = {"cells": cells, **problems._asdict(), "unregistered_columns": self._unregistered}
         counts |= {"forgotten": forgotten} if forgotten else {}
@@ -214,7 +214,7 @@ class RowsLedgered(Gate):
         bounds = positions_of(None if key.chain else column.mechanism, rows[name])
         plain = unlinked_of(column.mechanism) is None
         digests = self._digests.of(rows, name) if plain else output_digests(column, ids, rows[name])
-        self._known[key].add(ids, digests, canary, bounds)
+        self._comparisons[key].add(ids, digests, canary, bounds)
 
 
 def positions_of(mechanism: Mechanism | None, texts: pl.Series) -> Bounds:
@@ -341,7 +341,7 @@ class PairedCanaries:
 
     def __init__(self, mechanism: WordByWord) -> None:
         self._mechanism = mechanism
-        self._known = known_words(mechanism)
+        self._vocabulary = known_words(mechanism)
         self._texts: dict[int, Words] = {}
         self._rows: dict[int, dict[tuple[int, int], Words]] = defaultdict(dict)  # by text, then by shard and half
 
@@ -350,7 +350,7 @@ class PairedCanaries:
         if self._mechanism.length != "disclose":
             return
         pair, shard, half = place
-        words, outputs = drawn_and_released(self._mechanism, self._known, words, text)
+        words, outputs = drawn_and_released(self._mechanism, self._vocabulary, words, text)
         if words and len(outputs) == len(words):
             self._texts[pair] = words
             self._rows[pair][shard, half] = outputs
@@ -437,7 +437,7 @@ def _repeats(words: Words) -> list[tuple[int, int]]:
     places: dict[str, list[int]] = defaultdict(list)
     for place, word in enumerate(words):
         places[word].append(place)
-    return [pair for found in places.values() for pair in zip(found[::2], found[1::2], strict=False)]
+    return [pair for of_word in places.values() for pair in zip(of_word[::2], of_word[1::2], strict=False)]
 
 
 def _aligned(chances: Iterable[float], one: Words, other: Words) -> Iterator[Trial]:

@@ -130,8 +130,8 @@ class PublishedFiles(Gate):
         sink = place_of(policy.sink.replace(PARTITION, manifest.get("partition") or ""))
         recorded = bool(refs) and all(digest in ledger.releases.published(ref, sink).values() for ref in refs)
         paths = [folder.file(part) for part in parts]
-        shown = folder.shown()
-        names = list(zip(paths, shown or paths, strict=True))  # each file, and what readers of the folder see of it
+        listing = folder.listing()
+        names = list(zip(paths, listing or paths, strict=True))  # each file, and what readers of the folder see of it
         listed = {path for pair in names for path in pair if path is not None}
         folders = {path.parent for path in listed}
         configured: dict[str | None, tuple[str, str | None]]
@@ -173,8 +173,8 @@ class PublishedFiles(Gate):
 def _newer(manifest: PublishedManifest, ledger: Ledger, refs: Iterable[ReleaseRef]) -> int:
     """Count recorded versions of this partition with a higher number: an older one put back shows here."""
     partition, mine = manifest.facts.get("partition"), int(manifest.facts.get("version", 0))
-    known = {version for ref in refs for version in ledger.releases.published(ref)}
-    names = (_NAME.fullmatch(version) for version in known)
+    versions = {version for ref in refs for version in ledger.releases.published(ref)}
+    names = (_NAME.fullmatch(version) for version in versions)
     return sum(name["partition"] == partition and int(name["number"]) > mine for name in names if name)
 
 

@@ -255,8 +255,8 @@ class CorpusTexts:
         self._nulls = mechanism.null_as_empty
         texts = pl.Series("cell", mechanism.opened.texts, dtype=pl.String)
         self._numbers = texts.to_frame().with_row_index("number")
-        self._known = {text: number for number, text in enumerate(texts)} if self._draws > 1 else {}
-        self._longest = max(map(len, self._known), default=0)
+        self._number_of = {text: number for number, text in enumerate(texts)} if self._draws > 1 else {}
+        self._longest = max(map(len, self._number_of), default=0)
 
     def find(self, texts: pl.Series) -> tuple[Counter[int], int]:
         """Return how often each text of the corpus was drawn, by number, and how many texts no draws could have made.
@@ -281,8 +281,8 @@ class CorpusTexts:
 
     def counted(self, texts: pl.Series, counts: pl.Series) -> Counter[int]:
         """Return how often each text of the corpus was drawn, by number, where a count follows each text."""
-        found = pl.DataFrame({"cell": texts, "often": counts}).join(self._numbers, on="cell")
-        return Counter(dict(found.group_by("number").agg(pl.col("often").sum()).iter_rows()))
+        matches = pl.DataFrame({"cell": texts, "often": counts}).join(self._numbers, on="cell")
+        return Counter(dict(matches.group_by("number").agg(pl.col("often").sum()).iter_rows()))
 
     def _ways(self, text: str) -> list[tuple[int, ...]]:
         """Return up to two ways in which a text is made of as many texts of the corpus as it has draws."""
@@ -302,7 +302,7 @@ class CorpusTexts:
         while end < len(text) and end - start <= self._longest:
             end = text.find(" ", end + 1)
             end = len(text) if end < 0 else end
-            number = self._known.get(text[start:end])
+            number = self._number_of.get(text[start:end])
             if number is not None:
                 matches.append((end + 1, number))
         return matches

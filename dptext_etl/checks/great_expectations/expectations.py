@@ -48,7 +48,7 @@ from dptext_etl.checks.gates.table_gates import RawColumnAbsent
 from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, Tally, is_spark, parse_policy, written
 from dptext_etl.checks.great_expectations.verdict_record import ExpectationOutcome, VerdictRecord
-from dptext_etl.checks.published import shown
+from dptext_etl.checks.published import as_columns
 from dptext_etl.errors import GateError, InputError, PolicyError, bare, seam
 from dptext_etl.ledger.storage.store import resolve_url
 from dptext_etl.policy import Policy, PolicyLike, resolve
@@ -84,8 +84,8 @@ class _TableExpectation(BatchExpectation):
         """Name column or gate in the sentence for pages: a suite may have the same expectation several times."""
         sentence = given["description"] or ""
         for name in ("column", "gate"):
-            shown = escaping.html(unescape(str(given.get(name)))).replace("$", "$$")  # it is a template of HTML
-            sentence = sentence.replace(f"{{{name}}}", shown)
+            text = escaping.html(unescape(str(given.get(name)))).replace("$", "$$")  # it is a template of HTML
+            sentence = sentence.replace(f"{{{name}}}", text)
         return {**given, "description": sentence or None}
 
     def _validate(self, metrics: Any, runtime_configuration: Any = None, execution_engine: Any = None) -> Any:  # noqa: ARG002
@@ -99,7 +99,7 @@ class _TableExpectation(BatchExpectation):
                 with execution_engine.get_connection() as connection:
                     counts = self._count(tallies.sql_batches(connection, table, given["policy"]), given)
             else:
-                counts = self._count([shown(table)], given)
+                counts = self._count([as_columns(table)], given)
         problems = sum(count for name, count in counts.items() if name != "checked")
         return {"success": counts["checked"] > 0 and not problems, "result": {"observed_value": problems, **counts}}
 
@@ -340,7 +340,7 @@ def validate_suite(frame: pl.DataFrame | pd.DataFrame | DataFrame, suite: gx.Exp
         else:
             source = context.data_sources.add_pandas("dptext")
             ours = isinstance(frame, pl.DataFrame)
-            table = shown(frame).to_pandas(use_pyarrow_extension_array=True) if ours else frame
+            table = as_columns(frame).to_pandas(use_pyarrow_extension_array=True) if ours else frame
         definition = source.add_dataframe_asset("released").add_batch_definition_whole_dataframe("whole")
         return judged(definition.get_batch({"dataframe": table}), suite)
 

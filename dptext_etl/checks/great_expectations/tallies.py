@@ -197,11 +197,11 @@ class ReleasedTextTally:
         """Return record id and digest of every text that was committed for these records, or made of one of these."""
         wanted = ids["id"].unique()
         released = pl.DataFrame(schema={"id": pl.String, "digest": pl.Binary})
-        asked = wanted.to_arrow().cast(pa.large_string())
+        arrow_ids = wanted.to_arrow().cast(pa.large_string())
         for name, ref in self._refs.items():
-            stored, chain = [self._ledger.committed(ref, asked).digests], self._chains.get(name)
+            stored, chain = [self._ledger.committed(ref, arrow_ids).digests], self._chains.get(name)
             if chain is not None:
-                stored.append(self._ledger.postprocessed(ref, chain, asked).digests)
+                stored.append(self._ledger.postprocessed(ref, chain, arrow_ids).digests)
             for array in stored:
                 digests = pl.Series(array.cast(pa.large_binary()), dtype=pl.Binary)
                 released.vstack(pl.DataFrame({"id": wanted, "digest": digests}).drop_nulls(), in_place=True)

@@ -92,7 +92,7 @@ def lengths(mechanism: WordMechanism) -> list[dict[str, Any]]:
     return outcomes
 
 
-def known(mechanism: WordMechanism, word: str) -> str:
+def word_of(mechanism: WordMechanism, word: str) -> str:
     """Return `word` if the mechanism knows it, otherwise the first plain word that it knows."""
     words = mechanism.input_words()
     return word if word in words else next((other for other in words if other.isalpha()), word)
@@ -324,7 +324,7 @@ def explain(
         facts["lengths"] = lengths(mechanism)
     if isinstance(mechanism, WordMechanism) and mechanism.allocation is None:
         facts["law"] = distribution(mechanism)
-        facts["example"] = worked(mechanism, known(mechanism, word) if word == WORD else word)
+        facts["example"] = worked(mechanism, word_of(mechanism, word) if word == WORD else word)
     if mechanism.allocation is not None:
         facts["allocation"] = preview.division(mechanism, text)
     facts |= {**options.model_facts(mechanism, words), "note": note}

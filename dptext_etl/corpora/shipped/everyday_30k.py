@@ -334,11 +334,11 @@ def build(path: Path) -> None:
 
 def encoder_of(texts: tuple[str, ...], directions: npt.NDArray[np.int16]) -> WordEncoder:
     """Weigh words by their rarity in the texts and turn their vectors, exactly."""
-    known = WordVectors.load()
-    numbers = word_numbers(WordEncoder(known.words, np.zeros((len(known), 1), np.int16)), texts)[1]
-    likely = np.bincount(numbers, minlength=len(known)) / (SMOOTHING * len(numbers))
-    lengths = np.sqrt(np.maximum(known.norms, 1).astype(np.float64))
+    vectors = WordVectors.load()
+    numbers = word_numbers(WordEncoder(vectors.words, np.zeros((len(vectors), 1), np.int16)), texts)[1]
+    likely = np.bincount(numbers, minlength=len(vectors)) / (SMOOTHING * len(numbers))
+    lengths = np.sqrt(np.maximum(vectors.norms, 1).astype(np.float64))
     weights = np.rint(_STEPS / ((1.0 + likely) * lengths))
     # integers: every sum is exact
-    table = (known.vectors.astype(np.float64) * weights[:, None]) @ directions.astype(np.float64)
-    return WordEncoder(known.words, to_integers(table))
+    table = (vectors.vectors.astype(np.float64) * weights[:, None]) @ directions.astype(np.float64)
+    return WordEncoder(vectors.words, to_integers(table))

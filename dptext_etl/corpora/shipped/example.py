@@ -31,9 +31,9 @@ def description() -> dict[str, Any]:
 
 def build(path: Path) -> None:
     """Write the corpus: word vectors weigh the more, the rarer their words are."""
-    known = WordVectors.load()
+    vectors = WordVectors.load()
     weights = np.array([(rank + 1).bit_length() for rank in range(WORDS)], np.int64)
-    grid = known.vectors[:WORDS].astype(np.int64)
+    grid = vectors.vectors[:WORDS].astype(np.int64)
     weighted = (grid - grid.sum(axis=0) // WORDS) * weights[:, None]
     facts = {name: value for name, value in description().items() if name != "texts"}
-    write(path, TEXTS, facts, encoder=WordEncoder(known.words[:WORDS], weighted.astype(np.int16)))
+    write(path, TEXTS, facts, encoder=WordEncoder(vectors.words[:WORDS], weighted.astype(np.int16)))

@@ -387,7 +387,7 @@ def traced(source: Examined[DataFrame], policy: Policy) -> dict[str, Any]:
     """Count the rows that kept columns single out, by hashes of the values that are published."""
     if not policy.keep:
         return {}
-    rows, number = source.shown
+    rows, number = source.version_rows
     counts = source.seen.traced if isinstance(source, ExaminedFrame) and source.seen is not None else None
     if counts is None:
         with seam("counting the rows that kept columns single out", InputError, HINT):

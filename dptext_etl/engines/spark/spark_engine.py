@@ -240,7 +240,7 @@ class SparkEngine(Engine["DataFrame"]):
     ) -> Expected:
         """Look at the rows of a shard in the order in which it will charge them."""
         source = work.source
-        if rows is source.known:
+        if rows is source.every_row:
             source = replace(source, rows=rows, wanted=source.total - source.nameless)
         if not source.wanted:
             return Expected()
@@ -273,7 +273,7 @@ class SparkEngine(Engine["DataFrame"]):
         and are gone after the last phase.
         """
         source = work.source
-        published = source.rows is source.known
+        published = source.rows is source.every_row
         if published or self._kept is None:
             rows = planted(source.rows, () if published else work.plans, shards, work.attempt.policy)
             if published or phase == "release" or not bounds_batches(work.source.table.frame.sparkSession):
@@ -302,7 +302,7 @@ class SparkEngine(Engine["DataFrame"]):
             step=len(shards),
             most=policy.shard_rows + canary_rows,
             phase=phase,
-            published=work.source.rows is work.source.known,
+            published=work.source.rows is work.source.every_row,
             checkpoint=work.checkpoint,
             digest=work.digest,
             bundled=rows is self._kept,

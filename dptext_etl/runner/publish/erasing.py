@@ -97,7 +97,7 @@ def erase(
         msg = f'{names}: unit is "record", so the ledger does not know whose records they are; nothing was changed'
         hint = "call `dptext forget POLICY --record ID` for these policies, and move them to another folder"
         raise PolicyError(msg, hint)
-    tables, elsewhere = _known(policies, list(subjects), list(records))
+    tables, elsewhere = _tables_of(policies, list(subjects), list(records))
     _refuse_copies(tables)
     places = [_outcome(table) for table in tables]
     plan = Erasure(True, len({*subjects}) + len({*records}), places, elsewhere)
@@ -143,7 +143,7 @@ def _has_dataset(file: Path) -> bool:
         return False
 
 
-def _known(
+def _tables_of(
     policies: list[tuple[Path, Policy]], subjects: list[str], records: list[str]
 ) -> tuple[list[_Table], list[dict[str, Any]]]:
     """Find the published tables of these people, and publications that no policy here names; refuse unknown people."""

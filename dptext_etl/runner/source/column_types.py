@@ -44,20 +44,20 @@ def logical_types(files: Files, wanted: Collection[str] = ()) -> dict[str, pa.Da
             from pyiceberg.table import StaticTable
 
             table = StaticTable.from_metadata(files.paths[0], properties=dict(files.storage))
-            found = [table.scan(snapshot_id=int(files.version or 0)).projection().as_arrow()]
+            schemas = [table.scan(snapshot_id=int(files.version or 0)).projection().as_arrow()]
     elif files.format == "parquet":
         with seam("opening the source (parquet)", InputError, READ_HINT):
-            found = [_arrow_schema(file) for path in files.paths if (file := _opened(path, files)) is not None]
+            schemas = [_arrow_schema(file) for path in files.paths if (file := _opened(path, files)) is not None]
     else:
-        found = []
+        schemas = []
     if wanted:
         files.refuse_drift(wanted)
-        found = [pa.schema([field for field in schema if field.name in wanted]) for schema in found]
-    types = [{field.name: field.type for field in schema if is_logical(field.type)} for schema in found]
+        schemas = [pa.schema([field for field in schema if field.name in wanted]) for schema in schemas]
+    types = [{field.name: field.type for field in schema if is_logical(field.type)} for schema in schemas]
     for other in types[1:]:
         if other != types[0]:
             names = {name for name in {*types[0], *other} if types[0].get(name) != other.get(name)}
-            columns = ", ".join(map(repr, sorted(names))) if wanted else by_place(names, found[0].names)
+            columns = ", ".join(map(repr, sorted(names))) if wanted else by_place(names, schemas[0].names)
             msg = f"{columns}: some of the source's files hold UUIDs, JSON, or nulls there, and others other types"
             raise InputError(msg, "write the files alike: a run reads one table")
     return types[0] if types else {}
@@ -74,10 +74,10 @@ def is_logical(dtype: pa.DataType, names: frozenset[str] = _NAMES) -> bool:
 
 def restored(frame: pl.LazyFrame, types: Mapping[str, pa.DataType], schema: Mapping[str, Any]) -> pl.LazyFrame:
     """Return a frame whose columns of these types hold strings, or nothing; `schema` is the schema of the frame."""
-    found = {name: dtype for name, dtype in types.items() if name in schema}
+    chosen = {name: dtype for name, dtype in types.items() if name in schema}
     return frame.with_columns(
         pl.lit(None).alias(name) if pa.types.is_null(dtype) else _restored(pl.col(name), dtype, schema[name])
-        for name, dtype in found.items()
+        for name, dtype in chosen.items()
     )
 
 
@@ -145,11 +145,11 @@ _HINT = "cast it in the source; incremental = false publishes every row again at
 def period_of(policy: Policy, schema: Mapping[str, pl.DataType]) -> tuple[str, pl.Expr] | None:
     """Return a kept column of times, and its month or year, best as it is published; None if there is none."""
     for item in sorted(policy.kept, key=lambda item: item.as_ is None):
-        found = pl.col(item.column)
+        time = pl.col(item.column)
         if item.as_ is not None:
-            return item.column, found.cast(pl.String).str.head(len("2026-01")).fill_null(_NO_TIME)
+            return item.column, time.cast(pl.String).str.head(len("2026-01")).fill_null(_NO_TIME)
         if not item.rule and isinstance(schema.get(item.column), pl.Date | pl.Datetime):
-            return item.column, found.dt.strftime("%Y-%m").fill_null(_NO_TIME)
+            return item.column, time.dt.strftime("%Y-%m").fill_null(_NO_TIME)
     return None
 
 
@@ -219,8 +219,8 @@ def csv_scan(files: Files, policy: Policy, layout: Layout) -> Callable[..., pl.L
         chosen |= {name: kinds[0]} if kinds else {}
 
     def scan(paths_as: str | None = None) -> pl.LazyFrame:
-        found = files.scan(all_text=True, schema=as_before, paths_as=paths_as)
-        return found.with_columns(from_text(pl.col(name), _TYPES[kind], strict=True) for name, kind in chosen.items())
+        frame = files.scan(all_text=True, schema=as_before, paths_as=paths_as)
+        return frame.with_columns(from_text(pl.col(name), _TYPES[kind], strict=True) for name, kind in chosen.items())
 
     return scan
 
@@ -235,16 +235,16 @@ def keeps_spelling(files: Files, policy: Policy, layout: Layout, schema: Mapping
 
 
 def _count(
-    rows: pl.LazyFrame, asked: Mapping[str, Sequence[CsvType]], named: Container[str]
+    rows: pl.LazyFrame, candidates: Mapping[str, Sequence[CsvType]], named: Container[str]
 ) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
     """Count the values of columns of strings, and those that fit a type: in one pass over the rows.
 
     A value fits if it writes back to the same spelling; where the policy has named the type, if it can be read.
     """
-    if not asked:
+    if not candidates:
         return {}, {}
-    pairs = [(name, kind) for name, kinds in asked.items() for kind in kinds]
-    counts = [pl.col(name).count() for name in asked]
+    pairs = [(name, kind) for name, kinds in candidates.items() for kind in kinds]
+    counts = [pl.col(name).count() for name in candidates]
     for name, kind in pairs:
         value = from_text(pl.col(name), _TYPES[kind], strict=False)
         fits = value.is_finite() if kind == "Float64" else value.is_not_null()
@@ -253,8 +253,8 @@ def _count(
         counts.append(fits.sum())
     with seam("reading the kept columns", InputError, READ_HINT):
         named_counts = (count.alias(str(number)) for number, count in enumerate(counts))
-        found = rows.select(named_counts).collect(engine="streaming").row(0)
-    return dict(zip(asked, found, strict=False)), dict(zip(pairs, found[len(asked) :], strict=True))
+        numbers = rows.select(named_counts).collect(engine="streaming").row(0)
+    return dict(zip(candidates, numbers, strict=False)), dict(zip(pairs, numbers[len(candidates) :], strict=True))
 
 
 def _refuse_values(name: str, place: int, kind: str, count: int, *, named: bool) -> NoReturn:

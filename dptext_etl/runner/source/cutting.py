@@ -42,7 +42,7 @@ class Cutter:
         ([2, 5, 6, 7], [1])
         """
         ends = np.cumsum(sizes)
-        found, at = [], 0
+        places, at = [], 0
         while at < len(sizes):
             before = int(ends[at - 1]) if at else 0
             by_size = int(np.searchsorted(ends, before + self._most[1] - self._size, side="right"))
@@ -54,9 +54,9 @@ class Cutter:
                 self._size += int(ends[end - 1]) - before
             at = max(at, end)
             if at < len(sizes):
-                found.append(at)
+                places.append(at)
                 self._rows = self._size = 0
-        return found
+        return places
 
 
 def size_of(schema: pl.Schema) -> pl.Expr:
@@ -83,21 +83,21 @@ class ShardCount:
 
 def count(frame: pl.LazyFrame, policy: Policy) -> int:
     """Count the shards of a source; only the lengths of its texts are held in memory."""
-    found = ShardCount(policy)
+    counter = ShardCount(policy)
     for batch in batches(frame.select(size_of(frame.collect_schema())), COUNT_ROWS):
-        found.add(batch["size"])
-    return found.shards
+        counter.add(batch["size"])
+    return counter.shards
 
 
 def kept(frame: pl.LazyFrame) -> pl.DataFrame | None:
     """Read the rows of a source into memory, so that they are read once; None if they are many."""
-    schema, held, size = frame.collect_schema(), list[pl.DataFrame](), 0
+    schema, frames, size = frame.collect_schema(), list[pl.DataFrame](), 0
     for batch in batches(frame, READ_ROWS):
         size += int(batch.select(size_of(schema).sum()).item())
-        held.append(batch)
-        if size > KEPT_BYTES or len(held) * READ_ROWS > KEPT_ROWS:
+        frames.append(batch)
+        if size > KEPT_BYTES or len(frames) * READ_ROWS > KEPT_ROWS:
             return None
-    return pl.concat(held) if held else schema.to_frame()
+    return pl.concat(frames) if frames else schema.to_frame()
 
 
 def shards(frame: pl.LazyFrame, policy: Policy) -> Iterator[pl.DataFrame]:
@@ -120,14 +120,14 @@ def pieces(frame: pl.LazyFrame, rows: int, size: int) -> Iterator[pl.DataFrame]:
 def cut(frames: Iterable[pl.DataFrame], rows: int, size: int) -> Iterator[pl.DataFrame]:
     """Cut rows that come frame by frame; how they are divided into frames does not matter."""
     cutter = Cutter(rows, size)
-    held: list[pl.DataFrame] = []
+    slices: list[pl.DataFrame] = []
     for batch in frames:
         at = 0
         for begin in cutter.begins(batch.select(size_of(batch.schema))["size"].to_numpy()):
-            held.append(batch.slice(at, begin - at))
-            yield pl.concat(held)
-            held, at = [], begin
+            slices.append(batch.slice(at, begin - at))
+            yield pl.concat(slices)
+            slices, at = [], begin
         if at < batch.height:
-            held.append(batch.slice(at))
-    if held:
-        yield pl.concat(held)
+            slices.append(batch.slice(at))
+    if slices:
+        yield pl.concat(slices)

@@ -48,7 +48,7 @@ class IdCounts(NamedTuple):
     null_subjects: int  # rows without a subject
     repeated: int | None = None  # ids that occur more than once; not counted where ids are null
 
-    def known(self, *, per_subject: bool) -> dict[str, int]:
+    def in_refusals(self, *, per_subject: bool) -> dict[str, int]:
         """Return the counts by name: those that a refusal shows."""
         counts = {"rows": self.rows, "null_ids": self.null_ids}
         if self.repeated is not None and not self.null_ids:
@@ -68,8 +68,8 @@ class Examined(Generic[Rows]):
     beyond: int = 0  # rows that are left out, because their persons have more than `per_subject`
     pairs: int | None = None  # sum of digests of records with their persons, if these were chosen by person
     nameless: int = 0  # rows that are left out because they have no subject
-    known: Rows | None = None  # rows that an incremental run leaves out or uses, lazily; None if it uses all
-    held: int = 0  # rows of the version that an incremental run adds to
+    every_row: Rows | None = None  # rows that an incremental run leaves out or uses, lazily; None if it uses all
+    rows_before: int = 0  # rows of the version that an incremental run adds to
     # rows that are left out, `beyond` or `nameless`, by month or year; None if they are not counted
     outside: Mapping[str, int] | None = None
 
@@ -94,21 +94,21 @@ class Examined(Generic[Rows]):
         most, rows, wanted, pairs = policy.records_per_subject, named, rest, None
         if most is not None:
             rows, wanted, pairs = at_most(named, most)
-        found = cls(table, rows, total, wanted, None, 0, beyond=rest - wanted, nameless=nameless)
+        examined = cls(table, rows, total, wanted, None, 0, beyond=rest - wanted, nameless=nameless)
         if manifest is None or not adds:
-            return replace(found, pairs=pairs if policy.one_table else None)
+            return replace(examined, pairs=pairs if policy.one_table else None)
         new, count = without(rows, manifest)
         selection.refuse_deletions(policy, manifest, there=wanted - count)
         first = manifest.version * _SHARDS_PER_VERSION
-        added = replace(found, rows=new, wanted=count, base=manifest.digest, first=first)
-        return replace(added, known=rows, held=manifest.rows)
+        added = replace(examined, rows=new, wanted=count, base=manifest.digest, first=first)
+        return replace(added, every_row=rows, rows_before=manifest.rows)
 
     @property
-    def shown(self) -> tuple[Rows, int]:
+    def version_rows(self) -> tuple[Rows, int]:
         """All rows that the version would hold, lazily, and their number."""
-        return (
-            (self.rows, self.wanted) if self.known is None else (self.known, self.total - self.nameless - self.beyond)
-        )
+        if self.every_row is None:
+            return self.rows, self.wanted
+        return self.every_row, self.total - self.nameless - self.beyond
 
     @property
     def published(self) -> int:
@@ -141,7 +141,7 @@ def examine(
         refuse_ids(policy, counts)
         return counts.rows, counts.null_subjects
 
-    found = Examined.of(
+    examined = Examined.of(
         read,
         policy,
         layout,
@@ -150,19 +150,19 @@ def examine(
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
         at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch, selection.order_of(policy)),
     )
-    found = replace(found, shards=None if shards is None else shards.shards)
-    if not found.beyond and not found.nameless:
-        return found
-    every, taken = (rows_by_period(rows, policy) for rows in (read.frame, found.shown[0]))
-    return replace(found, outside={period: count - taken.get(period, 0) for period, count in every.items()})
+    examined = replace(examined, shards=None if shards is None else shards.shards)
+    if not examined.beyond and not examined.nameless:
+        return examined
+    every, taken = (rows_by_period(rows, policy) for rows in (read.frame, examined.version_rows[0]))
+    return replace(examined, outside={period: count - taken.get(period, 0) for period, count in every.items()})
 
 
 def present(source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
     """Return the given ids that the source uses."""
     with seam("comparing canary ids with ids of the source", InputError, READ_HINT):
-        asked = ids.to_frame().lazy()
+        candidates = ids.to_frame().lazy()
         used = source.table.frame.select(ids.name)
-        return used.join(asked, on=ids.name, how="semi").collect(engine="streaming").to_series()
+        return used.join(candidates, on=ids.name, how="semi").collect(engine="streaming").to_series()
 
 
 def count_ids(  # noqa: PLR0917
@@ -205,12 +205,12 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
         refuse_more_records(rows, stated_records(item.mechanism), f"column {item.column!r}")
     if not rows:
         raise NoRowsError("the source has no rows", "nothing was spent or published")
-    known = {"counts": counts.known(per_subject=policy.subject is not None and policy.unit == "subject")}
+    facts = {"counts": counts.in_refusals(per_subject=policy.subject is not None and policy.unit == "subject")}
     if null_ids:
         raise InputError(
             counted(null_ids, "record id is null", "record ids are null"),
             f"every record needs an id of its own in column {policy.id!r}",
-            {"rows": null_ids, "column": policy.id, **known},
+            {"rows": null_ids, "column": policy.id, **facts},
         )
     if null_subjects and policy.on_null_subject == "refuse":
         msg = (
@@ -218,7 +218,7 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
             f"{policy.subject!r} is null), and caps are per subject"
         )
         hint = 'on_null_subject = "quarantine" leaves these rows out; "own" treats each of them as a separate person'
-        fields = {"rows": null_subjects, "column": policy.subject, **known}
+        fields = {"rows": null_subjects, "column": policy.subject, **facts}
         raise InputError(msg, f"fill the column, or write one of these into the policy: {hint}", fields)
     if repeated:
         msg = (
@@ -226,20 +226,20 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
             f"column {policy.id!r}; a record is released once"
         )
         hint = "keep one row of each id, or name a column that is unique per row; nothing was spent or published"
-        raise InputError(msg, hint, {"ids": repeated, "column": policy.id, **known})
+        raise InputError(msg, hint, {"ids": repeated, "column": policy.id, **facts})
 
 
-def _repeated(ids: pl.LazyFrame, found: npt.NDArray[np.uint64]) -> int:
+def _repeated(ids: pl.LazyFrame, suspects: npt.NDArray[np.uint64]) -> int:
     """Count ids that occur more than once: of those whose hashes do, compare the ids themselves."""
-    if not len(found):
+    if not len(suspects):
         return 0
-    log.info("ids: %d hashes occur more than once; verifying", len(found))
-    checked, counts = found[:_VERIFIED], Counter[str]()
+    log.info("ids: %d hashes occur more than once; verifying", len(suspects))
+    checked, counts = suspects[:_VERIFIED], Counter[str]()
     for batch in batches(ids, BATCH_ROWS):
         places = np.flatnonzero(np.isin(_hashes(batch.to_series()), checked))
         counts.update(canonical_ids(batch.to_series().to_arrow()).take(to_arrow(places)).to_pylist())
     verified = sum(count > 1 for count in counts.values())
-    return verified + len(found) - len(checked) if verified else 0
+    return verified + len(suspects) - len(checked) if verified else 0
 
 
 def _hashes(ids: pl.Series) -> npt.NDArray[np.uint64]:

@@ -71,27 +71,27 @@ def init(
 
     `labels` of the forms without ids are "COLUMN=A,B,C" or "none": values that are public without the table.
     """
-    found = guess(str(path), id, subject, texts, encoding)
-    choices = Choices(form, labels_of(labels, found, form))
-    return policy_of(str(path), found, choices, dataset=dataset, key=key)
+    table = guess(str(path), id, subject, texts, encoding)
+    choices = Choices(form, labels_of(labels, table, form))
+    return policy_of(str(path), table, choices, dataset=dataset, key=key)
 
 
-def labels_of(given: str | None, found: Guess, form: Form) -> Labels | None:
+def labels_of(given: str | None, guess: Guess, form: Form) -> Labels | None:
     """Read public labels, "COLUMN=A,B,C" or "none"; their values never come from the table."""
     if form == "rows":
         if given is not None:
             msg = "labels are of synthetic tables and unlinked releases, and the form is rows"
             raise UsageError(msg, "give --form synthetic or --form unlinked too")
         return None
-    if given is None and found.label is not None and form == "synthetic":
-        hint = f"give --labels {found.label}=A,B,C, or --labels none. List values that are known without this table"
-        raise UsageError(f"column {found.label} looks like labels, and it is not known which values are public", hint)
+    if given is None and guess.label is not None and form == "synthetic":
+        hint = f"give --labels {guess.label}=A,B,C, or --labels none. List values that are known without this table"
+        raise UsageError(f"column {guess.label} looks like labels, and it is not known which values are public", hint)
     if given in {None, "none"}:
         return None
     column, sign, listed = str(given).partition("=")
     if not sign:
         raise UsageError("labels are a column and its public values", "give --labels COLUMN=A,B,C, or --labels none")
-    return public_labels(column, split_labels(listed), found)
+    return public_labels(column, split_labels(listed), guess)
 
 
 def split_labels(listed: str) -> list[str]:
@@ -99,11 +99,11 @@ def split_labels(listed: str) -> list[str]:
     return [value.strip() for value in next(csv.reader([listed], skipinitialspace=True), [])]
 
 
-def public_labels(column: str, values: Sequence[str], found: Guess) -> Labels:
+def public_labels(column: str, values: Sequence[str], guess: Guess) -> Labels:
     """Return the labels of a column, by a list of values that someone named as public."""
-    if column in {found.id, found.subject, *found.texts}:
+    if column in {guess.id, guess.subject, *guess.texts}:
         raise UsageError(f"column {column} has another role", "labels have a separate column")
-    if (dtype := found.type_of(column)) != pl.String and found.file_format != "csv":
+    if (dtype := guess.type_of(column)) != pl.String and guess.file_format != "csv":
         raise InputError(f"labels are strings, and {column} is a column of {kind_of(dtype)}", "cast the column")
     with validated("labels", Labels):
         return Labels.model_validate({"column": column, "values": values})
@@ -111,36 +111,36 @@ def public_labels(column: str, values: Sequence[str], found: Guess) -> Labels:
 
 def policy_of(
     source: str,
-    found: Guess,
+    guess: Guess,
     choices: Choices = ROWS_WITH_IDS,
     *,
     dataset: str | None = None,
     key: str = "file:noise.key",
 ) -> str:
     """Write the policy of a table whose columns have roles."""
-    if choices.form != "rows" and len(found.texts) > 1:
-        msg = f"the form {choices.form} has one text column, and there are {len(found.texts)}: {', '.join(found.texts)}"
+    if choices.form != "rows" and len(guess.texts) > 1:
+        msg = f"the form {choices.form} has one text column, and there are {len(guess.texts)}: {', '.join(guess.texts)}"
         raise UsageError(msg, "name one with --text; each other column needs a separate policy")
-    last = [_unlinked(found, choices)] if choices.form == "unlinked" else []
-    last += [_synthetic(found, choices)] if choices.form == "synthetic" else [*map(_column, found.texts)]
+    last = [_unlinked(guess, choices)] if choices.form == "unlinked" else []
+    last += [_synthetic(guess, choices)] if choices.form == "synthetic" else [*map(_column, guess.texts)]
     sections = (
         [
             "# A policy for dptext. It was guessed from names, types and shapes of columns; check these first:",
-            f"#   id       {found.id}: it needs a different value in each row",
-            f"#   subject  {found.subject or 'none found: records stand for themselves'}",
-            *(f"#   text     {name}" for name in found.texts),
+            f"#   id       {guess.id}: it needs a different value in each row",
+            f"#   subject  {guess.subject or 'none found: records stand for themselves'}",
+            *(f"#   text     {name}" for name in guess.texts),
             "# Then `dptext plan` shows the cost, and `dptext run` releases the table.",
         ],
-        _places(source, dataset or _name(source), found),
-        _roles(found, choices),
-        _spending(found, key, choices),
+        _places(source, dataset or _name(source), guess),
+        _roles(guess, choices),
+        _spending(guess, key, choices),
         *last,
     )
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
-def _places(source: str, name: str, found: Guess) -> list[str]:
-    spec = found.csv
+def _places(source: str, name: str, guess: Guess) -> list[str]:
+    spec = guess.csv
     dialect = ("separator", spec.separator), ("encoding", spec.encoding), ("quote", spec.quote)
     folder = f"{source.rpartition('/')[0]}/" if is_remote(source) else ""
     lines = [
@@ -149,7 +149,7 @@ def _places(source: str, name: str, found: Guess) -> list[str]:
         _pair("dataset", name),
         'release = "1"',
         _pair("source", source),
-        *(f"# {line}" for line in encoding_of(found)),
+        *(f"# {line}" for line in encoding_of(guess)),
         *([] if spec == PLAIN_CSV else [f"csv = {{ {', '.join(_pair(*item) for item in dialect)} }}"]),
         "# Versioned folders and one manifest, which readers follow.",
         _pair("sink", f"{folder}published/{name}"),
@@ -159,29 +159,29 @@ def _places(source: str, name: str, found: Guess) -> list[str]:
     return lines
 
 
-def encoding_of(found: Guess) -> list[str]:
+def encoding_of(guess: Guess) -> list[str]:
     """Say for people which encoding is proposed for a file that is not in UTF-8, and why."""
-    if found.other_byte is None:
+    if guess.other_byte is None:
         return []
-    reason = f"The file is not in UTF-8: the first other byte is in line {found.other_byte}."
-    return [f"{reason} The encoding {found.csv.encoding} is a guess: check how that line reads."]
+    reason = f"The file is not in UTF-8: the first other byte is in line {guess.other_byte}."
+    return [f"{reason} The encoding {guess.csv.encoding} is a guess: check how that line reads."]
 
 
-def _roles(found: Guess, choices: Choices) -> list[str]:
+def _roles(guess: Guess, choices: Choices) -> list[str]:
     rows = choices.form == "rows"
     ids = [
         '# Published ids: "keep" as they are, "keyed" as a keyed hash that is the same within a release, or "drop".',
         "# Ids that others know (ticket numbers, e-mail addresses) show them whose row it is: use keyed or drop.",
-        *(["# These ids look like ones that others know."] if found.known_ids else []),
-        _pair("ids", choices.ids or default_ids(found)),
+        *(["# These ids look like ones that others know."] if guess.known_ids else []),
+        _pair("ids", choices.ids or default_ids(guess)),
     ]
     hidden = ["# It is not published. Of all other columns, only public labels are."]
-    lines = [_pair("id", found.id), *(ids if rows else hidden)]
-    if found.subject is not None:
+    lines = [_pair("id", guess.id), *(ids if rows else hidden)]
+    if guess.subject is not None:
         lines += [
             "# The person whose budget a record uses: caps add up over all records of a subject.",
-            _pair("subject", found.subject),
-            *_spelled(found),
+            _pair("subject", guess.subject),
+            *_spelled(guess),
         ]
     else:
         lines += ["# No column names a person; one with k records has k times the loss.", 'unit = "record"']
@@ -190,19 +190,19 @@ def _roles(found: Guess, choices: Choices) -> list[str]:
         if rows
         else "# Other columns are dropped unread (strict_columns = true refuses instead)."
     )
-    if others := [*filter(None, [found.label]), *found.others]:
+    if others := [*filter(None, [guess.label]), *guess.others]:
         lines.append(f"# There are more: {', '.join(others)}.")
     return [*lines, *([_pair("keep", choices.keep)] if rows else []), "strict_columns = false"]
 
 
-def default_ids(found: Guess) -> str:
-    return "keyed" if found.known_ids else "keep"
+def default_ids(guess: Guess) -> str:
+    return "keyed" if guess.known_ids else "keep"
 
 
-def _spending(found: Guess, key: str, choices: Choices) -> list[str]:
-    cap, unit = proposed_cap(found, choices)
+def _spending(guess: Guess, key: str, choices: Choices) -> list[str]:
+    cap, unit = proposed_cap(guess, choices)
     cost = "`dptext plan` shows the cost of a record" if choices.form == "unlinked" else None
-    cost = cost or f"a {'row' if choices.form == 'rows' else 'record'} costs {cost_of(found, choices.form):g}"
+    cost = cost or f"a {'row' if choices.form == 'rows' else 'record'} costs {cost_of(guess, choices.form):g}"
     return [
         "# The secret behind all draws: guard it like the raw texts, and keep a copy. `dptext key new` makes one.",
         _pair("key", key),
@@ -213,7 +213,7 @@ def _spending(found: Guess, key: str, choices: Choices) -> list[str]:
         "# Set it by your promise to people, never by the needs of the table.",
         "# Releases of all forms (rows, unlinked, synthetic tables) count under a cap of this measure.",
         f'cap = {{ measure = "approx", epsilon = {cap}, delta = 1e-6, period = "all" }}',
-        *_limited(found, choices),
+        *_limited(guess, choices),
         '# Records over the cap are left out; "refuse" stops the run instead.',
         'on_cap = "quarantine"',
         "# false leaves the result staged.",
@@ -222,9 +222,9 @@ def _spending(found: Guess, key: str, choices: Choices) -> list[str]:
     ]
 
 
-def _spelled(found: Guess) -> list[str]:
+def _spelled(guess: Guess) -> list[str]:
     """Write `normalize` where more than 1% of the persons have several spellings."""
-    persons, alike = found.spellings.get("persons", 0), found.spellings.get("alike", 0)
+    persons, alike = guess.spellings.get("persons", 0), guess.spellings.get("alike", 0)
     if persons - alike <= persons / 100:
         return []
     return [
@@ -233,31 +233,31 @@ def _spelled(found: Guess) -> list[str]:
     ]
 
 
-def _limited(found: Guess, choices: Choices) -> list[str]:
+def _limited(guess: Guess, choices: Choices) -> list[str]:
     """Write how many rows of a person fit the cap, a constant: the key chooses them, so that their order does not."""
-    if found.subject is None or choices.form != "rows":
+    if guess.subject is None or choices.form != "rows":
         return []
     return [
         "# The rows of a person that fit the cap. The key chooses them, in any order of rows; others are left out.",
-        f"per_subject = {_rows_that_fit(found, choices)}",
+        f"per_subject = {_rows_that_fit(guess, choices)}",
     ]
 
 
-def _rows_that_fit(found: Guess, choices: Choices) -> int:
+def _rows_that_fit(guess: Guess, choices: Choices) -> int:
     if choices.form != "rows":
         return choices.per_subject
-    return int(proposed_cap(found, choices)[0] // cost_of(found, choices.form))
+    return int(proposed_cap(guess, choices)[0] // cost_of(guess, choices.form))
 
 
-def _left_out(found: Guess, choices: Choices) -> list[str]:
+def _left_out(guess: Guess, choices: Choices) -> list[str]:
     """Say for people which share of the rows stays, and what helps where few do."""
     said = (
-        [f"persons: {found.spellings['persons']:,} spellings of {found.spellings['alike']:,}"]
-        if _spelled(found)
+        [f"persons: {guess.spellings['persons']:,} spellings of {guess.spellings['alike']:,}"]
+        if _spelled(guess)
         else []
     )
-    share = math.floor(100 * kept_share(found.rows_of_persons, _rows_that_fit(found, choices)))
-    if not found.rows_of_persons or share == 100:
+    share = math.floor(100 * kept_share(guess.rows_of_persons, _rows_that_fit(guess, choices)))
+    if not guess.rows_of_persons or share == 100:
         return said
     stays = f"{share}% of the rows that name a person stay: the others are beyond per_subject"
     few = share < 100 * Policy.model_fields["min_released"].default
@@ -265,22 +265,22 @@ def _left_out(found: Guess, choices: Choices) -> list[str]:
     return [*said, stays + (more if few and choices.form == "rows" else "")]
 
 
-def cap_of(found: Guess, choices: Choices = ROWS_WITH_IDS) -> list[str]:
+def cap_of(guess: Guess, choices: Choices = ROWS_WITH_IDS) -> list[str]:
     """Say for people which cap is proposed, and its odds."""
-    cap, unit = proposed_cap(found, choices)
+    cap, unit = proposed_cap(guess, choices)
     said = [f"the cap that it proposes per {unit}: epsilon {cap:g}", *odds_of_cap(cap, unit)]
-    return [*said, *_left_out(found, choices)]
+    return [*said, *_left_out(guess, choices)]
 
 
-def proposed_cap(found: Guess, choices: Choices) -> tuple[float, str]:
+def proposed_cap(guess: Guess, choices: Choices) -> tuple[float, str]:
     """Return the cap that is chosen or proposed, and the unit whose losses it bounds."""
-    cap = max(CAP if choices.form == "rows" else TABLE_CAP, cost_of(found, choices.form))
-    return choices.cap or cap, "subject" if found.subject else "record"
+    cap = max(CAP if choices.form == "rows" else TABLE_CAP, cost_of(guess, choices.form))
+    return choices.cap or cap, "subject" if guess.subject else "record"
 
 
-def cost_of(found: Guess, form: Form) -> float:
+def cost_of(guess: Guess, form: Form) -> float:
     """Return the cost of a record; of an unlinked release the most, because fewer others hide it."""
-    return TABLE_EPSILON if form == "synthetic" else EPSILON * len(found.texts)
+    return TABLE_EPSILON if form == "synthetic" else EPSILON * len(guess.texts)
 
 
 def odds_of_cap(epsilon: float, unit: str) -> tuple[str, str]:
@@ -293,13 +293,13 @@ def odds_of_cap(epsilon: float, unit: str) -> tuple[str, str]:
     )
 
 
-def _unlinked(found: Guess, choices: Choices) -> list[str]:
+def _unlinked(guess: Guess, choices: Choices) -> list[str]:
     return [
         "# The drawn texts without ids and in no order: each record hides among the others.",
         "[unlinked]",
         "# At least this number are published. A public number, known without this table; more cost less.",
         f"rows = {choices.rows or ROWS[choices.form]}",
-        *_of_one_table(found, choices),
+        *_of_one_table(guess, choices),
         "# Of each record. 0.01 / delta is at least the number of records.",
         f"delta = {DELTA}",
         '# "rows" has each drawn text once per draw, "counts" each distinct one with its count.',
@@ -318,15 +318,15 @@ def _labels(choices: Choices) -> list[str]:
     ]
 
 
-def _synthetic(found: Guess, choices: Choices) -> list[str]:
+def _synthetic(guess: Guess, choices: Choices) -> list[str]:
     return [
         "# Public texts, drawn from one noisy statistic of the column. No row belongs to a record.",
         "[synthetic]",
-        _pair("column", found.texts[0]),
+        _pair("column", guess.texts[0]),
         *_labels(choices),
         "# Rows of the table: a public number, at no cost.",
         f"rows = {choices.rows or ROWS[choices.form]}",
-        *_of_one_table(found, choices),
+        *_of_one_table(guess, choices),
         *(f"# {line}" for line in recipe_of(choices.labels)),
         "# Epsilon is for the whole table and one record. 0.01 / delta is at least the number of records.",
         f'mechanism = {{ name = "maxent", epsilon = {TABLE_EPSILON}, delta = {DELTA}, {_pair("corpus", CORPUS)} }}',
@@ -350,8 +350,8 @@ def recipe_of(labels: Labels | None) -> list[str]:
     ]
 
 
-def _of_one_table(found: Guess, choices: Choices) -> list[str]:
-    if found.subject is None:
+def _of_one_table(guess: Guess, choices: Choices) -> list[str]:
+    if guess.subject is None:
         return []
     return ["# Records of one person that count, at most; each is paid.", f"per_subject = {choices.per_subject}"]
 

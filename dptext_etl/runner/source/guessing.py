@@ -41,20 +41,20 @@ class Spelled:
         if persons.dtype == pl.String:
             names = persons.drop_nulls().unique()
             plain = names.str.contains(_PLAIN)  # no step changes them
-            for steps, found in self._counted:
-                found.add(_hashes(names.filter(plain).to_arrow()))
-                found.add(_hashes(normalized(names.filter(~plain).to_arrow(), steps)))
+            for steps, hashes in self._counted:
+                hashes.add(_hashes(names.filter(plain).to_arrow()))
+                hashes.add(_hashes(normalized(names.filter(~plain).to_arrow(), steps)))
 
     def drained(self) -> Iterator[ByteRows]:
         """Yield the hashes for the counts of `counts`, in that order, for others to count with hashes of more rows."""
-        for _, found in self._counted:
-            yield np.concatenate([*found.drain()])
+        for _, hashes in self._counted:
+            yield np.concatenate([*hashes.drain()])
 
     def counts(self) -> dict[str, int]:
         """Return the distinct `persons` as `how` spells them, and `alike` with every step; nothing without any."""
-        persons, alike = (found.distinct() for _, found in self._counted)
-        for _, found in self._counted:
-            found.close()
+        persons, alike = (hashes.distinct() for _, hashes in self._counted)
+        for _, hashes in self._counted:
+            hashes.close()
         return {"persons": persons, "alike": alike} if persons else {}
 
 
@@ -146,23 +146,23 @@ class Guess:
         self.type_of(name)
         with seam("reading the labels", InputError, READ_HINT):
             rows = self.frame.select(pl.col(name).cast(pl.String).drop_nulls().unique()).head(_MOST_LABELS + 1)
-            found: list[str] = rows.collect(engine="streaming").to_series().sort().to_list()
-        if len(found) > _MOST_LABELS:
+            values: list[str] = rows.collect(engine="streaming").to_series().sort().to_list()
+        if len(values) > _MOST_LABELS:
             raise InputError(f"{name} has more than {_MOST_LABELS} values", "list those that are public")
-        return found
+        return values
 
     def rows(self) -> list[tuple[str, str, str]]:
         no_person = ("person", "none", "no column looks like one: records stand for themselves")
-        found = [("id", self.id, self.why[self.id])]
-        found.append(("person", self.subject, self.why[self.subject]) if self.subject else no_person)
-        found += [("text", name, self.why[name]) for name in self.texts]
+        roles = [("id", self.id, self.why[self.id])]
+        roles.append(("person", self.subject, self.why[self.subject]) if self.subject else no_person)
+        roles += [("text", name, self.why[name]) for name in self.texts]
         if self.label is not None:
             why = f"few values; left out, unless you list it in keep: {self.shapes[self.label]}"
-            found.append(("label", self.label, why))
+            roles.append(("label", self.label, why))
         for name in self.others:
             shape = self.shapes.get(name, "not a string")
-            found.append(("left out", name, f"list it in keep to publish it unchanged: {shape}"))
-        return found
+            roles.append(("left out", name, f"list it in keep to publish it unchanged: {shape}"))
+        return roles
 
 
 @dataclass(frozen=True)
@@ -179,17 +179,17 @@ class _Columns:
         return fits and not (name in self.shapes and self.shapes[name].header)
 
     @property
-    def asked(self) -> str:
+    def remark(self) -> str:
         return f"{_HEADER} Names of columns are not shown: {self.hidden}." if self.hidden else _HEADER
 
-    def shown(self, names: Iterable[str]) -> str:
+    def listing(self, names: Iterable[str]) -> str:
         return by_place(names, self.schema, shown=self.hidden is None)
 
     def unique(self, without: Sequence[str] = ()) -> str:
         """List the columns that may be ids, with the share of the first rows that have a unique value."""
         most = sorted(self.shapes, key=lambda name: -self.shapes[name].unique)
         fit = [name for name in most if name not in without and self.shapes[name].words < 4]
-        return ", ".join(f"{self.shown([name])} {self.shapes[name].unique:.0%}" for name in fit[:_FEW])
+        return ", ".join(f"{self.listing([name])} {self.shapes[name].unique:.0%}" for name in fit[:_FEW])
 
     def people(self) -> list[str]:
         """Return the columns that are named like a person; few values for many rows are a category."""
@@ -202,12 +202,12 @@ class _Columns:
 
     def only(self, kind: str, without: Sequence[str]) -> str | None:
         """Return the one column of strings whose values have a shape; None if there are several, or none."""
-        found = [
+        candidates = [
             name
             for name, shape in self.shapes.items()
             if name not in without and self.schema[name] == pl.String and self.writable(name) and getattr(shape, kind)
         ]
-        return found[0] if len(found) == 1 else None
+        return candidates[0] if len(candidates) == 1 else None
 
 
 def guess(
@@ -247,7 +247,7 @@ def guess(
         raise InputError(
             f"none of the {len(schema)} columns of {source} is named like an id, and every record needs one; share "
             f"of rows with a unique value: {columns.unique(texts) or 'no column has any'}",
-            f"{columns.asked} Name one with `dptext init --id`. If there is none, use a key of the system that the "
+            f"{columns.remark} Name one with `dptext init --id`. If there is none, use a key of the system that the "
             "rows come from, or a hash of columns that never change: numbers of rows shift when a table is exported "
             "again",
         )
@@ -261,11 +261,11 @@ def guess(
             raise InputError(f"all ids are null: column {ids[0]}", f"name another with --id: {columns.unique(ids)}")
         share = f"only {math.floor(100 * shape.unique)}% of the rows have a unique value"
         why[ids[0]] += f"; {share}, and a run refuses other ids; others: {columns.unique([ids[0], *texts])}"
-    others = tuple(columns.shown([name]) for name in schema if name not in {*taken, label})
-    said = {columns.shown([name]) if name != label else name: str(shape) for name, shape in shapes.items()}
-    found = (ids[0], person, texts, label, others, files.format, files.csv, other_byte, why, said)
+    others = tuple(columns.listing([name]) for name in schema if name not in {*taken, label})
+    said = {columns.listing([name]) if name != label else name: str(shape) for name, shape in shapes.items()}
+    facts = (ids[0], person, texts, label, others, files.format, files.csv, other_byte, why, said)
     known_ids = ids[0] in shapes and shapes[ids[0]].like_known_id
-    return Guess(*found, known_ids, *_persons(rows, person), rows, hidden)
+    return Guess(*facts, known_ids, *_persons(rows, person), rows, hidden)
 
 
 def _surely_named(name: str, dtype: pl.DataType) -> bool:
@@ -339,10 +339,10 @@ def _texts(columns: _Columns, ids: list[str], people: list[str], why: dict[str, 
     if shaped is not None:
         why[shaped] = _SHAPED if len(nameless) > 1 else "the only column of strings"
         return (shaped,)
-    there = f"columns of strings are {columns.shown(strings)}" if strings else "it has no column of strings"
+    there = f"columns of strings are {columns.listing(strings)}" if strings else "it has no column of strings"
     raise InputError(
         f"no column of {columns.source} is named like a text; {there}",
-        f"{columns.asked} Name it with `dptext init --text`, or rename it to `text`",
+        f"{columns.remark} Name it with `dptext init --text`, or rename it to `text`",
     )
 
 
@@ -397,15 +397,15 @@ def sniff(path: str, encoding: Encoding | None = None) -> tuple[CsvSpec, int | N
     Also return the line of the first byte that is not UTF-8, if the encoding is a guess that you must check.
     """
     with seam("looking at the CSV file", InputError, READ_HINT):
-        found, other_byte = _encoding(Path(path)) if encoding is None else (encoding, None)
+        codec, other_byte = _encoding(Path(path)) if encoding is None else (encoding, None)
         with Path(path).open("rb") as file:
             raw = file.read(_HEAD)
-        head = codecs.getincrementaldecoder(found)(errors="replace").decode(raw).removeprefix("\ufeff")
+        head = codecs.getincrementaldecoder(codec)(errors="replace").decode(raw).removeprefix("\ufeff")
         lines = head.splitlines()
         lines = lines[:_LINES] if len(lines) > _LINES else (lines[:-1] if len(raw) == _HEAD else lines)
         quote = "'" if _around(lines, "'") > _around(lines, '"') else '"'
         best = max(_SEPARATORS, key=lambda separator: _fit(lines, separator, quote))
-    return CsvSpec(separator=best, encoding=found, quote=quote), other_byte
+    return CsvSpec(separator=best, encoding=codec, quote=quote), other_byte
 
 
 def _encoding(path: Path) -> tuple[Encoding, int | None]:
@@ -465,7 +465,7 @@ class Shape:
     length: float  # mean number of characters of a value, 0 for columns without strings
     words: float  # mean number of words, likewise
     dates: float  # share of the values that look like a date or a time
-    known: float  # share of the values that are letters before a number ("T-00123"), or e-mail addresses
+    well_known: float  # share of the values that are letters before a number ("T-00123"), or e-mail addresses
     header: bool  # whether the column's name is one of its values: then it may be a cell, and is never written
 
     def __str__(self) -> str:
@@ -494,7 +494,7 @@ class Shape:
     @property
     def like_known_id(self) -> bool:
         """Whether nearly all values look like ids that people outside know."""
-        return round(self.rows * (1 - self.nulls)) >= _ENOUGH and self.known > _NEARLY
+        return round(self.rows * (1 - self.nulls)) >= _ENOUGH and self.well_known > _NEARLY
 
     @property
     def like_person(self) -> bool:
@@ -531,6 +531,6 @@ def _shape(column: pl.Series) -> Shape:
     length = float(values.str.len_chars().mean() or 0.0)  # type: ignore[arg-type]
     words = float((values.str.count_matches(r"\s+") + 1).mean() or 0.0)  # type: ignore[arg-type]
     dates = float(values.str.contains(_DATE).mean() or 0.0)  # type: ignore[arg-type]
-    known = float(values.str.contains(f"{_TICKET}|{_ADDRESS}").mean() or 0.0)  # type: ignore[arg-type]
+    well_known = float(values.str.contains(f"{_TICKET}|{_ADDRESS}").mean() or 0.0)  # type: ignore[arg-type]
     header = bool((values == column.name).any())
-    return Shape(column.len(), nulls, values.n_unique(), length, words, dates, known, header)
+    return Shape(column.len(), nulls, values.n_unique(), length, words, dates, well_known, header)

@@ -57,13 +57,13 @@ def open_table(
     types = logical_types(files, wanted)
     scan = csv_scan(files, policy, layout) if files.format == "csv" else files.scan
     scanned = with_logical_types(scan(), policy, types)
-    found = schema_of(scanned)
+    schema = schema_of(scanned)
     if files.format == "ndjson":  # Spark ignores the case of names
         from dptext_etl.csv_files import require_names
 
-        require_names(found.names(), "the source")
+        require_names(schema.names(), "the source")
     in_folders = {} if files.version is not None else folder_columns(files.paths)
-    if added := {name: in_folders[name] for name in wanted if name not in found and name in in_folders}:
+    if added := {name: in_folders[name] for name in wanted if name not in schema and name in in_folders}:
         scanned = with_logical_types(scan(paths_as=_PATHS), policy, types)
         values = (
             pl.col(_PATHS).replace_strict(list(by_path), list(by_path.values()), return_dtype=pl.String).alias(name)
@@ -110,10 +110,10 @@ def _pairs(path: str) -> dict[str, str | None]:
 def table_of(rows: pl.LazyFrame, policy: Policy, layout: Layout, *, coarsen: bool = True) -> Table[pl.LazyFrame]:
     """Project a lazy frame to the columns of a policy, and check their roles."""
     rows = with_nulls_typed(rows, policy, layout)
-    found = schema_of(rows)
-    types = pl.Schema({name: plain_type(dtype) for name, dtype in found.items()})
+    schema = schema_of(rows)
+    types = pl.Schema({name: plain_type(dtype) for name, dtype in schema.items()})
     dropped, kind = check_roles(policy, types, layout, lambda: why_hidden(rows))
-    frame = rows.select(plain(pl.col(name), found[name]) for name in wanted_columns(policy))
+    frame = rows.select(plain(pl.col(name), schema[name]) for name in wanted_columns(policy))
     frame = in_pinned_order(frame, types, policy)
     frame = coarsened(frame, types, policy) if coarsen else frame
     return Table(frame, schema_of(frame), dropped, kind)
@@ -127,10 +127,10 @@ def coarsened(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType], policy: Po
     frame = frame.with_columns(coarse(item, schema[item.column]) for item in policy.kept if item.rule)
     if policy.labels is None or OTHER in policy.labels.values:
         return frame
-    shown = pl.col(policy.labels.column).is_in(policy.labels.named)
+    is_public = pl.col(policy.labels.column).is_in(policy.labels.named)
     if CANARY in schema:  # on Spark canary rows are planted before, and have no label
-        shown |= pl.col(CANARY)
-    return frame.with_columns(pl.when(shown).then(pl.col(name)).alias(name) for name in policy.text_columns)
+        is_public |= pl.col(CANARY)
+    return frame.with_columns(pl.when(is_public).then(pl.col(name)).alias(name) for name in policy.text_columns)
 
 
 def coarse_schema(schema: Mapping[str, pl.DataType], policy: Policy) -> pl.Schema:
@@ -139,35 +139,35 @@ def coarse_schema(schema: Mapping[str, pl.DataType], policy: Policy) -> pl.Schem
 
 
 def check_roles(
-    policy: Policy, found: pl.Schema, layout: Layout, hidden: Callable[[], str | None]
+    policy: Policy, schema: pl.Schema, layout: Layout, hidden: Callable[[], str | None]
 ) -> tuple[tuple[str, ...], str]:
     """Refuse columns that cannot play their roles; return the places of unnamed columns and the kind of the ids.
 
-    `found` holds plain types (`data_types.plain_type`). `hidden` says why refusals must not name columns.
+    `schema` holds plain types (`data_types.plain_type`). `hidden` says why refusals must not name columns.
     """
     wanted = wanted_columns(policy)
-    dropped = tuple(f"column {place}" for place, name in enumerate(found, start=1) if name not in wanted)
-    _check_names(policy, found, layout, hidden)
-    if policy.labels is not None and found[policy.labels.column] != pl.String:
-        kind = kind_of(found[policy.labels.column])
+    dropped = tuple(f"column {place}" for place, name in enumerate(schema, start=1) if name not in wanted)
+    _check_names(policy, schema, layout, hidden)
+    if policy.labels is not None and schema[policy.labels.column] != pl.String:
+        kind = kind_of(schema[policy.labels.column])
         msg = f"[unlinked]: the column of labels, {policy.labels.column!r}, must hold strings, got {kind}"
         raise InputError(msg, "cast the column, or name another")
-    found = coarse_schema(found, policy)
-    _require_fit(output_columns(policy), found, layout.sink_format)
+    schema = coarse_schema(schema, policy)
+    _require_fit(output_columns(policy), schema, layout.sink_format)
     if (table := layout.table_format) is not None:
         # other columns hold texts, or counts
         clear = {*policy.kept_columns, *((policy.id,) if policy.ids == "keep" else ())}
         names = shown_columns(policy) if policy.synthetic is None else policy.synthetic.columns
         table.require_columns(
-            {name: plain_type(found[name], rename=True) if name in clear else pl.String() for name in names}
+            {name: plain_type(schema[name], rename=True) if name in clear else pl.String() for name in names}
         )
     for name in string_columns(policy):
-        if found[name] != pl.String:
-            msg = f"text column {name!r} must hold strings, got {kind_of(found[name])}"
+        if schema[name] != pl.String:
+            msg = f"text column {name!r} must hold strings, got {kind_of(schema[name])}"
             raise InputError(msg, "cast the column, or name another")
-    kind = check_id(policy.id, found[policy.id])
+    kind = check_id(policy.id, schema[policy.id])
     if policy.subject is not None:
-        check_id(policy.subject, found[policy.subject], role="subjects")
+        check_id(policy.subject, schema[policy.subject], role="subjects")
     return dropped, kind
 
 
@@ -179,13 +179,13 @@ _UNFIT = {
 """Types that files of a format, or the gates that read them, cannot hold."""
 
 
-def _require_fit(names: Sequence[str], found: pl.Schema, file_format: str) -> None:
+def _require_fit(names: Sequence[str], schema: pl.Schema, file_format: str) -> None:
     for name in names:
-        parts = [*parts_of(found[name])]
+        parts = [*parts_of(schema[name])]
         empty = any(isinstance(part, pl.Struct) and not part.fields for part in parts)
         if empty or any(isinstance(part, _UNFIT[file_format]) for part in parts):
             written = "Parquet" if file_format == "parquet" else file_format.upper()
-            msg = f"column {name!r} of type {kind_of(found[name])} cannot be in a {written} file; nothing was spent"
+            msg = f"column {name!r} of type {kind_of(schema[name])} cannot be in a {written} file; nothing was spent"
             hint = "publish as Parquet (a sink such as published/reviews.parquet)"
             raise InputError(msg, f"{'cast it' if file_format == 'parquet' else hint}, or do not keep it")
 
@@ -224,22 +224,22 @@ def shown_columns(policy: Policy) -> tuple[str, ...]:
     return tuple(name for name in columns if name != policy.id) if policy.ids == "drop" else columns
 
 
-def _check_names(policy: Policy, found: pl.Schema, layout: Layout, hidden: Callable[[], str | None]) -> None:
-    missing = [name for name in wanted_columns(policy) if name not in found]
+def _check_names(policy: Policy, schema: pl.Schema, layout: Layout, hidden: Callable[[], str | None]) -> None:
+    missing = [name for name in wanted_columns(policy) if name not in schema]
     if missing:
         names = ", ".join(repr(name) for name in missing)
-        msg = f"the source has no column {names}, and {counted(len(found), 'other')}"
+        msg = f"the source has no column {names}, and {counted(len(schema), 'other')}"
         hint = "correct id, subject, keep or [[column]] in the policy"
         if len(missing) == len(wanted_columns(policy)):  # then its first line may be a text, not a header
-            msg = f"the source has no column {names}; none of its {len(found)} columns is named in the policy"
-            separator = " Is csv.separator right?" if len(found) == 1 and format_of(layout.source) == "csv" else ""
+            msg = f"the source has no column {names}; none of its {len(schema)} columns is named in the policy"
+            separator = " Is csv.separator right?" if len(schema) == 1 and format_of(layout.source) == "csv" else ""
             hint = f"does the file have a header line?{separator} Correct id, subject, keep or [[column]]"
-        hint = f"{hint}. {meant(missing, found.names(), hidden())}"
-        raise InputError(msg, hint, {"missing": missing, "columns": len(found)})
-    dropped = [name for name in found if name not in wanted_columns(policy)]
+        hint = f"{hint}. {meant(missing, schema.names(), hidden())}"
+        raise InputError(msg, hint, {"missing": missing, "columns": len(schema)})
+    dropped = [name for name in schema if name not in wanted_columns(policy)]
     if dropped and policy.strict_columns:
         why = hidden()
-        places, unnamed = by_place(dropped, found, shown=why is None), f" (names are not shown: {why})" if why else ""
+        places, unnamed = by_place(dropped, schema, shown=why is None), f" (names are not shown: {why})" if why else ""
         msg = f"strict_columns: the policy does not say what becomes of {places} of the source{unnamed}"
         raise InputError(msg, "release it, name it in keep, or set strict_columns = false to drop it")
 
@@ -271,10 +271,10 @@ def in_pinned_order(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType], poli
 def pinned_orders(schema: Mapping[str, pl.DataType], policy: Policy) -> dict[str, IdForm]:
     """Return the pinned forms of the composite ids that only need their fields in another order."""
     roles = {policy.subject: "subject", policy.id: "record"}
-    found = {name: form_of(schema[name]) for name in roles if name and isinstance(schema.get(name), pl.Struct)}
-    pinned = pinned_forms(policy) if found else {}
-    wanted = {name: pinned.get(roles[name]) for name in found}
-    return {name: form for name, form in wanted.items() if form is not None and form.orders(found[name])}
+    forms = {name: form_of(schema[name]) for name in roles if name and isinstance(schema.get(name), pl.Struct)}
+    pinned = pinned_forms(policy) if forms else {}
+    wanted = {name: pinned.get(roles[name]) for name in forms}
+    return {name: form for name, form in wanted.items() if form is not None and form.orders(forms[name])}
 
 
 def pinned_forms(policy: Policy) -> dict[str, IdForm]:

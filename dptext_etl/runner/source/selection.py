@@ -240,27 +240,27 @@ def persons_of(batch: pl.DataFrame, policy: Policy) -> pl.Series:
     return pl.Series(canonical_ids(subjects), dtype=pl.String)
 
 
-def anti_join(frame: pl.LazyFrame, known: pl.LazyFrame, name: str, scratch: Path | None) -> tuple[pl.LazyFrame, int]:
-    """Leave out the rows whose ids are known, in memory of one bit per row; the order stays.
+def anti_join(frame: pl.LazyFrame, others: pl.LazyFrame, name: str, scratch: Path | None) -> tuple[pl.LazyFrame, int]:
+    """Leave out the rows whose ids are among others, in memory of one bit per row; the order stays.
 
-    No id of a row is repeated. As far as rows and known ids begin alike, ids are compared as they are.
+    No id of a row is repeated. As far as rows and other ids begin alike, ids are compared as they are.
     """
-    with closing(Buckets(BYTES + 8, scratch)) as asked, closing(Buckets(BYTES, scratch)) as there:
-        alike, mine, theirs = _behind_equal(_id_batches(frame.select(name), name), _id_batches(known, name))
+    with closing(Buckets(BYTES + 8, scratch)) as candidates, closing(Buckets(BYTES, scratch)) as there:
+        alike, mine, theirs = _behind_equal(_id_batches(frame.select(name), name), _id_batches(others, name))
         for ids in theirs:
             there.add(_digests(ids))
         for ids in mine:
-            places = np.arange(alike + asked.rows, alike + asked.rows + len(ids), dtype="<u8")
-            asked.add(np.hstack([_digests(ids), places.view(np.uint8).reshape(-1, 8)]))
-        rows = alike + asked.rows
-        chosen, found = np.zeros(rows // 8 + 1, np.uint8), 0
+            places = np.arange(alike + candidates.rows, alike + candidates.rows + len(ids), dtype="<u8")
+            candidates.add(np.hstack([_digests(ids), places.view(np.uint8).reshape(-1, 8)]))
+        rows = alike + candidates.rows
+        chosen, count = np.zeros(rows // 8 + 1, np.uint8), 0
         chosen[-1] = 0xFF << rows % 8 & 0xFF  # no row of the source, or one that came later
-        for mine, theirs in asked.with_other(there):
+        for mine, theirs in candidates.with_other(there):
             new = mine[~_within(mine[:, :BYTES], theirs)]
             places = np.ascontiguousarray(new[:, BYTES:]).view("<u8").reshape(-1)
             np.bitwise_or.at(chosen, places >> 3, (1 << (places & 7)).astype(np.uint8))
-            found += len(places)
-    return _at(frame, chosen), found
+            count += len(places)
+    return _at(frame, chosen), count
 
 
 def _id_batches(ids: pl.LazyFrame, name: str) -> Iterator[pa.Array]:
@@ -284,9 +284,10 @@ def _digests(ids: pa.Array) -> ByteRows:
     return short_digests(pl.Series(ids, dtype=pl.String))
 
 
-def _within(asked: ByteRows, known: ByteRows) -> npt.NDArray[np.bool_]:
-    """Return which digests are known, shape (asked,)."""
-    mine, theirs = (pl.DataFrame(np.ascontiguousarray(rows).view("<u8"), schema=["a", "b"]) for rows in (asked, known))
+def _within(digests: ByteRows, others: ByteRows) -> npt.NDArray[np.bool_]:
+    """Return which digests are among the others, shape (digests,)."""
+    pairs = (np.ascontiguousarray(rows).view("<u8") for rows in (digests, others))
+    mine, theirs = (pl.DataFrame(numbers, schema=["a", "b"]) for numbers in pairs)
     marked = theirs.unique().with_columns(known=True)
     joined = mine.join(marked, on=["a", "b"], how="left", maintain_order="left")
     return joined["known"].fill_null(value=False).to_numpy()
@@ -298,9 +299,9 @@ def _at(frame: pl.LazyFrame, chosen: npt.NDArray[np.uint8]) -> pl.LazyFrame:
     def bits(places: pl.Series) -> pl.Series:
         at = places.to_numpy()
         inside = at >> 3 < len(chosen)
-        found = np.ones(len(at), np.bool_)
-        found[inside] = chosen[at[inside] >> 3] >> (at[inside] & 7).astype(np.uint8) & 1
-        return pl.Series(found)
+        mask = np.ones(len(at), np.bool_)
+        mask[inside] = chosen[at[inside] >> 3] >> (at[inside] & 7).astype(np.uint8) & 1
+        return pl.Series(mask)
 
     chosen_rows = pl.col(_PLACE).map_batches(bits, return_dtype=pl.Boolean, is_elementwise=True)
     return frame.with_row_index(_PLACE).filter(chosen_rows).drop(_PLACE)

@@ -36,7 +36,7 @@ from dptext_etl.storage import Storage
 def refuse_raw(paths: Sequence[str], policies: Iterable[Path] = (), *, why: str) -> None:
     """Refuse files that a policy names as its source; no row is read."""
     folders = {Path.cwd(), *(Path(path).absolute().parent for path in paths if not is_remote(path))}
-    for policy in (*policies, *sorted(found for folder in folders for found in folder.glob("*.toml"))):
+    for policy in (*policies, *sorted(file for folder in folders for file in folder.glob("*.toml"))):
         try:
             raw = tomllib.loads(policy.read_text("utf-8")).get("source")
         except (OSError, ValueError):
@@ -50,9 +50,9 @@ def _named(raw: str, folder: Path, paths: Sequence[str]) -> bool:
     pattern = raw.removeprefix("file://").replace("{partition}", "*")
     if is_remote(pattern):
         return any(path == raw or Path(path).match(pattern) for path in paths)
-    held = [Path(name).resolve() for name in glob.glob(str(folder / pattern), recursive=True)]  # noqa: PTH207
+    matches = [Path(name).resolve() for name in glob.glob(str(folder / pattern), recursive=True)]  # noqa: PTH207
     for path in (Path(path).resolve() for path in paths if not is_remote(path)):
-        if any(path == one or one in path.parents or path.samefile(one) for one in held):
+        if any(path == one or one in path.parents or path.samefile(one) for one in matches):
             return True
     return False
 
@@ -62,14 +62,14 @@ def refuse_own_corpus(policy: Policy, paths: Sequence[str]) -> None:
 
     Files are compared by size and SHA-256, so a file that was written anew is not recognized.
     """
-    known = {digest: size for corpus in _corpora(policy) for digest, size in corpus.files.items()}
-    sizes = set(known.values())
-    for path in paths if known else ():
+    sizes_by_digest = {digest: size for corpus in _corpora(policy) for digest, size in corpus.files.items()}
+    sizes = set(sizes_by_digest.values())
+    for path in paths if sizes_by_digest else ():
         if is_remote(path) or not Path(path).is_file() or Path(path).stat().st_size not in sizes:
             continue
         with seam("reading the source", InputError, READ_HINT), Path(path).open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest in known:
+        if digest in sizes_by_digest:
             msg = (
                 "the corpus was built or calibrated from a file of the source: it is the private column, and not public"
             )
@@ -77,8 +77,8 @@ def refuse_own_corpus(policy: Policy, paths: Sequence[str]) -> None:
 
 
 def _corpora(policy: Policy) -> list[Corpus]:
-    found = (getattr(item.mechanism, "opened", None) for item in policy.charged_columns())
-    return [one for one in found if isinstance(one, Corpus)]
+    corpora = (getattr(item.mechanism, "opened", None) for item in policy.charged_columns())
+    return [one for one in corpora if isinstance(one, Corpus)]
 
 
 def partitions_of_source(policy: Policy) -> list[str]:
@@ -89,13 +89,13 @@ def partitions_of_source(policy: Policy) -> list[str]:
     if is_remote(template):
         above = re.split(r"[*?\[{]", template, maxsplit=1)[0].rpartition("/")[0]
         pattern = _pattern(template.removeprefix(f"{above}/").rstrip("/")) + "(?:/.*)?"
-        found = Storage.open(above, policy.storage_options).names()
+        names = Storage.open(above, policy.storage_options).names()
     else:
         path = Path(template).absolute()
         pattern = _pattern(path.as_posix())
         files = Path(path.anchor).glob(str(path.relative_to(path.anchor)).replace(PARTITION, "*"))
-        found = [file.as_posix() for file in files]
-    matches = (re.fullmatch(pattern, name) for name in found)
+        names = [file.as_posix() for file in files]
+    matches = (re.fullmatch(pattern, name) for name in names)
     return sorted({match["partition"] for match in matches if match})
 
 
@@ -172,7 +172,7 @@ def _iceberg(source: str, version: int, storage: dict[str, Any], *, from_files: 
         for schema in table.schemas().values():
             for item in schema.fields:
                 names.setdefault(item.field_id, set()).add(item.name)
-        used = [name for found in names.values() for name in found]
+        used = [name for of_field in names.values() for name in of_field]
         problems = (
             ("delete files, which say what rows are gone", any(task.delete_files for task in tasks)),
             ("columns that were renamed, or came back", len(used) > len(names) or len(set(used)) < len(used)),
@@ -183,8 +183,8 @@ def _iceberg(source: str, version: int, storage: dict[str, Any], *, from_files: 
                 table.spec().fields and "schema.name-mapping.default" in table.properties,
             ),
         )
-        for problem, found in problems:
-            if found:
+        for problem, is_there in problems:
+            if is_there:
                 raise _refused("a table of Iceberg", problem)
     files = tuple(sorted((task.file.file_path.removeprefix("file://"), task.file.file_size_in_bytes) for task in tasks))
     return TableVersion(str(table.metadata.table_uuid), table.location(), files, (), table.schema().as_arrow())
@@ -235,11 +235,11 @@ class Files:
     @classmethod
     def find(cls, layout: Layout) -> Files:
         source = _in_catalog(layout) if layout.source.startswith(TABLE) else layout.source
-        found = cls.at(source, layout.storage_options, layout.csv)
-        if found.format != "csv" and layout.csv != PLAIN_CSV:
-            msg = f"the policy has an entry csv, and the source holds {found.format} files"
+        files = cls.at(source, layout.storage_options, layout.csv)
+        if files.format != "csv" and layout.csv != PLAIN_CSV:
+            msg = f"the policy has an entry csv, and the source holds {files.format} files"
             raise InputError(msg, "remove [csv], or name CSV files as the source", {"entry": "csv"})
-        return found
+        return files
 
     @classmethod
     def at(cls, source: str, storage: dict[str, Any] | None = None, csv: CsvSpec = PLAIN_CSV) -> Files:
@@ -261,14 +261,14 @@ class Files:
             raise InputError(f"the source {source} has no files", f"known suffixes: {', '.join(FORMATS)}")
         _refuse_by_suffix(paths)
         formats = {format_of(path) for path in paths}
-        known = {name for name in formats if name is not None}
-        if len(formats) != 1 or not known:
-            found = ", ".join(sorted(known)) or "none that is known"
-            msg = f"the source {source} must hold files of one known format, got: {found}"
+        recognized = {name for name in formats if name is not None}
+        if len(formats) != 1 or not recognized:
+            listed = ", ".join(sorted(recognized)) or "none that is known"
+            msg = f"the source {source} must hold files of one known format, got: {listed}"
             raise InputError(msg, f"known suffixes: {', '.join(FORMATS)}; name files by a glob such as FOLDER/*.csv")
         if csv == CsvSpec(types=csv.types) and all(path.lower().endswith(".tsv") for path in paths):
             csv = CsvSpec(separator="\t", types=csv.types)
-        return cls(tuple(paths), known.pop(), storage, csv=csv, raw=True)
+        return cls(tuple(paths), recognized.pop(), storage, csv=csv, raw=True)
 
     def scan(
         self,
@@ -367,7 +367,7 @@ def why_hidden(rows: pl.LazyFrame) -> str | None:
         words = [name for name, dtype in schema.items() if dtype == pl.Boolean or plain_type(dtype) == pl.String]
         lower = {name: pl.col(name).cast(pl.String).str.strip_chars().str.to_lowercase() for name in words}
         equal = pl.any_horizontal(pl.lit(value=False), *((cell == name.lower()).any() for name, cell in lower.items()))
-        return rows.select(pl.len(), found=equal).collect(engine="streaming").row(0)
+        return rows.select(pl.len(), repeats_name=equal).collect(engine="streaming").row(0)
 
     schema = schema_of(rows)
     return hidden_by(schema.names(), compared)
@@ -382,10 +382,12 @@ def hidden_by(names: Sequence[str], compared: Callable[[], tuple[int, bool]]) ->
         return why
     try:
         with seam("comparing names with values"):
-            count, found = compared()
+            count, repeats_name = compared()
     except DPTextError:
         return "the values below them cannot be read"
-    return "there is no row to compare them with" if not count else "a column holds its own name" if found else None
+    return (
+        "there is no row to compare them with" if not count else "a column holds its own name" if repeats_name else None
+    )
 
 
 def batches(frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
@@ -433,17 +435,17 @@ def _local_files(source: str) -> list[str]:
     path = Path(source)
     if path.is_dir():
         files = (item.relative_to(path) for item in path.rglob("*") if item.is_file())
-        shown = (item for item in files if not any(part.startswith((".", "_")) for part in item.parts))
-        names = sorted(str(path / item) for item in shown)
-        found = [name for name in names if format_of(name) or _is_compressed(name)]
-        return found or [name for name in names if name.lower().endswith(".json")]
+        visible = (item for item in files if not any(part.startswith((".", "_")) for part in item.parts))
+        names = sorted(str(path / item) for item in visible)
+        tables = [name for name in names if format_of(name) or _is_compressed(name)]
+        return tables or [name for name in names if name.lower().endswith(".json")]
     if path.is_file():
         return [source]
-    matched = glob.glob(source, recursive=True)  # noqa: PTH207  (takes absolute patterns)
-    found = sorted(name for name in matched if Path(name).is_file())
-    if not found and not glob.has_magic(source):
+    matches = glob.glob(source, recursive=True)  # noqa: PTH207  (takes absolute patterns)
+    paths = sorted(name for name in matches if Path(name).is_file())
+    if not paths and not glob.has_magic(source):
         raise InputError(f"there is no file {source}", "is the path right, and relative to the policy's folder?")
-    return found
+    return paths
 
 
 # Tables with their own log (Delta Lake, Iceberg): their folders also hold files of deleted rows. So a run reads
