@@ -92,18 +92,19 @@ def bounded_range_epsilon(draws: Iterable[Draws], delta: float) -> float:
         error += count * float(np.linalg.norm(masses))
     # the transforms round each mass; by Cauchy and Schwarz, a sum of them is off by less than this
     delta -= error * math.sqrt(size) * math.log2(size) * np.finfo(float).eps
-    masses, losses = np.maximum(np.fft.irfft(spectrum, size)[: 2 * top + 1], 0.0), width * np.arange(-top, top + 1)
+    masses = np.maximum(np.fft.irfft(spectrum, size)[: 2 * top + 1], 0.0)
+    decay = np.exp(-width * np.arange(1, top + 1))  # of e^(loss - larger loss), by their distance
 
     def above(place: int) -> tuple[float, float]:
         """Return the masses of both texts above a loss, the second times e^loss; delta there is the difference."""
         rest = masses[place + 1 :]
-        return float(rest.sum()), float(rest @ np.exp(losses[place] - losses[place + 1 :]))
+        return float(rest.sum()), float(rest @ decay[: len(rest)])
 
     place = bisect_left(range(2 * top), True, top, key=lambda at: np.subtract(*above(at)) <= delta)
     if place in (top, 2 * top):
         return 0.0 if place == top else pure * (1 + _ROUNDING)
     mass, other = above(place - 1)  # delta falls to its value between this loss and the next one
-    epsilon_at_delta = float(losses[place - 1]) + math.log((mass - delta) / other)
+    epsilon_at_delta = width * (place - 1 - top) + math.log((mass - delta) / other)
     return min(pure, epsilon_at_delta) * (1 + _ROUNDING)
 
 
