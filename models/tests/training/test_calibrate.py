@@ -192,6 +192,18 @@ def test_the_command_writes_a_file_that_a_mechanism_takes(corpus, tmp_path):
     assert json.loads(again.read_text())["method"] == "mean, mean + 6 standard deviations"
 
 
+def test_the_command_chooses_a_clip_of_latents(corpus, tmp_path):
+    chosen = ("--latent", "--model", "example-bart", "--corpus", corpus, "--length", 8, "--out", tmp_path / "clip.json")
+    shown = json.loads(invoke(*chosen, "--json").stdout)
+    written = json.loads((tmp_path / "clip.json").read_text())
+    assert shown == {"out": str(tmp_path / "clip.json"), **written}
+    assert written["corpus"] == {"name": "public", "sha256": Corpus(corpus).sha256}
+    assert written["clip"] == pytest.approx(0.5 * written["deviation"])
+    assert f"clip = {written['clip']:.4g}" in invoke(*chosen).stdout
+    invoke(*chosen, "--deviations", 2)
+    assert json.loads((tmp_path / "clip.json").read_text())["clip"] == pytest.approx(2 * written["deviation"])
+
+
 def test_a_folder_keeps_its_own_range(corpus, tmp_path):
     folder = example_folder("seq2seq", tmp_path / "model")
     with pytest.raises(PolicyError, match=r"dptext calibrate"):
