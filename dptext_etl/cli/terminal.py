@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Mapping
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -226,7 +226,7 @@ def console(*, err: bool = False) -> Console:
 def number(value: Any) -> str:
     """Write the value of a cell, such as 12,345 or 0.1284 or yes or a, b or -.
 
-    Fractions have six decimals, or six digits if they are small, and are rounded up: many of them are bounds.
+    Fractions have six decimals, or six digits if they are small, and are rounded up: most of them are upper bounds.
     """
     match value:
         case None:
@@ -234,7 +234,7 @@ def number(value: Any) -> str:
         case bool():
             text = "yes" if value else "no"
         case float() if not value.is_integer() or abs(value) >= 1e15:
-            text = _rounded_up(value)
+            text = _rounded(value, ROUND_CEILING)
         case int() | float():
             text = f"{value:,.0f}"
         case Mapping():
@@ -246,14 +246,19 @@ def number(value: Any) -> str:
     return text or "-"
 
 
-def _rounded_up(value: float) -> str:
-    """Write a number that is not whole; the ledger's amounts, which are millionths, keep all digits."""
+def at_least(value: float) -> str:
+    """Write a lower bound, rounded down."""
+    return _rounded(value, ROUND_FLOOR)
+
+
+def _rounded(value: float, how: str) -> str:
+    """Write a number in a rounding mode of `decimal`; the ledger's amounts, which are millionths, keep all digits."""
     if not math.isfinite(value):
         return str(value)
     exact = Decimal(repr(value))
     if 0.1 <= abs(value) < 1e15:
-        return f"{exact.quantize(Decimal('1e-6'), ROUND_CEILING):,f}".rstrip("0").rstrip(".")
-    return f"{float(exact.normalize(Context(prec=6, rounding=ROUND_CEILING))):.6g}"
+        return f"{exact.quantize(Decimal('1e-6'), how):,f}".rstrip("0").rstrip(".")
+    return f"{float(exact.normalize(Context(prec=6, rounding=how))):.6g}"
 
 
 def finite(value: Any) -> Any:

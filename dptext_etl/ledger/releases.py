@@ -84,9 +84,9 @@ def commitment(secret: Secret, dataset: str, column: str, release: str) -> str:
 
 
 class Releases:
-    """The releases of a ledger: names, publications, revocations. Every method is one transaction.
+    """The releases of a ledger: names, publications, revocations.
 
-    Methods that begin none are for the ledger, within the transaction of a caller.
+    Every method that writes is one transaction, or a part of the caller's if there is one.
     """
 
     def __init__(self, store: Store, journal: Journal, standing: Standing, id_key: IdKey) -> None:
@@ -339,10 +339,11 @@ class Releases:
 
     def burn(self, dataset: str, release: str, reason: str) -> None:
         """Note a name as revoked, also one that this ledger never saw; the reason is plain."""
-        if not self._is_revoked(dataset, release):
-            seq = self._journal.append(Event.BURN, dataset=dataset, release=release, reason=reason)
-            self._store.execute("insert into burnt values(?,?,?)", (dataset, release, seq))
-            self._store.execute("update release set burnt=? where dataset=? and release=?", (seq, dataset, release))
+        with self._store.transaction():
+            if not self._is_revoked(dataset, release):
+                seq = self._journal.append(Event.BURN, dataset=dataset, release=release, reason=reason)
+                self._store.execute("insert into burnt values(?,?,?)", (dataset, release, seq))
+                self._store.execute("update release set burnt=? where dataset=? and release=?", (seq, dataset, release))
 
     def _is_revoked(self, dataset: str, release: str) -> bool:
         return self._store.row("select 1 from burnt where dataset=? and release=?", (dataset, release)) is not None

@@ -22,6 +22,14 @@ def test_cells(value, text):
     assert terminal.number(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.2345679, "1.234567"), (0.0123456789, "0.0123456"), (0.0, "0"), (2.0, "2"), (1.9999999, "1.999999")],
+)
+def test_lower_bounds_are_rounded_down(value, text):
+    assert terminal.at_least(value) == text
+
+
 def test_tables_are_plain_in_a_pipe_and_json_holds_no_nan(capsys):
     terminal.table(("name", "value"), [("[red]a" * 60, 1), ("b", None)])
     terminal.pairs({"long": "x" * 500})

@@ -60,8 +60,8 @@ def _compare(columns: Iterable[Mapping[str, Any]]) -> None:
     rows = []
     for column in columns:
         table, bounds = column["certificate"], [trial["lower_bound"] for trial in column["trials"]]
-        realized = None if table is None else f"{table['realized']:.4f}"
-        bound = max([0.0, *bounds]) if bounds else None
+        realized = None if table is None else table["realized"]
+        bound = terminal.at_least(max([0.0, *bounds])) if bounds else None
         rows.append(
             (column["column"], column["mechanism"], column["unit"], column["claim"], realized, bound, column["note"])
         )
@@ -77,7 +77,7 @@ def _show(audited: Mapping[str, Any], confidence: float) -> None:
         terminal.say(f"not applicable: {audited['note']}")
         return
     table = audited["certificate"]
-    realized = "no finite table" if table is None else f"{table['realized']:.6f} ({_of(table)})"
+    realized = "no finite table" if table is None else f"{terminal.number(table['realized'])} ({_of(table)})"
     terminal.pairs(
         {
             f"claimed per {audited['unit']}": audited["claim"],
@@ -98,7 +98,7 @@ def _show(audited: Mapping[str, Any], confidence: float) -> None:
             trial["epsilon"],
             f"{trial['counts']['hits']:,} of {trial['counts']['draws']:,}",
             f"{trial['counts']['other_hits']:,} of {trial['counts']['other_draws']:,}",
-            max(0.0, trial["lower_bound"]),
+            terminal.at_least(max(0.0, trial["lower_bound"])),
             trial["claim"],
             "refuted" if trial["refuted"] else "",
         )
