@@ -13,7 +13,7 @@ import pyarrow as pa
 from dptext_etl import _kernel
 from dptext_etl.arrays import arrow_kind, distinct_counts, to_arrow, to_numpy
 from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, counted, seam
-from dptext_etl.families.choice import unlinked_of
+from dptext_etl.families.choice import shuffled_of
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, exact, steps
 from dptext_etl.keys import RecordKeys, canonical_ids
 from dptext_etl.mechanism import Mechanism, Released, Rewritten
@@ -49,7 +49,7 @@ def privatize(
 
     Raises:
         InputError: The types are not allowed, the lengths differ, an id is null, or an id has several texts.
-        PolicyError: The model fails on public texts, or the policy needs a run: it has post-processing or is unlinked.
+        PolicyError: The model fails on public texts, or the policy needs a run: it has post-processing or is shuffled.
     """
     chosen = resolve_column(policy)
     require_row_by_row(chosen)
@@ -101,15 +101,15 @@ def rewrite(texts: pa.Array, ids: pa.Array, policy: ColumnPolicy) -> Rewritten:
 
 
 def require_row_by_row(policy: ColumnPolicy) -> None:
-    """Refuse a column that only a run can release: it has post-processing, or its texts are published unlinked."""
+    """Refuse a column that only a run can release: it has post-processing, or its texts are published shuffled."""
     where, runs = f"column {policy.column!r}", "`dptext run`, dptext_etl.run or Dagster make one"
     if policy.postprocess:
         names = ", ".join(step.name for step in policy.postprocess)
         msg = f"{where}: post-processing ({names}) needs a run, in which the ledger records its results"
         raise PolicyError(msg, f"{runs}; leave postprocess out here")
-    if unlinked_of(policy.mechanism) is not None:
-        msg = f"{where}: an unlinked release needs a run, which publishes the texts without their rows"
-        raise PolicyError(msg, f"{runs}; leave unlinked out here, at the mechanism's own epsilon per record")
+    if shuffled_of(policy.mechanism) is not None:
+        msg = f"{where}: a shuffled release needs a run, which publishes the texts without their rows"
+        raise PolicyError(msg, f"{runs}; leave shuffled out here, at the mechanism's own epsilon per record")
 
 
 def draw(
@@ -195,9 +195,9 @@ def possible_costs(
 def output_digests(policy: ColumnPolicy, ids: pa.Array, texts: Any) -> pa.Array:
     """Return the digests of released texts that the ledger holds, fixed-size binary (32), shape (texts,).
 
-    The digests of an unlinked release are keyed: a plain hash of a public text would show whose text it is.
+    The digests of a shuffled release are keyed: a plain hash of a public text would show whose text it is.
     """
-    if unlinked_of(policy.mechanism) is None:
+    if shuffled_of(policy.mechanism) is None:
         return pa.array(_kernel.digests(texts))
     return keyed_digests(policy.release_key(), ids, pa.array(texts))
 

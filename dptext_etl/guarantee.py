@@ -46,7 +46,7 @@ class GuaranteeClass(_Explained):
 
     PURE_LDP = "PURE_LDP", "any two texts, epsilon"
     APPROX_LDP = "APPROX_LDP", "any two texts, (epsilon, delta)"
-    UNLINKED_APPROX = "UNLINKED_APPROX", "any two texts of one record of a published multiset, (epsilon, delta)"
+    SHUFFLED_APPROX = "SHUFFLED_APPROX", "any two texts of one record of a published multiset, (epsilon, delta)"
     CENTRAL_ZCDP = "CENTRAL_ZCDP", "any two texts and labels of one record of a summed table, rho; trusts the curator"
     COND_PURE = "COND_PURE", "any two texts with equal disclosures, epsilon"
     COND_APPROX = "COND_APPROX", "any two texts with equal disclosures, (epsilon, delta)"

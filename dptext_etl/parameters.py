@@ -117,12 +117,12 @@ def written(value: Any) -> Any:
     return value
 
 
-def written_parameters(model: BaseModel, left_out: Collection[str]) -> dict[str, Any]:
+def written_parameters(model: BaseModel, excluded: Collection[str]) -> dict[str, Any]:
     """Write the required parameters, and those that differ from their defaults."""
     return {
         name: written(getattr(model, name))
         for name, field in type(model).model_fields.items()
-        if name not in left_out and (field.is_required() or getattr(model, name) != field.default)
+        if name not in excluded and (field.is_required() or getattr(model, name) != field.default)
     }
 
 

@@ -22,7 +22,7 @@ from tests.policy_files import write_policy
 SENTINEL = "zzqsentinelqzz"
 """Stands in every raw text, and in nothing that leaves a run."""
 SURROGATE = {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}
-UNLINKED = {"rows": 200, "delta": 1e-9, "per_subject": 6}
+SHUFFLED = {"rows": 200, "delta": 1e-9, "per_subject": 6}
 
 
 def make_reviews(rows: int = 240, first: int = 0) -> pl.DataFrame:
@@ -253,14 +253,14 @@ def make_synthetic(make_job, reviews):
 
 
 @pytest.fixture
-def make_unlinked(make_job):
-    """Make a job whose policy publishes its reviews unlinked."""
+def make_shuffled(make_job):
+    """Make a job whose policy publishes its reviews shuffled."""
 
     def made(name="job", **changes):
         job = make_job(name)
         cap = {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5, "period": "2026"}
         job.values |= {"column": [{"name": "review", "mechanism": SURROGATE}], "keep": [], "cap": cap}
-        job.values |= {"unlinked": UNLINKED, **changes}
+        job.values |= {"shuffled": SHUFFLED, **changes}
         return job
 
     return made

@@ -2,7 +2,7 @@
 
 Among m texts, N are near a record's text and weigh W each, the others weigh w. Only the multiset of n drawn texts is
 published. The share of each law that is uniform over all m texts hides the record (Balle, Bell, Gascón and Nissim 2019,
-"The Privacy Blanket of the Shuffle Model"). Specification: docs/spec/unlinked.md#bound.
+"The Privacy Blanket of the Shuffle Model"). Specification: docs/spec/shuffled.md#bound.
 """
 
 from __future__ import annotations

@@ -312,7 +312,7 @@ class Gate(ABC):
 
         None: it does not judge releases of this policy, such as synthetic tables. If a staged part lacks a column, the
         gate is left out, and `raw_column_absent` stops the run. A gate that needs ids judges no published table of an
-        unlinked release.
+        shuffled release.
         """
         return () if policy.synthetic is None else None
 
@@ -392,7 +392,7 @@ def load(name: str) -> type[Gate]:
 def judges(policy: Policy, stage: Stage) -> tuple[type[Gate], ...]:
     """Return the gates that judge a stage of the policy's releases, in order."""
     columns = ((gate, gate.columns(policy)) for gate in every() if stage in gate.stages)
-    no_ids = stage is Stage.PUBLISHED and policy.unlinked is not None
+    no_ids = stage is Stage.PUBLISHED and policy.shuffled is not None
     return tuple(gate for gate, reads in columns if reads is not None and not (no_ids and policy.id in reads))
 
 

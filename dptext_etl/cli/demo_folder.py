@@ -114,7 +114,7 @@ def write(folder: Path) -> None:
 
 
 _MARK = ".dptext-demo"
-FORMS = ("rows", "unlinked", "synthetic")
+FORMS = ("rows", "shuffled", "synthetic")
 
 
 class DemoFolder:
@@ -208,19 +208,19 @@ def _figures(place: DemoFolder, topics: dict[str, str], policies: dict[str, Any]
     from dptext_etl.families.aggregate import nearest_mean, read_statistic
 
     raw = place.requests()
-    rows, unlinked, synthetic = (place.published(form) for form in FORMS)
+    rows, shuffled, synthetic = (place.published(form) for form in FORMS)
     statistic = read_statistic(place.forms / "synthetic.manifest.json", str(place.corpus))
     f1 = _Comparison(statistic.statistic.corpus, set(raw["request"]))
-    row_wise, (draw,) = policies["rows"].column_policies()[0].mechanism, policies["unlinked"].column_policies()
+    row_wise, (draw,) = policies["rows"].column_policies()[0].mechanism, policies["shuffled"].column_policies()
     near = {
-        estimate.topic: estimate.near_share
+        estimate.topic: estimate.neighborhood_share
         for estimate in estimate_frequencies(
-            dict(unlinked.iter_rows()), topics, epsilon=draw.mechanism.epsilon, near=draw.mechanism.near
+            dict(shuffled.iter_rows()), topics, epsilon=draw.mechanism.epsilon, near=draw.mechanism.near
         )
     }
     noisy = {topic.label: topic.count for topic in statistic.topics()}
     shares = Counter(raw["topic"])
-    release, maxent = draw.mechanism.unlinked, policies["synthetic"].synthetic.mechanism
+    release, maxent = draw.mechanism.shuffled, policies["synthetic"].synthetic.mechanism
     return {
         "rows": raw.height,
         "corpus": len(topics),
@@ -228,11 +228,11 @@ def _figures(place: DemoFolder, topics: dict[str, str], policies: dict[str, Any]
         "f1_label_names": f1.of(list(TOPICS), list(TOPICS)),
         "forms": {
             "rows": {"epsilon": row_wise.epsilon, "delta": 0.0, "columns": rows.columns, "f1": f1.of_table(rows)},
-            "unlinked": {
+            "shuffled": {
                 "epsilon": float(release.epsilon(draw.mechanism.law)),
                 "epsilon_of_draw": draw.mechanism.epsilon,
                 "delta": release.delta,
-                "columns": unlinked.columns,
+                "columns": shuffled.columns,
             },
             "synthetic": {
                 "epsilon": maxent.epsilon,
@@ -243,7 +243,7 @@ def _figures(place: DemoFolder, topics: dict[str, str], policies: dict[str, Any]
             },
         },
         "topics": [
-            {"topic": topic, "raw": count, "near_share": near[topic] * raw.height, "synthetic": noisy[topic]}
+            {"topic": topic, "raw": count, "neighborhood_share": near[topic] * raw.height, "synthetic": noisy[topic]}
             for topic, count in shares.most_common()
         ],
     }

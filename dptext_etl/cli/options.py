@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def parameters(kind: type[BaseModel]) -> list[dict[str, Any]]:
     """Return name, type, default (None if required), required and meaning of every parameter."""
     meanings = _attributes(kind)
-    left_out = set() if getattr(kind, "_cannot_divide", None) is None else {"allocation"}
+    excluded = set() if getattr(kind, "_cannot_divide", None) is None else {"allocation"}
     return [
         {
             "name": name,
@@ -41,7 +41,7 @@ def parameters(kind: type[BaseModel]) -> list[dict[str, Any]]:
             "meaning": meanings.get(name, ""),
         }
         for name, field in kind.model_fields.items()
-        if name not in left_out
+        if name not in excluded
     ]
 
 
@@ -250,10 +250,10 @@ AllocationScores = Annotated[
         help="Divide one budget by scores of words (ic,pos,ner,wi,sd), or by position (uniform, or shares: 3,2,1).",
     ),
 ]
-UnlinkedRows = Annotated[
+ShuffledRows = Annotated[
     int | None,
     typer.Option(
-        "--unlinked",
+        "--shuffled",
         metavar="ROWS",
         min=2,
         help="Show the epsilon of a record if at least ROWS texts are published without ids and order.",

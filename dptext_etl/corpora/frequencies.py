@@ -12,12 +12,12 @@ is the agreement of the label of the text with what neighbors say of the text of
 
 A release is drawn from the near texts N(x) of a private text x with probability λ, and uniformly from the whole corpus
 otherwise. If a share p of the corpus has a topic and a share f of the releases, then (f - (1 - λ) p) / λ estimates the
-near share of the topic: the mean, over the private texts, of the share of N(x) that has it
-(docs/spec/surrogate.md#learners). The near share is not the share of private texts with the topic. Texts near x may
-have other topics than x, so that near shares of all groups are drawn toward the corpus, by other amounts for each topic
+neighborhood share of the topic: the mean, over the private texts, of the share of N(x) that has it
+(docs/spec/surrogate.md#learners). The neighborhood share is not the share of private texts with the topic. Texts near x may
+have other topics than x, so that neighborhood shares of all groups are drawn toward the corpus, by other amounts for each topic
 and each group. The standard error covers only the draw.
 
-How far near shares shrink can be measured on public texts with known topics, without cost.
+How far neighborhood shares shrink can be measured on public texts with known topics, without cost.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ _BLOCK = 256
 
 @dataclass(frozen=True)
 class Shrinkage:
-    """How the near share of a topic follows its true share, measured on public texts.
+    """How the neighborhood share of a topic follows its true share, measured on public texts.
 
     Attributes:
         texts: Public texts with the topic.
@@ -196,9 +196,9 @@ class Shrinkage:
 
     @property
     def slope(self) -> float:
-        """Return by how much the near share moves if the true share moves by 1: 1 without shrinkage, 0 if it is lost.
+        """Return by how much the neighborhood share moves if the true share moves by 1: 1 without shrinkage, 0 if it is lost.
 
-        In a mix of texts like the public ones, near share = without_topic + slope * true share. The other topics of the
+        In a mix of texts like the public ones, neighborhood share = without_topic + slope * true share. The other topics of the
         private texts change `without_topic`, so that inverting this does not give their true share either.
         """
         return self.with_topic - self.without_topic
@@ -210,24 +210,24 @@ class Frequency:
 
     Attributes:
         topic: The topic.
-        near_share: Estimated mean share of the topic among the near texts of the private texts. It is not the share of
+        neighborhood_share: Estimated mean share of the topic among the near texts of the private texts. It is not the share of
             private texts with the topic. By chance it may lie below 0 or above 1.
-        standard_error: Standard error of `near_share` by the draw, computed from the releases.
+        standard_error: Standard error of `neighborhood_share` by the draw, computed from the releases.
         released: Share of the releases with the topic.
         corpus: Share of the corpus with the topic.
-        shrinkage: How near shares of this topic follow true shares on public texts; None if it was not measured, or if
+        shrinkage: How neighborhood shares of this topic follow true shares on public texts; None if it was not measured, or if
             the topic has no public text or all of them.
     """
 
     topic: str
-    near_share: float
+    neighborhood_share: float
     standard_error: float
     released: float
     corpus: float
     shrinkage: Shrinkage | None = None
 
     def __str__(self) -> str:
-        sentence = f"{self.topic}: near share {self.near_share:.1%} ± {1.96 * self.standard_error:.1%}"
+        sentence = f"{self.topic}: neighborhood share {self.neighborhood_share:.1%} ± {1.96 * self.standard_error:.1%}"
         sentence += f" (releases {self.released:.1%}, corpus {self.corpus:.1%})"
         shrinkage = self.shrinkage
         if shrinkage is None:
@@ -250,7 +250,7 @@ def estimate_frequencies(
     """Estimate the share of every topic among the near texts of the private texts.
 
     Args:
-        released: The releases, of one part if texts have parts; or how often each text was released, as an unlinked
+        released: The releases, of one part if texts have parts; or how often each text was released, as a shuffled
             release in the form "counts" says.
         topics: Topic of every text of the corpus.
         epsilon: Epsilon of one draw.

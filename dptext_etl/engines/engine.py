@@ -435,7 +435,7 @@ Released = tuple[list[StagedShard], Counter[str], dict[str, int], bool]
 def _texts(engine: Engine[Any], work: Work[Any], reserved: list[ShardResult], progress: Listener | None) -> Released:
     """Release the texts of every record: charge (unless all are), compute, stage, and commit shard by shard."""
     done = _compute(engine, work, "release", progress)
-    if work.attempt.policy.unlinked is not None:
+    if work.attempt.policy.shuffled is not None:
         refuse_other_table(whole_table(reserved), whole_table(done))
     shards = sorted((item.staged for item in done), key=lambda shard: shard.index)
     work.staging.keep_only(shards)

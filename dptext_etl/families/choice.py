@@ -51,8 +51,8 @@ _STRICT = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 _Text = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class UnlinkedLabels(BaseModel):
-    """The labels under which an unlinked release publishes its texts.
+class ShuffledLabels(BaseModel):
+    """The labels under which a shuffled release publishes its texts.
 
     Attributes:
         column: Column of strings that holds them. They are not protected.
@@ -79,8 +79,8 @@ class UnlinkedLabels(BaseModel):
         return self
 
 
-class Unlinked(BaseModel):
-    """The table `[unlinked]` of a policy.
+class Shuffled(BaseModel):
+    """The table `[shuffled]` of a policy.
 
     Attributes:
         rows: Public lower bound on the number of released texts, with `labels` for every label; a run with fewer is
@@ -97,7 +97,7 @@ class Unlinked(BaseModel):
     delta: Annotated[float, Field(gt=0, le=LARGEST_DELTA, allow_inf_nan=False, strict=True)]
     per_subject: PositiveInt = 1
     form: Literal["rows", "counts"] = "rows"
-    labels: UnlinkedLabels | None = Field(default=None, exclude_if=lambda labels: labels is None)
+    labels: ShuffledLabels | None = Field(default=None, exclude_if=lambda labels: labels is None)
 
     def columns(self, text: str) -> tuple[str, ...]:
         """Return the columns of the published table, by the name of its text column."""
@@ -141,18 +141,18 @@ class Unlinked(BaseModel):
         return int(LARGEST_SUM / self.charged_delta(law))
 
     def condition(self, law: Law) -> dict[str, Any]:
-        """Return the public conditions of the bound (docs/spec/unlinked.md#bound)."""
+        """Return the public conditions of the bound (docs/spec/shuffled.md#bound)."""
         weights = [law.inside, law.outside]
         return {**self.model_dump(mode="json"), "corpus_texts": law.texts, "near_texts": law.near, "weights": weights}
 
 
-def unlinked_of(mechanism: object) -> Unlinked | None:
-    """Return the settings of an unlinked release; None where rows are published."""
-    return getattr(mechanism, "unlinked", None)
+def shuffled_of(mechanism: object) -> Shuffled | None:
+    """Return the settings of a shuffled release; None where rows are published."""
+    return getattr(mechanism, "shuffled", None)
 
 
 _MODEL = "sentence-transformers"
-UNLINKED_NEIGHBORS = "two tables that differ in one record's text, where readers get the multiset of released texts"
+SHUFFLED_NEIGHBORS = "two tables that differ in one record's text, where readers get the multiset of released texts"
 _LABELED = " of each label, and labels are the same in both"
 MOST_DRAWS = 1024  # draws of one text, at most
 Count = Annotated[PositiveInt, Field(le=MOST_DRAWS)]
@@ -177,7 +177,7 @@ class ChoiceMechanism(Mechanism):
         parts: Consecutive parts of a text, each replaced by a public text at epsilon / parts; for long texts.
         surrogates: Public texts for each text, at epsilon / surrogates each; one keeps more.
         null_as_empty: Release a null as an empty text, so that nulls do not show.
-        unlinked: Settings of an unlinked release, from `[unlinked]` of a policy.
+        shuffled: Settings of a shuffled release, from `[shuffled]` of a policy.
     """
 
     _artifact_fields: ClassVar[frozenset[str]] = frozenset({"corpus"})
@@ -191,7 +191,7 @@ class ChoiceMechanism(Mechanism):
     parts: Count = 1
     surrogates: Count = 1
     null_as_empty: bool = False
-    unlinked: Unlinked | None = None
+    shuffled: Shuffled | None = None
 
     @model_validator(mode="after")
     def _draws_cost_something(self) -> Self:
@@ -199,8 +199,8 @@ class ChoiceMechanism(Mechanism):
             raise ValueError('no paper is reproduced here: leave mode out, it is "strict"')
         if self.parts > 1 and self.surrogates > 1:
             raise ValueError("a text is cut into parts or released several times: give parts or surrogates")
-        if self.unlinked is not None and self.most_positions > 1:
-            raise ValueError("an unlinked release has one draw per record: leave out parts and surrogates")
+        if self.shuffled is not None and self.most_positions > 1:
+            raise ValueError("a shuffled release has one draw per record: leave out parts and surrogates")
         if not self.epsilon_per_draw:
             raise ValueError(f"epsilon is less than a millionth for each of {self.most_positions} draws: raise it")
         return self
@@ -271,13 +271,13 @@ class ChoiceMechanism(Mechanism):
 
     @property
     def used_delta(self) -> float:
-        """Return the delta that one record is charged; 0 unless the release is unlinked."""
-        return 0.0 if self.unlinked is None else float(self.unlinked.charged_delta(self.law))
+        """Return the delta that one record is charged; 0 unless the release is shuffled."""
+        return 0.0 if self.shuffled is None else float(self.shuffled.charged_delta(self.law))
 
     @property
     def n_rec(self) -> int | None:
         """Return the number of records that the delta allows; None without a delta."""
-        return None if self.unlinked is None else self.unlinked.most_records(self.law)
+        return None if self.shuffled is None else self.shuffled.most_records(self.law)
 
     @property
     def most_positions(self) -> int:
@@ -329,11 +329,11 @@ class ChoiceMechanism(Mechanism):
     def guarantee(self) -> Guarantee:
         """Return the claim between any two texts; nothing of the column is disclosed next to which rows are null."""
         disclosed = frozenset() if self.null_as_empty else frozenset({Disclosure.NULLNESS})
-        if self.unlinked is not None:
-            labeled = self.unlinked.labels is not None
+        if self.shuffled is not None:
+            labeled = self.shuffled.labels is not None
             disclosed |= {Disclosure.OTHER_COLUMNS} if labeled else frozenset()
-            neighbors = UNLINKED_NEIGHBORS + _LABELED * labeled
-            return Guarantee(GuaranteeClass.UNLINKED_APPROX, disclosed, neighbors, "text")
+            neighbors = SHUFFLED_NEIGHBORS + _LABELED * labeled
+            return Guarantee(GuaranteeClass.SHUFFLED_APPROX, disclosed, neighbors, "text")
         claim = Guarantee(GuaranteeClass.PURE_LDP, disclosed, "any two texts of one record, of any lengths", "text")
         return replace(claim, assumptions=claim.assumptions | {SCORES_LOCAL}) if self.has_model else claim
 
@@ -341,12 +341,12 @@ class ChoiceMechanism(Mechanism):
         """Return that many draws; a text has `most_positions`.
 
         A draw is pure but not range-bounded: between two texts its loss goes from -epsilon to epsilon. Where only the
-        multiset of draws is published, the pair (epsilon, delta) is the central one (docs/spec/unlinked.md#spend).
+        multiset of draws is published, the pair (epsilon, delta) is the central one (docs/spec/shuffled.md#spend).
         """
         draws = PureDraws(self.epsilon_per_draw, positions, computed(self._epsilon_tight), range_bounded=False)
-        if self.unlinked is None or not positions:
+        if self.shuffled is None or not positions:
             return draws
-        return Approximate(draws, self.unlinked.epsilon(self.law), self.unlinked.charged_delta(self.law))
+        return Approximate(draws, self.shuffled.epsilon(self.law), self.shuffled.charged_delta(self.law))
 
     def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         if self.most_positions == 1 and positions == 1:

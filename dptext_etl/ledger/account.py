@@ -26,7 +26,7 @@ from dptext_etl.ledger.batch import PreparedBatch
 from dptext_etl.ledger.ledger import Ledger
 from dptext_etl.ledger.releases import RESTORE
 from dptext_etl.ledger.storage.store import wait_for_ledger
-from dptext_etl.ledger.types import LEFT_OUT, Charge, CommitOutcome, IdForms, Outcome, ReleaseRef, ReserveResult, Scope
+from dptext_etl.ledger.types import EXCLUDED, Charge, CommitOutcome, IdForms, Outcome, ReleaseRef, ReserveResult, Scope
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec
 
 _PROBED = 8  # records of a batch that are looked up first
@@ -110,7 +110,7 @@ class Account:
         )
         self._refuse_changed(job, result)
         self._anchors.store(self._scope, policy.release)
-        fits = pa.array(~np.isin(result.outcome, LEFT_OUT))
+        fits = pa.array(~np.isin(result.outcome, EXCLUDED))
         released = column.release(texts.filter(fits), ids.filter(fits), policy)
         drawn = released.positions.to_numpy(zero_copy_only=False)
         column.require_charged_draws(policy, worst[0][fits.to_numpy(zero_copy_only=False)], drawn)

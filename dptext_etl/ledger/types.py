@@ -101,7 +101,7 @@ class Outcome(IntEnum):
     """
 
 
-LEFT_OUT = (Outcome.OVER_CAP, Outcome.FORGOTTEN)  # outcomes of records that are not released
+EXCLUDED = (Outcome.OVER_CAP, Outcome.FORGOTTEN)  # outcomes of records that are not released
 
 
 class CommitOutcome(IntEnum):

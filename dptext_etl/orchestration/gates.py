@@ -143,8 +143,8 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
         verdicts = dict[str | None, tuple[Verdict, ...]]()
         for partition in partitions:
             with as_failure("checking the published table", partition):
-                left_out = steps.is_empty(here, partition) and not is_published(here, partition)
-                verdicts[partition] = () if left_out else judge_published(here, partition)
+                excluded = steps.is_empty(here, partition) and not is_published(here, partition)
+                verdicts[partition] = () if excluded else judge_published(here, partition)
         yield from _events(context, _gate_results(name.published, catalog, partitions, verdicts))
         for partition, decided in verdicts.items():
             with as_failure("checking the published table", partition):
@@ -253,7 +253,7 @@ def _gate_result(asset: dg.AssetKey, gate: str, partition: str | None, verdicts:
 
 
 LEDGER = "ledger_intact"
-COPIES, LEFT_OUT, BUDGET = "report_copies", "report_left_out", "report_budget"
+COPIES, EXCLUDED, BUDGET = "report_copies", "report_excluded", "report_budget"
 NEAR = 0.9  # share of a cap from which a unit counts as near it
 
 
@@ -266,7 +266,7 @@ def report_catalog(policy: Policy) -> dict[str, str]:
             "text, so it decides nothing; it is an exact statistic of raw text, so it stays inside the boundary."
         )
     if policy.cap is not None and policy.on_cap == "quarantine":
-        descriptions[LEFT_OUT] = "Warns when records over the cap of their unit were left out of the release."
+        descriptions[EXCLUDED] = "Warns when records over the cap of their unit were left out of the release."
     if policy.cap is not None:
         descriptions[BUDGET] = f"Warns when most {policy.unit}s have used more than {NEAR:.0%} of their cap."
     return descriptions
@@ -284,14 +284,14 @@ def _copies_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) ->
     return CheckResult(asset, COPIES, partition, not beyond, message, counts, blocking=False)
 
 
-def _left_out_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) -> CheckResult:
+def _excluded_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) -> CheckResult:
     records = run.rows["quarantined"]
     message = (
         f"{counted(records, 'record over the cap was', 'records over the cap were')} left out"
         if records
         else "no record was over the cap"
     )
-    return CheckResult(asset, LEFT_OUT, partition, not records, message, {"records": records}, blocking=False)
+    return CheckResult(asset, EXCLUDED, partition, not records, message, {"records": records}, blocking=False)
 
 
 def _budget_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) -> CheckResult:
@@ -306,4 +306,4 @@ def _budget_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) ->
     return CheckResult(asset, BUDGET, partition, not near, message, counts, blocking=False)
 
 
-_REPORTS = {COPIES: _copies_result, LEFT_OUT: _left_out_result, BUDGET: _budget_result}
+_REPORTS = {COPIES: _copies_result, EXCLUDED: _excluded_result, BUDGET: _budget_result}

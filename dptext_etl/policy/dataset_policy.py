@@ -12,7 +12,7 @@ from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_val
 
 from dptext_etl.accounting import is_finite
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.choice import COUNT, OTHER, ChoiceMechanism, Unlinked, UnlinkedLabels, unlinked_of
+from dptext_etl.families.choice import COUNT, OTHER, ChoiceMechanism, Shuffled, ShuffledLabels, shuffled_of
 from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
 from dptext_etl.id_forms import Normalization
 from dptext_etl.mechanism import Mechanism
@@ -99,7 +99,7 @@ class Policy(Checked):
             only reported.
         reports: "copies" counts unchanged texts in all rows, instead of at most 512 rows per shard.
         dagster: Settings for Dagster: `tags` of the staging step and of the job's runs.
-        unlinked: Publish the multiset of released texts, without ids, order, and other columns than labels.
+        shuffled: Publish the multiset of released texts, without ids, order, and other columns than labels.
         synthetic: Publish a table of public texts that follow one noisy statistic of a text column.
         columns: The text columns; none with `synthetic`.
     """
@@ -141,7 +141,7 @@ class Policy(Checked):
     copy_gate_false_alarm: Annotated[float, Field(gt=0, lt=0.5)] | None = None
     reports: tuple[Literal["copies"], ...] = ()
     dagster: DagsterSpec = Field(default_factory=DagsterSpec, exclude_if=lambda spec: not spec.tags)
-    unlinked: Unlinked | None = omitted(None)
+    shuffled: Shuffled | None = omitted(None)
     synthetic: Synthetic | None = omitted(None)
     columns: tuple[ColumnSpec, ...] = Field(default=(), alias="column")
     _column_policies: tuple[ColumnPolicy, ...] = PrivateAttr(default=())
@@ -198,11 +198,11 @@ class Policy(Checked):
 
     def _column_policy(self, item: ColumnSpec) -> ColumnPolicy:
         mechanism = item.mechanism._fetched(self.storage_options)
-        if self.unlinked is not None:
-            _require_unlinkable(self, mechanism, self.unlinked)
-            mechanism = mechanism.model_copy(update={"unlinked": self.unlinked})
-        elif unlinked_of(mechanism) is not None:
-            raise ValueError("the mechanism belongs to an unlinked release, and the policy has no table [unlinked]")
+        if self.shuffled is not None:
+            _require_unlinkable(self, mechanism, self.shuffled)
+            mechanism = mechanism.model_copy(update={"shuffled": self.shuffled})
+        elif shuffled_of(mechanism) is not None:
+            raise ValueError("the mechanism belongs to a shuffled release, and the policy has no table [shuffled]")
         return ColumnPolicy(
             dataset=self.dataset,
             column=item.name,
@@ -311,19 +311,19 @@ class Policy(Checked):
         return tuple(item.column for item in self.kept)
 
     @property
-    def labels(self) -> UnlinkedLabels | None:
-        """The labels of an unlinked release; None without."""
-        return None if self.unlinked is None else self.unlinked.labels
+    def labels(self) -> ShuffledLabels | None:
+        """The labels of a shuffled release; None without."""
+        return None if self.shuffled is None else self.shuffled.labels
 
     @property
     def one_table(self) -> bool:
-        """Whether a release holds one complete table: it is unlinked, or a synthetic table."""
-        return self.unlinked is not None or self.synthetic is not None
+        """Whether a release holds one complete table: it is shuffled, or a synthetic table."""
+        return self.shuffled is not None or self.synthetic is not None
 
     @property
     def records_per_subject(self) -> int | None:
         """The most records of a person that a run uses, unless more are released; None without a limit."""
-        limits = self.unlinked or self.synthetic
+        limits = self.shuffled or self.synthetic
         most = self.per_subject if limits is None else limits.per_subject
         return None if self.unit == "record" else most
 
@@ -396,15 +396,15 @@ def _require_consistent(policy: Policy) -> None:
     no_subject = 'no subject column: name it with `subject = "user_id"`, or declare `unit = "record"`'
     kinds = "name text columns in entries [[column]], or one in a table [synthetic]; a policy has either of them"
     null_subject = 'on_null_subject is about subjects, and unit = "record" has none'
-    null_as_unit = 'on_null_subject = "own" cannot bound the records of a person in [unlinked] or [synthetic] releases'
-    table = "on_changed is about records: an [unlinked] or [synthetic] release is one complete table"
+    null_as_unit = 'on_null_subject = "own" cannot bound the records of a person in [shuffled] or [synthetic] releases'
+    table = "on_changed is about records: a [shuffled] or [synthetic] release is one complete table"
     adds = f'on_changed = "{policy.on_changed}" removes published records; an incremental run only adds, '
     adds += "and incremental = false publishes every row again, at no cost where its text is the same"
     types = "csv.types names columns of keep; ids, subjects, and texts of CSV files are strings"
     subject = 'subject must be another column than id and text columns; where every record is a unit: unit = "record"'
     two = "a column has two roles: text columns, their NAME_intermediate columns, id, and keep must differ"
     copies = 'copy_gate_false_alarm needs a cap of measure "approx": the bound is charged as delta'
-    most = "[unlinked] and [synthetic] have their own per_subject: write it there"
+    most = "[shuffled] and [synthetic] have their own per_subject: write it there"
     most = 'per_subject limits the rows of a subject, and unit = "record" has none' if record else most
     whole = 'per_subject needs a source with all rows of a person; with deletions = "keep" it may lack published ones'
     catalog = f'source_catalog: the source is not a table of a catalog; write source = "{TABLE}namespace.name"'
@@ -486,15 +486,15 @@ def _require_changes(policy: Policy, column: ColumnPolicy) -> None:
         raise ValueError(f'{msg}its draw is repeated; write "keep", or use a new release name')
 
 
-def _require_unlinkable(policy: Policy, mechanism: Mechanism, unlinked: Unlinked) -> None:
+def _require_unlinkable(policy: Policy, mechanism: Mechanism, shuffled: Shuffled) -> None:
     """Refuse a policy whose published multiset would link texts to records, or would have no central bound."""
     names, choice = [item.name for item in policy.columns], isinstance(mechanism, ChoiceMechanism)
-    labels = unlinked.labels
+    labels = shuffled.labels
     published = names if labels is None else [*names, labels.column]
     drawn = isinstance(mechanism, ChoiceMechanism) and mechanism.null_as_empty
     problems = [
         (not choice, f"the bound belongs to surrogate; {mechanism.name} is released row by row"),
-        (len(names) > 1, "an unlinked release has one text column: give each column its own policy"),
+        (len(names) > 1, "a shuffled release has one text column: give each column its own policy"),
         (COUNT in published, f'other columns must not be called "{COUNT}", which is a column of the form "counts"'),
         (bool(policy.keep), "keep must be empty: other columns would link texts to records; labels names public ones"),
         (
@@ -506,13 +506,13 @@ def _require_unlinkable(policy: Policy, mechanism: Mechanism, unlinked: Unlinked
         (PARTITION in policy.source, "a release is one batch: give each partition its own release name"),
         (policy.copy_gate_false_alarm is not None, "leave out copy_gate_false_alarm: it counts draws by record"),
         (any(item.postprocess for item in policy.columns), "leave out postprocess"),
-        (policy.unit == "record" and unlinked.per_subject > 1, 'per_subject is for unit = "subject"'),
+        (policy.unit == "record" and shuffled.per_subject > 1, 'per_subject is for unit = "subject"'),
         (
             isinstance(mechanism, ChoiceMechanism) and mechanism.has_model,
             "the corpus needs the encoder `words` or `task`: vectors of a model may depend on other texts",
         ),
     ]
-    _refuse(problems, "[unlinked]: ")
+    _refuse(problems, "[shuffled]: ")
 
 
 def _require_synthetic(policy: Policy, synthetic: Synthetic) -> None:
@@ -525,7 +525,7 @@ def _require_synthetic(policy: Policy, synthetic: Synthetic) -> None:
         (PARTITION in policy.source, "a release is one table: give each partition its own release name"),
         (policy.copy_gate_false_alarm is not None, "leave out copy_gate_false_alarm: no text of a record is released"),
         (bool(policy.reports), "leave out reports: no text of a record is released"),
-        (policy.unlinked is not None, "leave out [unlinked]: a policy publishes either of them"),
+        (policy.shuffled is not None, "leave out [shuffled]: a policy publishes either of them"),
         (pure, 'a discrete Gaussian has no pure epsilon: a cap of measure "zcdp" or "approx" counts it'),
         (policy.unit == "record" and synthetic.per_subject > 1, 'per_subject is for unit = "subject"'),
     ]

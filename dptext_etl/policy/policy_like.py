@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.choice import unlinked_of
+from dptext_etl.families.choice import shuffled_of
 from dptext_etl.policy.column_policy import ColumnPolicy
 from dptext_etl.policy.dataset_policy import Policy
 
@@ -87,5 +87,5 @@ def run_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
     column = {"name": policy.named, **{name: getattr(policy, name) for name in names}}
     shared = {name: getattr(policy, name) for name in ("dataset", "release", "key", "sql_function")}
     source = str(entries.get("sink", ""))
-    made = {**shared, "source": source, "unlinked": unlinked_of(policy.mechanism), "column": [column], **entries}
+    made = {**shared, "source": source, "shuffled": shuffled_of(policy.mechanism), "column": [column], **entries}
     return Policy.parse(made)

@@ -33,7 +33,7 @@ from dptext_etl.ledger.caps import limits
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, plus, sums
 from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.ledger.storage.store import MissingLedgerError
-from dptext_etl.ledger.types import LEFT_OUT, NEW
+from dptext_etl.ledger.types import EXCLUDED, NEW
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.progress import Meter
@@ -149,7 +149,7 @@ class Forecast:
         """
         parts = [no_charges(self.components) if self._before is None else self._before]
         for rows in self._by_unit():
-            admitted = np.delete(np.arange(len(rows.where)), self._left_out(rows))
+            admitted = np.delete(np.arange(len(rows.where)), self._excluded(rows))
             amounts = dict(zip(self.components, rows.requests[:, admitted].astype(np.float64), strict=True))
             parts.append(pl.DataFrame({"unit": rows.hashes[rows.where[admitted]].view(np.uint64), **amounts}))
         return pl.concat(parts).group_by("unit").sum()
@@ -175,11 +175,11 @@ class Forecast:
 
     def _beyond(self, rows: _Rows) -> Counter[Any]:
         """Count the records of some units that would not fit, also by the number of their period, and their units."""
-        rejected = self._left_out(rows)
+        rejected = self._excluded(rows)
         by_period = Counter[Any](rows.periods[rejected].tolist())
         return by_period + Counter(records=len(rejected), units=len(starts(np.sort(rows.where[rejected]))))
 
-    def _left_out(self, rows: _Rows) -> list[int]:
+    def _excluded(self, rows: _Rows) -> list[int]:
         """Return the rows of records that would not fit."""
         if self._policy.cap is None:
             return []
@@ -351,7 +351,7 @@ class Expected:
     # rows by month or year, and how many of them are left out
     periods: Mapping[str, Sequence[int]] = field(default_factory=dict)
     spellings: Mapping[str, int] = field(default_factory=dict)  # of persons (`table_check.spellings`)
-    # records with a draw by label of an unlinked release, without forgotten ones; those over the cap count
+    # records with a draw by label of a shuffled release, without forgotten ones; those over the cap count
     labels: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -432,7 +432,7 @@ class Preview:
         self._moved += int(moved.sum())
         counts = np.bincount(outcome).tolist()
         self._answers.update({Outcome(kind).name: count for kind, count in enumerate(counts) if count})
-        self._computed += int((~np.isin(outcome, (Outcome.COMMITTED, *LEFT_OUT))).sum()) or self._unwritten(charged)
+        self._computed += int((~np.isin(outcome, (Outcome.COMMITTED, *EXCLUDED))).sum()) or self._unwritten(charged)
         changed = np.isin(outcome, (Outcome.CHANGED, Outcome.AGAIN))
         if changed.any():
             self._list_changed(frame, charged, changed)

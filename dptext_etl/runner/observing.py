@@ -289,7 +289,7 @@ def origins(policy: Policy) -> Iterator[tuple[str, tuple[str, str, bool], tuple[
     coarse = {item.column for item in policy.kept if item.rule}
     for name in shown_columns(policy):
         raw = intermediate.get(name, name)
-        if policy.unlinked is not None and name not in coarse:
+        if policy.shuffled is not None and name not in coarse:
             raw = policy.columns[0].name
         if raw not in by_name:
             keyed = name == policy.id and policy.ids == "keyed"
@@ -300,10 +300,10 @@ def origins(policy: Policy) -> Iterator[tuple[str, tuple[str, str, bool], tuple[
         mechanism = by_name[raw].mechanism
         claim = mechanism.guarantee
         said = f"{mechanism.name}: epsilon {_written(mechanism.epsilon)} per {claim.unit}"
-        if policy.unlinked is not None:
+        if policy.shuffled is not None:
             worst = worst_spend(mechanism)
             central = f"epsilon {_written(worst.epsilon)}, delta {_written(worst.delta / FINE)} per record"
-            said = f"unlinked draws, {said} each, and central {central}"
+            said = f"shuffled draws, {said} each, and central {central}"
         said += f", class {claim.guarantee_class.value}"
         if by_name[raw].postprocess and name == raw:
             said += ", then post-processed"

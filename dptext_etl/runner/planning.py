@@ -94,7 +94,7 @@ class PlanSummary:
     cap: dict[str, Any] | None
     cap_change: dict[str, Any] | None  # the change to the pinned cap: scope, change, pinned, asked
     over_cap: dict[str, int]  # records that the run would leave out, and their units; charges in the ledger count
-    left_out: dict[str, int]  # rows by reason: over the cap, without a person, with a changed text
+    excluded: dict[str, int]  # rows by reason: over the cap, without a person, with a changed text
     changed: int  # records whose texts changed since the release charged them
     log10_odds: dict[str, float | str]  # powers of ten by which odds can move: per word, record, subject, at the cap
     on_cap: str
@@ -200,7 +200,7 @@ def _planned(
         cap=None if policy.cap is None else policy.cap.model_dump(exclude_none=True),
         cap_change=cap_change,
         over_cap={name: over[name] for name in ("records", "units")},
-        left_out={name: count for name, count in rows.items() if name != "released"},
+        excluded={name: count for name, count in rows.items() if name != "released"},
         changed=over_all.changed,
         log10_odds=_odds(policy, attempt.columns, forecast),
         on_cap=policy.on_cap,
@@ -426,11 +426,11 @@ def _odds(policy: Policy, columns: list[ColumnPolicy], forecast: Forecast) -> di
 
 def _notes(policy: Policy, beyond: int, replayed: int) -> list[str]:
     columns, notes = policy.column_policies(), []
-    if policy.unlinked is not None:
+    if policy.shuffled is not None:
         cost = worst_spend(columns[0].mechanism)
         local, central = at_most(getattr(cost, PURE) / MICRO), at_most(cost.eps_approx / MICRO)
-        among = f"{central} of a record among {policy.unlinked.rows:,}"
-        notes.append(f"published unlinked: epsilon {local} of a draw is {among}")
+        among = f"{central} of a record among {policy.shuffled.rows:,}"
+        notes.append(f"published shuffled: epsilon {local} of a draw is {among}")
         if policy.labels is not None:
             among = "is not protected; a record hides among the texts of its label"
             notes.append(f"the label in {policy.labels.column!r} {among}")
@@ -469,7 +469,7 @@ def _notes_on_table(policy: Policy, synthetic: Synthetic, beyond: int, replayed:
 _CORPUS = 30_000
 """Texts of the corpus with which forms are compared."""
 _DRAWS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0)
-"""Epsilons of an unlinked draw that are compared."""
+"""Epsilons of a shuffled draw that are compared."""
 _USUAL = 8.0
 """The epsilon per person at which forms are compared if the policy's epsilon bounds nothing in practice."""
 
@@ -492,7 +492,7 @@ def _compared(policy: Policy, forecast: Forecast, whole: float | str, rows: int,
     table = f"{_below(zcdp_epsilon(rho / most**2, 1e-8))} of the table for one record, delta 1e-8"
     of = f"at epsilon {at_most(epsilon, 3)} per {policy.unit} with {counted(most, 'record')}"
     rows_of = f"{_below(each / len(policy.text_columns))} of a text"
-    said = [f"{of}, epsilon may be: rows: {rows_of}; unlinked: {draw}; synthetic: {table}"]
+    said = [f"{of}, epsilon may be: rows: {rows_of}; shuffled: {draw}; synthetic: {table}"]
     kept = [item.column for item in policy.kept if not item.rule]
     labels = [name for name, shape in shapes_of(frame.select(kept)).items() if shape.like_category]
     if labels:

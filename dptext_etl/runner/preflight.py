@@ -253,7 +253,7 @@ def rows_by_outcome(policy: Policy, source: Examined[Any], expected: Expected) -
         "released": source.wanted - expected.over_cap - changed - gone,
         "quarantined": expected.over_cap,
         "without_subject": source.nameless,
-        "changed_left_out": changed,
+        "changed_excluded": changed,
     }
     return {name: count for name, count in rows.items() if count or name in {"released", "quarantined"}}
 

@@ -122,7 +122,7 @@ def _escaped(text: str) -> str:
 def sections(facts: Mapping[str, Any], *, full: bool = True) -> list[str]:
     """Write the sections of the page; without `full`, those that one screen has room for."""
     lacks = [_section("Missing from this page", *facts["lacks"])] if facts["lacks"] else []
-    first, promises = [_traced(facts), _released(facts), *_left_out(facts)], [*map(_promise, facts["columns"])]
+    first, promises = [_traced(facts), _released(facts), *_excluded(facts)], [*map(_promise, facts["columns"])]
     if not full:
         parts = [*first, *promises, _whole(facts), *lacks, _more(facts)]
         return [part.markdown(full=False) for part in parts]
@@ -155,7 +155,7 @@ def _traced(facts: Mapping[str, Any]) -> _Section:
     said += [
         f"An attacker with all raw texts finds the one behind a release at the first try in {one['value']:.1%} of "
         f"{counted(one['rows'], 'row')} of {one['column']} ({one['blind']:.1%} by chance)."
-        for one in facts.get("found_again", ())
+        for one in facts.get("reidentified", ())
     ]
     at = facts.get("published_at")
     return _section("Could a row be traced?", *said, *([f"Published at {at}."] if at else []))
@@ -205,15 +205,15 @@ _REASONS = {
     "quarantined": ("over the cap", "record", "people with many records, or with long texts where cost grows by word"),
     "over_contribution": ("beyond per_subject", "record", "people with many records"),
     "without_subject": ("without a person", "row", "people whom the source does not name, such as guests"),
-    "changed_left_out": ("with a changed text", "record", "cases that were corrected or are still open"),
+    "changed_excluded": ("with a changed text", "record", "cases that were corrected or are still open"),
     "forgotten": ("forgotten on request", "record", "people who asked to be erased"),
     "null": ("without a text to publish", "record", "records whose text is null or whose label is not listed"),
 }
 
 
-def _left_out(facts: Mapping[str, Any]) -> list[_Section]:
+def _excluded(facts: Mapping[str, Any]) -> list[_Section]:
     """Say which rows of the source the table lacks, and whom that biases it against."""
-    counts = facts["left_out"]
+    counts = facts["excluded"]
     if counts is None:
         return []
     reasons = [(*_REASONS[name], counts[name]) for name in _REASONS if name in counts]
@@ -283,8 +283,8 @@ def _bound(column: Mapping[str, Any]) -> str:
             "No bound holds: a reader may tell two texts apart with certainty, whatever the mechanism's parameter is."
         )
     agree = " that agree on the facts below" if column["disclosures"] else ""
-    if unlinked := column.get("unlinked"):
-        return _central_bound(worst, unlinked)
+    if shuffled := column.get("shuffled"):
+        return _central_bound(worst, shuffled)
     if _is_synthetic(column):
         return _synthetic_bound(column)
     plus = ", plus δ" if worst["delta"] else ""
@@ -299,17 +299,17 @@ def _bound(column: Mapping[str, Any]) -> str:
     return says + f"For a text of one {column['unit']}, {one}. It grows with the text, up to {longest}."
 
 
-def _central_bound(worst: Mapping[str, Any], unlinked: Mapping[str, Any]) -> str:
-    """State the bound of an unlinked release, whom it trusts, and the bound without that trust."""
-    labels = unlinked.get("labels")
+def _central_bound(worst: Mapping[str, Any], shuffled: Mapping[str, Any]) -> str:
+    """State the bound of a shuffled release, whom it trusts, and the bound without that trust."""
+    labels = shuffled.get("labels")
     agree = f" and on {labels['column']}, the label" if labels else ""
     return (
         f"Consider two tables that differ in the text of one record, and agree on which texts are null{agree}. "
         "Whatever a reader knows, all other texts included, any published table is at most e^ε times as likely under "
         f"one as under the other, plus δ. For every record, {_amounts(worst)}. The bound holds because at least "
-        f"{counted(unlinked['rows'], 'text')} {'of each label ' if labels else ''}are published together. It relies "
+        f"{counted(shuffled['rows'], 'text')} {'of each label ' if labels else ''}are published together. It relies "
         "on you: drafts, key, and ledger stay inside your boundary. To someone "
-        f"who sees which text was drawn for which record, ε is {at_most(unlinked['local_epsilon'])} for every text."
+        f"who sees which text was drawn for which record, ε is {at_most(shuffled['local_epsilon'])} for every text."
     )
 
 

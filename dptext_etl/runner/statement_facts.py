@@ -22,7 +22,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source import selection
 
-_LEFT_OUT = ("quarantined", "over_contribution", "without_subject", "changed_left_out", "forgotten", "changed_kept")
+_EXCLUDED = ("quarantined", "over_contribution", "without_subject", "changed_excluded", "forgotten", "changed_kept")
 """Counts of rows that are not published as they are in the source, as the summary of a run names them."""
 _EVIDENCE = "evidence.json"
 
@@ -71,12 +71,12 @@ def facts(
         "traceable": table_check.of_published(layout, manifest),
         "manifest_sha256": manifest.digest,
         "published_at": None,
-        "found_again": [] if public or evidence is None else _found_again(evidence, manifest.digest),
+        "reidentified": [] if public or evidence is None else _reidentified(evidence, manifest.digest),
         "sink": Path(place).name if public and "://" not in place else place,  # no folders of a machine for outsiders
         "gates": [{"name": name, "catches": catches.get(name, ""), "idle": False} for name in manifest.gates],
         "columns": [_column(column) for column in manifest.columns],
         "record": record(manifest.columns),
-        "left_out": None,
+        "excluded": None,
         "caps": [],
         "lacks": [],
         "public": public,
@@ -93,7 +93,7 @@ def facts(
             result["caps"] = [_limits(pinned) for pinned in ours]
             if not public:
                 result["published_at"] = ledger.releases.published_at(manifest.digest)
-                _add_left_out(result, layout if sink is None else Layout.of(policy, partition), ledger, policy)
+                _add_excluded(result, layout if sink is None else Layout.of(policy, partition), ledger, policy)
                 _add_charges(result, ledger.reports.show())
                 history = ledger.reports.history()
                 result["together"] = ledger.reports.together()
@@ -101,7 +101,7 @@ def facts(
     return result
 
 
-def _found_again(folder: Path, manifest: str) -> list[dict[str, Any]]:
+def _reidentified(folder: Path, manifest: str) -> list[dict[str, Any]]:
     """Return by column how often an attacker finds the raw text behind a release again, as measured of a manifest."""
     try:
         columns = json.loads((folder / _EVIDENCE).read_bytes())["columns"]
@@ -117,7 +117,7 @@ def _found_again(folder: Path, manifest: str) -> list[dict[str, Any]]:
         return []
 
 
-def _add_left_out(facts: dict[str, Any], layout: Layout, ledger: Ledger, policy: Policy) -> None:
+def _add_excluded(facts: dict[str, Any], layout: Layout, ledger: Ledger, policy: Policy) -> None:
     """Add how many rows of the source the table lacks, by reason, and which gates had nothing to judge."""
     noted = selection.read(layout.staging, facts["manifest_sha256"])
     if noted is None:
@@ -125,8 +125,8 @@ def _add_left_out(facts: dict[str, Any], layout: Layout, ledger: Ledger, policy:
         return
     gone = max((ledger.people.count_forgotten(ref) for ref in ledger.releases.find_all(policy).values()), default=0)
     counts = {**noted["rows"], "forgotten": max(gone, noted["rows"].get("forgotten", 0))}
-    names = _LEFT_OUT if policy.unlinked is None else (*_LEFT_OUT, "null")  # nulls are rows of other releases
-    facts["left_out"] = {"read": counts["read"], **{name: counts[name] for name in names if counts.get(name)}}
+    names = _EXCLUDED if policy.shuffled is None else (*_EXCLUDED, "null")  # nulls are rows of other releases
+    facts["excluded"] = {"read": counts["read"], **{name: counts[name] for name in names if counts.get(name)}}
     for gate in facts["gates"]:
         gate["idle"] = gate["name"] in noted["idle"]
 

@@ -54,7 +54,7 @@ class RunSummary:
         version: Version that readers now see, or None.
         changed: Whether this run made a new version.
         rows: read, already_published, new, resumed, replayed, quarantined, forgotten (if any), released, null; and if
-            there are any, without_subject, changed_kept, changed_left_out, changed_released.
+            there are any, without_subject, changed_kept, changed_excluded, changed_released.
         draws: Draws made for the released rows, over all text columns, without canary rows: one of a word, a token or a
             text, as the mechanism draws.
         seconds: Duration of the run.
@@ -184,7 +184,7 @@ def _notes(staged: StagedRun) -> list[str]:
         "quarantined": ("record over the cap was", "records over the cap were", f"left out; {listed}"),
         "without_subject": ("row without a person was", "rows without a person were", _NAMELESS),
         "changed_kept": ("record", "records", f"changed: their earlier released texts are published; {listed}"),
-        "changed_left_out": ("record", "records", f"changed: they were left out; {listed}"),
+        "changed_excluded": ("record", "records", f"changed: they were left out; {listed}"),
         "changed_released": ("record", "records", f"changed: they were charged for their new texts as well; {listed}"),
         "over_contribution": ("record was", "records were", take),
         "forgotten": ("record that was forgotten is", "records that were forgotten are", again),
@@ -210,7 +210,7 @@ FILE = "unchanged.json"
 _VERSION = 3
 _KIND = "unchanged"
 INPUT_LABEL = b"dptext/input/v1\0"
-_LEFT_OUT = ("quarantined", "without_subject", "forgotten")
+_EXCLUDED = ("quarantined", "without_subject", "forgotten")
 """Counts of rows that an incremental run leaves out, and leaves out again."""
 ADMITTING = (Event.THAW, Event.UNITS, Event.FORGET, Event.READMIT)
 """Events that may change the ledger's answers to published rows."""
@@ -376,8 +376,8 @@ def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:
         NOTHING_SPENT,
     ]
     if incremental:
-        same = {name: count for name, count in earlier.rows.items() if name in {*_LEFT_OUT, "changed_kept", "read"}}
-        there = same["read"] - sum(same.get(name, 0) for name in _LEFT_OUT)
+        same = {name: count for name, count in earlier.rows.items() if name in {*_EXCLUDED, "changed_kept", "read"}}
+        there = same["read"] - sum(same.get(name, 0) for name in _EXCLUDED)
         rows = {**dict.fromkeys(earlier.rows, 0), **same, "already_published": there}
         earlier = replace(earlier, draws=0, spend=spend_facts(total_spends(())), gates=[], reports=[])
     else:

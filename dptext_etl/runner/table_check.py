@@ -74,8 +74,8 @@ def scope_lines(part: dict[str, Any]) -> list[str]:
 def together(part: dict[str, Any]) -> str:
     """Say what all scopes of persons charged the most charged one."""
     epsilon = part["largest"] if isinstance(part["largest"], str) else at_most(part["largest"] / MICRO)
-    left_out = f"; without {', '.join(part['in_rho'])}, which count rho" if part["in_rho"] else ""
-    return f"All scopes of the ledger together have charged one person epsilon {epsilon} at most{left_out}"
+    excluded = f"; without {', '.join(part['in_rho'])}, which count rho" if part["in_rho"] else ""
+    return f"All scopes of the ledger together have charged one person epsilon {epsilon} at most{excluded}"
 
 
 ENOUGH = 0.95
@@ -241,7 +241,7 @@ def trace(source: Examined[pl.LazyFrame], policy: Policy) -> dict[str, Any]:
 def of_published(layout: Layout, manifest: Manifest) -> dict[str, Any]:
     """Return the facts of a published table, from its rows; empty if it has no kept columns."""
     texts = {f"{column['name']}{end}" for column in manifest.columns for end in ("", "_intermediate")}
-    aggregate = manifest.id is None and manifest.ids != "drop"  # unlinked or synthetic: no columns of records
+    aggregate = manifest.id is None and manifest.ids != "drop"  # shuffled or synthetic: no columns of records
     names = [name for name in manifest.schema if not aggregate and name not in {*texts, manifest.id}]
     if not names:
         return {}

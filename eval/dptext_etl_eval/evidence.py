@@ -60,7 +60,7 @@ class Evidence:
         of: Rows that both tables share.
         metrics: Figures of the use that the release keeps.
         attacks: Figures of attacks.
-        left_out: Titles of measures that lack a column, with the columns that they need.
+        excluded: Titles of measures that lack a column, with the columns that they need.
         cost: The cost of the release, in words, from the policy or the manifest; {} if not known.
         examples: Raw texts and releases that share most; () unless they may be shown.
     """
@@ -70,7 +70,7 @@ class Evidence:
     of: int
     metrics: tuple[Measured, ...]
     attacks: tuple[Measured, ...]
-    left_out: Mapping[str, tuple[str, ...]]
+    excluded: Mapping[str, tuple[str, ...]]
     cost: Mapping[str, Any] = field(default_factory=dict)
     examples: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
@@ -84,7 +84,7 @@ class Evidence:
             "cost": dict(self.cost),
             "metrics": [one.as_dict() for one in self.metrics],
             "attacks": [one.as_dict() for one in self.attacks],
-            "left_out": {title: list(needs) for title, needs in self.left_out.items()},
+            "excluded": {title: list(needs) for title, needs in self.excluded.items()},
         }
 
 
@@ -132,7 +132,7 @@ def evaluate(
         require_training()
     every: Sequence[Measure] = (*metrics(), *attacks())
     fit = [measure for measure in every if measure.needs <= pairs.has]
-    left_out = {measure.title: tuple(sorted(measure.needs - pairs.has)) for measure in every if measure not in fit}
+    excluded = {measure.title: tuple(sorted(measure.needs - pairs.has)) for measure in every if measure not in fit}
     results, began = [], time.monotonic()
     for number, measure in enumerate(fit):
         started = time.monotonic()
@@ -143,7 +143,7 @@ def evaluate(
         results.append(measured(measure, pairs, seeds))
     learnt = tuple(item for item in results if isinstance(item.measure, Attack))
     kept = tuple(item for item in results if not isinstance(item.measure, Attack))
-    return Evidence(column, len(pairs), pairs.of or len(pairs), kept, learnt, left_out, cost or {}, _examples(pairs))
+    return Evidence(column, len(pairs), pairs.of or len(pairs), kept, learnt, excluded, cost or {}, _examples(pairs))
 
 
 def measured(measure: Measure, pairs: Pairs, seeds: int = 1) -> Measured:
@@ -160,8 +160,8 @@ def without_rows(
     """Measure a release whose rows belong to no record: all other measures compare rows, so they are left out."""
     if progress is not None:
         progress(1, 1, measure.title, None)
-    left_out = {one.title: (ROW_LINKS,) for one in (*metrics(), *attacks()) if one.title != measure.title}
-    return Evidence(column, len(pairs), pairs.of, (measured(measure, pairs),), (), left_out, cost)
+    excluded = {one.title: (ROW_LINKS,) for one in (*metrics(), *attacks()) if one.title != measure.title}
+    return Evidence(column, len(pairs), pairs.of, (measured(measure, pairs),), (), excluded, cost)
 
 
 def _examples(pairs: Pairs) -> tuple[tuple[str, str], ...]:

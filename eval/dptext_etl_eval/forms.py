@@ -21,7 +21,7 @@ from dptext_etl.accounting import zcdp_epsilon
 from dptext_etl.corpora import Corpus
 from dptext_etl.families.aggregate import Noisy, Statistic, describe, nearest_mean, noisy, partial_sum, table
 from dptext_etl.families.aggregate.statistic import rho_of, variance_of
-from dptext_etl.families.choice import Unlinked
+from dptext_etl.families.choice import Shuffled
 from dptext_etl.guarantee import exact, float_above, largest_delta, steps
 from dptext_etl.mechanisms.surrogate import Surrogate
 from dptext_etl.policy.synthetic import CLAIM
@@ -30,9 +30,9 @@ from dptext_etl_eval.pairs import Values
 from dptext_etl_eval.stand_in import StandIn
 
 LARGEST_DRAW = 16.0
-"""Largest epsilon of a draw of an unlinked release."""
+"""Largest epsilon of a draw of a shuffled release."""
 STEP = 0.25
-"""Draws of unlinked releases have epsilons that are multiples of it."""
+"""Draws of shuffled releases have epsilons that are multiples of it."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,13 @@ def _drawn(given: Mapping[str, Any], texts: Sequence[str]) -> tuple[list[str], A
     return [text or "" for text in drawn.text.to_pylist()], cost, discloses
 
 
-def _unlinked(rows: StandIn, epsilon: float, per_person: int) -> Released:
-    """Publish one unlinked release per label: draws of `surrogate` without ids or order."""
+def _shuffled(rows: StandIn, epsilon: float, per_person: int) -> Released:
+    """Publish one shuffled release per label: draws of `surrogate` without ids or order."""
     delta = largest_delta(len(rows.texts)) * math.exp(-(per_person - 1) * epsilon) * (1 - 1e-9)
     texts, labels, charges, deltas = [], [], [], []
     for label, count in zip(*np.unique(rows.labels, return_counts=True), strict=True):
         if count < 2:
-            continue  # an unlinked release holds two records or more
+            continue  # a shuffled release holds two records or more
         own_texts = [text for text, one in zip(rows.texts, rows.labels, strict=True) if one == label]
         draw, central, charged = cheapest_draw(two_digits(len(own_texts)), delta, per_person, epsilon, rows.corpus)
         texts += sorted(_drawn({"name": "surrogate", "epsilon": draw, "corpus": rows.corpus}, own_texts)[0])
@@ -120,12 +120,12 @@ def cheapest_draw(
 
     The local guarantee holds, too: a draw of `epsilon` itself is charged no more.
     """
-    unlinked = Unlinked(rows=rows, delta=delta, per_subject=per_person)
+    shuffled = Shuffled(rows=rows, delta=delta, per_subject=per_person)
 
     def charge(draw: float) -> tuple[float, Fraction, Fraction] | None:
         law = Surrogate(epsilon=draw, corpus=corpus).law
-        central = unlinked.epsilon(law)
-        return (draw, central, unlinked.charged_delta(law)) if central <= exact(epsilon) else None
+        central = shuffled.epsilon(law)
+        return (draw, central, shuffled.charged_delta(law)) if central <= exact(epsilon) else None
 
     cheapest, low, high = None, math.floor(epsilon / STEP), max(1, round(LARGEST_DRAW / STEP)) + 1
     while high - low > 1:
@@ -180,8 +180,8 @@ FORMS: Mapping[str, Form] = {
         "local",
         "each row keeps its id and label unchanged; its draws protect a text among those with equal disclosures",
     ),
-    "unlinked": Form(
-        _unlinked,
+    "shuffled": Form(
+        _shuffled,
         "central",
         "draws of surrogate without ids, one release per label; it trusts the curator, whose drafts, key, and ledger "
         "show whose draw is whose; the number of rows per label is exact, and a record's label is not protected",

@@ -75,7 +75,7 @@ def evidence_of(
     progress: Listener | None = None,
     **given: Any,
 ) -> Iterator[Evidence]:
-    """Measure every text column of a policy, or its synthetic table or unlinked release as a whole."""
+    """Measure every text column of a policy, or its synthetic table or shuffled release as a whole."""
     if policy.synthetic is not None:
         from dptext_etl_eval.synthetic import evaluate_table
 
@@ -84,14 +84,14 @@ def evidence_of(
     free_guesses = free_guesses or Asked()
     if tested is not None:
         raise PolicyError("--tested is for synthetic tables: other releases are compared row by row", "leave it out")
-    if policy.unlinked is not None:
+    if policy.shuffled is not None:
         if free_guesses.options:
             names = ", ".join(free_guesses.options)
-            msg = f"{names}: guesses of labels, and of an unlinked release only shares are counted"
+            msg = f"{names}: guesses of labels, and of a shuffled release only shares are counted"
             raise PolicyError(msg, "`dptext rehearse` compares them on public texts")
-        from dptext_etl_eval.unlinked import evaluate_unlinked
+        from dptext_etl_eval.shuffled import evaluate_shuffled
 
-        yield evaluate_unlinked(policy, out, progress=progress, **given)
+        yield evaluate_shuffled(policy, out, progress=progress, **given)
         return
     seeds = given.pop("seeds", 1)
     for name, pairs, cost in columns_of(policy, out, **given):
@@ -115,8 +115,8 @@ def claimed(
     if any("statistic" in item for item in manifest.columns):
         msg = "a synthetic table is published there, and no row of it belongs to a record"
         raise PolicyError(msg, "give its policy: `dptext evaluate POLICY`")
-    if any("unlinked" in item for item in manifest.columns):
-        msg = "an unlinked release is published there, and no row of it belongs to a record"
+    if any("shuffled" in item for item in manifest.columns):
+        msg = "a shuffled release is published there, and no row of it belongs to a record"
         raise PolicyError(msg, "give its policy: `dptext evaluate POLICY --label COLUMN`")
     if policy is not None:
         manifest.require_of(policy, partition)

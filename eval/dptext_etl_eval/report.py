@@ -24,7 +24,7 @@ def in_short(evidence: Evidence) -> list[str]:
         *_shares(evidence.metrics),
         *_secrets(evidence.attacks),
         *_words(evidence.metrics),
-        *_found_again(evidence.attacks),
+        *_reidentified(evidence.attacks),
         *_read(evidence.attacks),
     ]
 
@@ -83,14 +83,14 @@ def _table(evidence: Evidence) -> Iterator[str]:
 
 
 def _shares(metrics: Sequence[Measured]) -> Iterator[str]:
-    """Say how near the shares of labels that readers of an unlinked release count come to the true ones."""
-    for measured in _named(metrics, "unlinked"):
+    """Say how near the shares of labels that readers of a shuffled release count come to the true ones."""
+    for measured in _named(metrics, "shuffled"):
         seen, *more = measured.scores
         if not more or seen.value is None or more[0].value is None or seen.blind is None:
             continue
         by_rule = "" if seen.raw is None else f", and of those counted in raw texts by the same rule {seen.raw:.3f}"
         yield (
-            f"The distance of counted shares of labels from the true ones is {seen.value:.3f}, of near shares "
+            f"The distance of counted shares of labels from the true ones is {seen.value:.3f}, of neighborhood shares "
             f"{more[0].value:.3f}, of the corpus by itself {seen.blind:.3f}{by_rule}."
         )
         if min(seen.value, more[0].value) >= seen.blind:
@@ -117,7 +117,7 @@ def _words(metrics: Sequence[Measured]) -> Iterator[str]:
             )
 
 
-def _found_again(attacks: Sequence[Measured]) -> Iterator[str]:
+def _reidentified(attacks: Sequence[Measured]) -> Iterator[str]:
     score = _first(attacks, "nearest_neighbour")
     if score is not None and score.value is not None and score.blind is not None:
         yield (
@@ -209,10 +209,10 @@ def _column(evidence: Evidence) -> str:
             "<h2>Rows that keep most of their words</h2><p class=inside>Raw texts, because --show-texts was given.</p>"
             f"<table><tr><th>raw</th><th>released</th></tr>{rows}</table>"
         )
-    if evidence.left_out:
+    if evidence.excluded:
         named = "".join(
             f"<li>{escape(title)}: {escape('; '.join(WAYS[need] for need in needs))}</li>"
-            for title, needs in evidence.left_out.items()
+            for title, needs in evidence.excluded.items()
         )
         parts.append(f"<h2>Left out</h2><ul>{named}</ul>")
     return "".join(parts)

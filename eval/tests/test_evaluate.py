@@ -64,8 +64,8 @@ def test_a_release_that_drops_the_city_keeps_its_use_and_stops_the_attacker():
     assert use.value > 0.95 > 0.6 > learnt.value
     assert use.interval[0] <= use.value <= use.interval[1]
     assert found["RelativeGain", "as paper 000 defines it, use tested on released texts"].value > 0.3
-    assert evidence.left_out["Guessing the attribute from several records"] == ("subject",)
-    assert set(evidence.left_out.values()) <= {("subject",), ("word mechanism",), ("masked model",), ("classifier",)}
+    assert evidence.excluded["Guessing the attribute from several records"] == ("subject",)
+    assert set(evidence.excluded.values()) <= {("subject",), ("word mechanism",), ("masked model",), ("classifier",)}
 
 
 def test_label_names_alone_are_measured_and_a_release_that_loses_to_them_is_said_to_bring_nothing(tmp_path):

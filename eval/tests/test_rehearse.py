@@ -83,7 +83,7 @@ def test_a_person_loses_at_most_what_was_asked_in_every_form(per_person):
         assert (found.delta > 0) == (model == "central")
 
 
-def test_draws_of_an_unlinked_release_cost_more_than_they_are_charged():
+def test_draws_of_a_shuffled_release_cost_more_than_they_are_charged():
     draw, central, delta = cheapest_draw(1_000, 1e-6, 1, 1.0)
     law = Surrogate(epsilon=draw, corpus=CORPUS).law
     assert draw > 1.0
@@ -94,10 +94,10 @@ def test_draws_of_an_unlinked_release_cost_more_than_they_are_charged():
     assert [two_digits(count) for count in (1, 7, 99, 129, 1_438)] == [2, 7, 99, 120, 1_400]
 
 
-def test_labels_of_one_row_are_not_released_unlinked():
+def test_labels_of_one_row_are_not_released_shuffled():
     labels = np.array(["food"] * 20 + ["train"])
     rows = stand_in.StandIn(("cold food",) * 20 + ("a late train",), labels, ("a",), labels[:1])
-    assert set(FORMS["unlinked"].release(rows, 1.0, 1).labels) == {"food"}
+    assert set(FORMS["shuffled"].release(rows, 1.0, 1).labels) == {"food"}
 
 
 def test_answers_name_the_form_the_bound_and_a_better_guess():

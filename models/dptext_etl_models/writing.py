@@ -108,7 +108,7 @@ def topics_of(path: Path) -> dict[str, str]:
         return {label: _in_words(label) for label in policy.labels.values}
     msg = f"the policy {path} declares no public labels"
     raise PolicyError(
-        msg, "list them: [synthetic.labels] values, or labels of [unlinked]; never read them from a table"
+        msg, "list them: [synthetic.labels] values, or labels of [shuffled]; never read them from a table"
     )
 
 

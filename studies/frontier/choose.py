@@ -110,7 +110,7 @@ def _tables(figures: Found) -> Any:
             text = (f"{' / '.join(f'{at[form][e]:.2f}' for form in forms.SAYS)} at ε = {e:g}" for e in (1.0, 4.0))
             parts.append(f"{name} {', '.join(text)} ({best} {free[best]:.2f})")
     return parts and (
-        "<b>If rows do not need to match records: a synthetic table, or one unlinked release per label.</b> Macro-F1 "
+        "<b>If rows do not need to match records: a synthetic table, or one shuffled release per label.</b> Macro-F1 "
         f"at an equal ε per person, {' / '.join(forms.SAYS.values())}: {'; '.join(parts)}."
     )
 

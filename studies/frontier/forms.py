@@ -31,14 +31,14 @@ KEYS = 3
 GUESSES = (NAMES, PUBLIC, of_surrogate.OTHERS, "guessing")
 PLAN = ("Snips", "Banking77", "SST-2", "UCI sentences", "DrugLib, condition", "IMDb")
 CENTRAL = {
-    "unlinked": ("one per label", "UNLINKED_APPROX"),
+    "shuffled": ("one per label", "SHUFFLED_APPROX"),
     "synthetic": ("maxent", "CENTRAL_ZCDP"),
     "nearest_mean": ("maxent", "CENTRAL_ZCDP"),
 }
 """Forms that are measured here, with their variants and classes; forms of `surrogate` row by row are at hand."""
 SAYS = {
     "surrogate": "surrogate, row by row",
-    "unlinked": "unlinked, one per label",
+    "shuffled": "shuffled, one per label",
     "synthetic": "synthetic table",
     "nearest_mean": "nearest mean of its statistic",
 }

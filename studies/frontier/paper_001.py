@@ -388,8 +388,8 @@ def _table_4_here(setup: setups.Setup, name: str) -> setups.Shown:
         if epsilon not in setup.some((0.1, 0.5), (0.5,)):
             continue
         base: list[float] = []
-        for left_out, values in zip((None, *FIVE), printed, strict=True):
-            scores = tuple(score for score in FIVE if score != left_out)
+        for excluded, values in zip((None, *FIVE), printed, strict=True):
+            scores = tuple(score for score in FIVE if score != excluded)
             train, test = _released(setup, name, "1-Diffractor", epsilon, scores)
             if name == "yelp":
                 attacks = [
@@ -400,8 +400,8 @@ def _table_4_here(setup: setups.Setup, name: str) -> setups.Shown:
             else:
                 here = list(_useful(setup, task, train, test)[:3])
             base = base or here
-            change = here if left_out is None else [one_ - all_ for one_, all_ in zip(here, base, strict=True)]
-            rows.append([f"{epsilon:g}", f"without {left_out}" if left_out else "all five"])
+            change = here if excluded is None else [one_ - all_ for one_, all_ in zip(here, base, strict=True)]
+            rows.append([f"{epsilon:g}", f"without {excluded}" if excluded else "all five"])
             rows[-1] += map(setups.cell, values, change, digits)
     names = ["attacker, static", "attacker, adaptive", "rank"] if name == "yelp" else ["use", "cosine", "BLEU"]
     return setups.Shown(f"Table 4: {setups.title(name, setup.tables)}", ["ε", "scores", *names], rows)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-LEFT_OUT = re.compile(r"^## (?:Figures|Install|Links)\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+EXCLUDED = re.compile(r"^## (?:Figures|Install|Links)\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -19,4 +19,4 @@ def home() -> str:
             return f"{picture}[{text}]({target.removeprefix('docs/')})"
         return match.group(0) if "://" in target else text
 
-    return LINK.sub(link, LEFT_OUT.sub("", README.read_text(encoding="utf-8"))).rstrip() + "\n"
+    return LINK.sub(link, EXCLUDED.sub("", README.read_text(encoding="utf-8"))).rstrip() + "\n"

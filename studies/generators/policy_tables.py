@@ -28,8 +28,8 @@ def policy_entries() -> str:
 
 
 def form_entries() -> str:
-    """Return the reference of `[synthetic]` and `[unlinked]`."""
-    from dptext_etl.families.choice import Unlinked, UnlinkedLabels
+    """Return the reference of `[synthetic]` and `[shuffled]`."""
+    from dptext_etl.families.choice import Shuffled, ShuffledLabels
     from dptext_etl.policy.synthetic import Labels, MaxEnt, Synthetic
 
     return _entries(
@@ -37,8 +37,8 @@ def form_entries() -> str:
             "`synthetic`": Synthetic,
             "`synthetic.labels`": Labels,
             "`synthetic.mechanism`": MaxEnt,
-            "`unlinked`": Unlinked,
-            "`unlinked.labels`": UnlinkedLabels,
+            "`shuffled`": Shuffled,
+            "`shuffled.labels`": ShuffledLabels,
         }
     )
 

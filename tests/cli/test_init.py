@@ -93,10 +93,10 @@ DIALOGS = {
     "confirmed labels": ("\n\n\n\n\n?\ny\n\n\n\n", [*SHOWN], 4.0),
     "labels that are not public": ("\n\n\n\n\n?\nn\n\nLima\n\n\n\n", ["Lima"], 4.0),
     "no labels": ("synthetic\n\n\n\nnone\n500\n\n3\n", None, 3.0),
-    "unlinked": ("unlinked\n\n\n\nnone\n50\n\n\n", {"unlinked": ONE_TABLE}, 4.0),
-    "unlinked labels": (
-        "unlinked\n\n\n\n\nLima\n50\n\n\n",
-        {"unlinked": {**ONE_TABLE, "labels": {"column": "user_timezone", "values": ["Lima"]}}},
+    "shuffled": ("shuffled\n\n\n\nnone\n50\n\n\n", {"shuffled": ONE_TABLE}, 4.0),
+    "shuffled labels": (
+        "shuffled\n\n\n\n\nLima\n50\n\n\n",
+        {"shuffled": {**ONE_TABLE, "labels": {"column": "user_timezone", "values": ["Lima"]}}},
         4.0,
     ),
 }

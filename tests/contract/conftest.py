@@ -15,7 +15,7 @@ from ..review_jobs import (  # noqa: F401  (fixtures)
     job,
     make_job,
     make_synthetic,
-    make_unlinked,
+    make_shuffled,
     reviews,
     save,
     sentinel,

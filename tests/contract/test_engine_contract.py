@@ -198,7 +198,7 @@ def test_a_table_is_refused_before_it_is_charged(engine, make_job, reviews, case
 
 
 @everywhere
-def test_records_over_the_cap_are_left_out_person_by_person(engine, make_job, reviews):
+def test_records_over_the_cap_are_excluded_person_by_person(engine, make_job, reviews):
     """Spellings of one person share a budget; their records are judged in the order of ids, in one shard or several."""
     spelled = ["Zo\u00eb@x", "zoe\u0308@X ", "STRASSE", "stra\u00dfe", "STRASSE", "strasse"] * 20
     frame = reviews(120).with_columns(user_id=pl.Series(spelled))
@@ -259,7 +259,7 @@ def test_rows_that_are_added_are_released_and_the_others_stay(engine, make_job, 
 
 
 @later_on_spark
-def test_forgotten_people_and_records_are_left_out(engine, job):
+def test_forgotten_people_and_records_are_excluded(engine, job):
     job.run()
     records, people = (pa.array(names, pa.large_string()) for names in (["r00007", "r00047"], ["u008"]))
     with Ledger.open(str(job.folder / "ledger.db")) as ledger:
@@ -480,17 +480,17 @@ def test_records_over_the_cap_do_not_count_in_a_synthetic_table(engine, make_syn
     assert (again.changed, again.rows["new"], again.manifest) == (False, 0, summary.manifest)
 
 
-UNLINKED = {
+SHUFFLED = {
     "labeled": ({"rows": 10, "labels": {"column": "topic", "values": ["food", "room"]}}, 60),
     "plain": ({"rows": 70}, 80),
 }
 
 
-@on(UNLINKED, "labeled")
-def test_an_unlinked_release_has_the_bytes_and_the_charges_of_one_process(engine, make_unlinked, case):
-    entry, rows = UNLINKED[case]
+@on(SHUFFLED, "labeled")
+def test_a_shuffled_release_has_the_bytes_and_the_charges_of_one_process(engine, make_shuffled, case):
+    entry, rows = SHUFFLED[case]
     entry = {"delta": 1e-9, "per_subject": 2, **entry}
-    job, other = engine.jobs(make_unlinked, normalize=["strip"], unlinked=entry)
+    job, other = engine.jobs(make_shuffled, normalize=["strip"], shuffled=entry)
     number = pl.int_range(pl.len()) % 8  # some labels are null, and some are in no list
     topic = pl.when(number != 6).then(number.replace_strict({0: "food", 3: "zoo", 4: "room"}, default="food"))
     for one in each(job, other):
@@ -506,7 +506,7 @@ def test_an_unlinked_release_has_the_bytes_and_the_charges_of_one_process(engine
     refused(engine, job, LedgerError, "holds one complete table")
     if case == "plain":
         few = {**entry, "rows": 79}
-        refused(engine, job, InputError, "78 texts would be published", release="few", unlinked=few)
+        refused(engine, job, InputError, "78 texts would be published", release="few", shuffled=few)
 
 
 @later_on_spark

@@ -31,7 +31,7 @@ def stated(policy, delta):
     """The claim of a policy, and the paragraphs of its statement."""
     claim = _claim(policy, guarantee_of(policy.mechanism, delta), delta)
     found = {"columns": [_column(claim)], "record": record([claim]), "caps": [], "gates": [], "lacks": []}
-    found |= {"left_out": None, "ids": "keep", "coarse": {}, "traceable": {}}
+    found |= {"excluded": None, "ids": "keep", "coarse": {}, "traceable": {}}
     names = ("dataset", "release", "id", "sink", "manifest_sha256", "written_by")
     found |= {"partition": None, "version": 1, "rows": 1, "in_clear": ["id"], **dict.fromkeys(names, "id")}
     blocks = [block for section in sections(found) for block in section.split("\n\n")]

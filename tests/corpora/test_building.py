@@ -256,7 +256,7 @@ def test_refusals_name_what_is_there_and_never_a_cell(tmp_path: Path) -> None:
         ("word " * 41, "too long"),
     ],
 )
-def test_lines_that_a_corpus_must_not_hold_are_left_out_and_counted(text: str, reason: str) -> None:
+def test_lines_that_a_corpus_must_not_hold_are_excluded_and_counted(text: str, reason: str) -> None:
     kept = clean([text, "The room was cold and it cost 1,250 euros in 2019"], Cleaning())
     assert kept.texts == ["The room was cold and it cost 1,250 euros in 2019"]
     assert kept.dropped == {reason: 1}

@@ -77,7 +77,7 @@ def test_it_is_found_by_name_and_holds_our_sentences(corpus):
     assert corpus.hits[8.0] > corpus.hits[4.0] > corpus.hits[1.0]
 
 
-def test_the_second_version_is_the_first_without_what_is_left_out(corpus):
+def test_the_second_version_is_the_first_without_what_is_excluded(corpus):
     second = Corpus.open("everyday-30k-2")
     assert second.sha256 == "69f117e6e75ee2d88a0fc6991df91efb45c790bc342868ac1919fbbdff62761b"
     assert len(second) == 29_877

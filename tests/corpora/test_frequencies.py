@@ -1,4 +1,4 @@
-"""Estimates of topics: their intervals cover near shares, not true shares; shrinkage and hit rates by brute force."""
+"""Estimates of topics: their intervals cover neighborhood shares, not true shares; shrinkage and hit rates by brute force."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def share(texts: Sequence[str], wanted: str) -> float:
     return float(np.mean([topic(text) == wanted for text in texts]))
 
 
-def test_intervals_cover_the_near_share_and_not_the_true_share(corpus: Corpus) -> None:
+def test_intervals_cover_the_neighborhood_share_and_not_the_true_share(corpus: Corpus) -> None:
     private = ["train"] * 120 + ["plane"] * 80 + ["song"] * 200
     topics = {text: topic(text) for text in corpus.texts}
     near = {
@@ -69,20 +69,20 @@ def test_intervals_cover_the_near_share_and_not_the_true_share(corpus: Corpus) -
     covered, mistaken, runs = dict.fromkeys(near, 0), 0, 100
     for seed in range(runs):
         found = estimate_frequencies(release(corpus, private, seed), topics, epsilon=EPSILON, near=NEAR)
-        assert sum(one.near_share for one in found) == pytest.approx(1)
+        assert sum(one.neighborhood_share for one in found) == pytest.approx(1)
         for one in found:
             half = 1.96 * one.standard_error
-            covered[one.topic] += abs(one.near_share - near[one.topic]) <= half
-            mistaken += one.topic != "music" and abs(one.near_share - true[one.topic]) <= half
+            covered[one.topic] += abs(one.neighborhood_share - near[one.topic]) <= half
+            mistaken += one.topic != "music" and abs(one.neighborhood_share - true[one.topic]) <= half
     assert min(covered.values()) >= 0.9 * runs
     assert mistaken <= 0.1 * 2 * runs
 
 
-def test_shares_of_releases_are_not_near_shares(corpus: Corpus) -> None:
+def test_shares_of_releases_are_not_neighborhood_shares(corpus: Corpus) -> None:
     topics = {text: topic(text) for text in corpus.texts}
     found = estimate_frequencies(release(corpus, ["train"] * 2_000, 7), topics, epsilon=EPSILON, near=NEAR)
     rail = next(one for one in found if one.topic == "rail")
-    assert abs(rail.near_share - 0.25) < 4 * rail.standard_error < 0.1
+    assert abs(rail.neighborhood_share - 0.25) < 4 * rail.standard_error < 0.1
     assert abs(rail.released - 0.25) > 4 * rail.standard_error
 
 
@@ -105,7 +105,7 @@ def test_shrinkage_is_what_brute_force_finds_and_is_printed(corpus: Corpus) -> N
     assert rail.slope < 0.6
 
 
-def test_a_measured_line_gives_near_shares_of_a_mix_like_the_public_one(corpus: Corpus) -> None:
+def test_a_measured_line_gives_neighborhood_shares_of_a_mix_like_the_public_one(corpus: Corpus) -> None:
     topics = {text: topic(text) for text in corpus.texts}
     (rail,) = [
         one
@@ -116,7 +116,7 @@ def test_a_measured_line_gives_near_shares_of_a_mix_like_the_public_one(corpus: 
     ]
     assert rail.shrinkage is not None
     line = rail.shrinkage.without_topic + rail.shrinkage.slope / 3
-    assert abs(rail.near_share - line) < 4 * rail.standard_error < 0.1
+    assert abs(rail.neighborhood_share - line) < 4 * rail.standard_error < 0.1
 
 
 def test_topics_without_public_texts_have_no_shrinkage(corpus: Corpus) -> None:
@@ -148,7 +148,7 @@ def test_bad_input_is_refused_without_a_quote(corpus: Corpus) -> None:
 
 def test_an_estimate_without_shrinkage_says_so() -> None:
     one = Frequency("rail", 0.25, 0.01, 0.2, 0.1)
-    assert str(one) == "rail: near share 25.0% ± 2.0% (releases 20.0%, corpus 10.0%); shrinkage not measured"
+    assert str(one) == "rail: neighborhood share 25.0% ± 2.0% (releases 20.0%, corpus 10.0%); shrinkage not measured"
     assert "of 3 public texts" in str(Frequency("rail", 0.25, 0.01, 0.2, 0.1, Shrinkage(3, 0.5, 0.1)))
 
 

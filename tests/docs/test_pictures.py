@@ -41,7 +41,7 @@ FACTS = {
     "sink": "published/reviews",
     "manifest_sha256": "",
     "written_by": "dptext_etl",
-    "left_out": {"read": 300},
+    "excluded": {"read": 300},
     "record": {"epsilon": 4.0, "delta": 0.0},
     "caps": [],
 }
@@ -49,7 +49,7 @@ FACTS = {
 
 @pytest.mark.parametrize("public", [False, True])
 def test_the_picture_has_the_headings_of_a_statement(public):
-    facts = FACTS | ({"left_out": None} if public else {})
+    facts = FACTS | ({"excluded": None} if public else {})
     written = re.findall(r"^## (.*)$", "\n".join(statement.sections(facts, full=False)), re.MULTILINE)
     drawn = re.findall(r'<text class="head" x="34"[^>]*>([^<]*)</text>', PICTURE.read_text(encoding="utf-8"))
     assert len(drawn) == 6

@@ -16,11 +16,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = ROOT / "docs" / "spec"
 PAGES = (
-    *("privacy", "ledger-plan", "stream", "surrogate", "unlinked", "synthetic", "amendments"),
+    *("privacy", "ledger-plan", "stream", "surrogate", "shuffled", "synthetic", "amendments"),
     *("inputs", "words", "boundary", "promises", "ledger-tables", "postgres"),
 )
 TEXT = {".py", ".pyi", ".rs", ".md", ".toml", ".yml", ".txt", ".mjs", ""}
-LEFT_OUT = ("tests/docs/test_specification.py", "models/dptext_etl_models/english-")
+EXCLUDED = ("tests/docs/test_specification.py", "models/dptext_etl_models/english-")
 ANCHOR = re.compile(r"\{:? ?#([a-z0-9-]+) ?\}")
 LINK = re.compile(r"\]\(([^)\s]*)\)")
 CITED = re.compile(r"docs/spec/([\w.-]*\w)?(?:#([\w-]*))?")
@@ -77,7 +77,7 @@ def tracked(*suffixes: str) -> dict[str, str]:
     if not (ROOT / ".git").exists():
         pytest.skip("no git checkout: an unpacked sdist has no list of tracked files")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
-    names = [name for name in listed.split("\0") if name and not name.startswith(LEFT_OUT)]
+    names = [name for name in listed.split("\0") if name and not name.startswith(EXCLUDED)]
     return {
         name: (ROOT / name).read_text(encoding="utf-8")
         for name in names

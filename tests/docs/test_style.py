@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "style.md"
-LEFT_OUT = (
+EXCLUDED = (
     "docs/style.md",
     "tests/frozen/",  # bytes of earlier versions
     "dptext_etl/corpora/shipped/",  # texts of corpora
@@ -34,7 +34,7 @@ def files(ending):
     """Files of ours by name, in a checkout or in an unpacked sdist."""
     found = [*ROOT.glob(f"*{ending}"), *(path for place in PLACES for path in (ROOT / place).rglob(f"*{ending}"))]
     names = sorted(str(path.relative_to(ROOT)) for path in found if path.is_file())
-    return [name for name in names if not any(part in name for part in LEFT_OUT)]
+    return [name for name in names if not any(part in name for part in EXCLUDED)]
 
 
 def read(name):

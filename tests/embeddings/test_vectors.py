@@ -86,7 +86,7 @@ def test_limit_takes_the_first_words(name, tmp_path):
     np.testing.assert_array_equal(grid.vectors, vectors.vectors[:2])
 
 
-def test_first_of_equal_words_stays_and_impossible_words_are_left_out(tmp_path):
+def test_first_of_equal_words_stays_and_impossible_words_are_excluded(tmp_path):
     words = ["The", "new york", "the", "don\u2019t", "don't", "a\u00a0b", "x"]
     vectors = WordVectors.load(text(tmp_path / "v.txt", words=words, rows=np.arange(1, 22).reshape(7, 3)))
     assert vectors.words == ("the", "don't", "x")

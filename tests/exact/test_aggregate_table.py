@@ -124,7 +124,7 @@ def test_a_number_of_rows_out_of_range_is_refused(statistic, rows):
 
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=9), st.integers(1, 10_000))
 @examples(200)
-def test_shares_add_up_and_no_label_is_left_out(counts, rows):
+def test_shares_add_up_and_no_label_is_excluded(counts, rows):
     shares = shares_of_rows(floored(np.array(counts)), rows)
     assert sum(shares) == rows
     assert min(shares) >= int(rows * 0.2 / (1.2 * len(counts))) - 1

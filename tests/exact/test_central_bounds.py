@@ -13,7 +13,7 @@ import pytest
 from dptext_etl.accounting.shuffling import central_epsilon
 from dptext_etl.families.aggregate import describe
 from dptext_etl.families.aggregate.statistic import rho_of, variance_of
-from dptext_etl.families.choice import Unlinked, UnlinkedLabels
+from dptext_etl.families.choice import Shuffled, ShuffledLabels
 from dptext_etl.guarantee import float_above
 from dptext_etl.policy.synthetic import CLAIM
 from tests.quick import quick
@@ -24,7 +24,7 @@ Law = dict[tuple[int, ...], Fraction]
 UNKNOWN = "nothing known"
 
 
-# --- unlinked releases --------------------------------------------------------------------------------------------
+# --- shuffled releases --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -67,8 +67,8 @@ def excess(p: Law, q: Law, epsilon: Fraction) -> Fraction:
 @pytest.mark.parametrize(("m", "hit"), quick([(4, 0.7), (4, 1e-9), (4, 1 - 1e-12), (5, 0.6)], first=2))
 @pytest.mark.parametrize("delta", [0.01, 0.1])
 def test_the_charged_pair_of_a_record_holds(tmp_path, m, hit, delta):
-    unlinked = Unlinked.model_construct(rows=3, delta=delta, per_subject=1, form="rows")
-    drawn = mechanism(toy(tmp_path, m), 1.5, hit=hit, unlinked=unlinked)
+    shuffled = Shuffled.model_construct(rows=3, delta=delta, per_subject=1, form="rows")
+    drawn = mechanism(toy(tmp_path, m), 1.5, hit=hit, shuffled=shuffled)
     spend, laws = drawn.spend(1), laws_of(drawn)
     epsilon, charged = Fraction(int(spend.eps_approx), 10**6), Fraction(int(spend.delta), 10**15)
     assert epsilon < Fraction(3, 2)
@@ -83,8 +83,8 @@ def test_the_charged_pair_of_a_record_holds(tmp_path, m, hit, delta):
 @pytest.mark.parametrize("hit", [1e-9, 0.7])
 def test_the_charges_of_a_persons_records_cover_the_person(tmp_path, hit):
     """Both records of a person change; the charges of both are added."""
-    unlinked = Unlinked.model_construct(rows=3, delta=0.05, per_subject=2, form="counts")
-    drawn = mechanism(toy(tmp_path, 4), 1.5, hit=hit, unlinked=unlinked)
+    shuffled = Shuffled.model_construct(rows=3, delta=0.05, per_subject=2, form="counts")
+    drawn = mechanism(toy(tmp_path, 4), 1.5, hit=hit, shuffled=shuffled)
     spend, laws = drawn.spend(1), laws_of(drawn)
     epsilon, charged = 2 * Fraction(int(spend.eps_approx), 10**6), 2 * Fraction(int(spend.delta), 10**15)
     assert epsilon < 3
@@ -102,9 +102,9 @@ def in_two_labels(hit: float, most: int, folder) -> tuple[Fraction, Fraction, li
     Return a person's charged epsilon and delta, the laws of the table by the person's texts, and the epsilon that six
     texts without labels would cost.
     """
-    labels = UnlinkedLabels(column="topic", values=("a", "b"))
-    unlinked = Unlinked.model_construct(rows=3, delta=0.05, per_subject=most, labels=labels)
-    drawn = mechanism(toy(folder, 4), 1.5, hit=hit, unlinked=unlinked)
+    labels = ShuffledLabels(column="topic", values=("a", "b"))
+    shuffled = Shuffled.model_construct(rows=3, delta=0.05, per_subject=most, labels=labels)
+    drawn = mechanism(toy(folder, 4), 1.5, hit=hit, shuffled=shuffled)
     spend, laws = drawn.spend(1), laws_of(drawn)
     held = [multiset([law, laws[0], laws[-1]]) for law in laws]
     own = itertools.product(held, held) if most == 2 else ((one, held[0]) for one in held)
@@ -126,7 +126,7 @@ def test_the_charges_of_a_person_cover_texts_under_several_labels(tmp_path, hit,
         assert max(excess(a, b, merged) for a, b in pairs) > charged, "texts of another label hide nothing"
 
 
-@pytest.mark.parametrize("second", ["unlinked", "linked"])
+@pytest.mark.parametrize("second", ["shuffled", "linked"])
 def test_releases_of_a_record_add_up(tmp_path, second):
     """Two batches that hold a record, or a batch and the draw of a row: epsilons and deltas are added."""
     delta = 0.02
@@ -135,9 +135,9 @@ def test_releases_of_a_record_add_up(tmp_path, second):
     local = Fraction(math.ceil(float(drawn.weights.loss) * 10**6), 10**6)
     others = [laws[0], laws[-1]]
     views = [multiset([law, *others]) for law in laws]
-    more = views if second == "unlinked" else [multiset([law]) for law in laws]
+    more = views if second == "shuffled" else [multiset([law]) for law in laws]
     joint = [both(a, b) for a, b in zip(views, more, strict=True)]
-    total, deltas = (2 * epsilon, 2 * delta) if second == "unlinked" else (epsilon + local, delta)
+    total, deltas = (2 * epsilon, 2 * delta) if second == "shuffled" else (epsilon + local, delta)
     found = max(excess(a, b, total) for a, b in itertools.permutations(joint, 2))
     assert 0 < found <= deltas
 

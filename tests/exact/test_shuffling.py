@@ -16,7 +16,7 @@ import pytest
 
 from dptext_etl.accounting.shuffling import Law, binned, binomial, central_epsilon, divergence, gains, raised
 from dptext_etl.corpora.frequencies import weights
-from dptext_etl.families.choice import Unlinked
+from dptext_etl.families.choice import Shuffled
 from tests.quick import quick
 
 EPSILONS = (0.05, 0.2, 0.5, 0.9)
@@ -199,7 +199,7 @@ def test_binomial_probabilities_are_exact_to_eleven_digits(trials: int, chance: 
     [(100_000, 1e-6, {"delta", "per_subject"}), (1000, 1e-6, {"rows", "delta", "per_subject"})],
 )
 def test_a_refused_delta_names_others_that_are_not_refused(rows: int, delta: float, named: set[str]) -> None:
-    law, asked = Law(64, 1, 28388777563193916, 70368744177664), Unlinked(rows=rows, delta=delta, per_subject=5)
+    law, asked = Law(64, 1, 28388777563193916, 70368744177664), Shuffled(rows=rows, delta=delta, per_subject=5)
     with pytest.raises(ValueError, match="multiplies the delta") as caught:
         asked.charged_delta(law)
     *others, most = (

@@ -5,7 +5,7 @@ from ..review_jobs import (  # noqa: F401  (fixtures)
     make_job,
     make_shared,
     make_synthetic,
-    make_unlinked,
+    make_shuffled,
     policy_of_job,
     released,
     released_once,

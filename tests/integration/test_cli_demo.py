@@ -47,7 +47,7 @@ def test_the_report_is_complete(done):
     assert {gate["partition"] for gate in facts["gates"]} == set(demo_folder.MONTHS)
     assert all(gate["passed"] for gate in facts["gates"])
     assert facts["verify"]["ok"]
-    assert facts["left_out"] > 0
+    assert facts["excluded"] > 0
     assert facts["remaining"]["limits"]
     assert (folder / "published" / "2026-09.manifest.json").is_file()
 
@@ -68,9 +68,9 @@ def test_three_forms_cost_a_person_the_same_and_lead(done):
     assert found["f1_label_names"] < found["forms"]["synthetic"]["f1"] < found["f1_raw"]
     assert found["forms"]["rows"]["f1"] < found["forms"]["synthetic"]["f1"]
     assert sum(topic["raw"] for topic in found["topics"]) == demo_folder.ROWS
-    assert sum(topic["near_share"] for topic in found["topics"]) == pytest.approx(demo_folder.ROWS)
+    assert sum(topic["neighborhood_share"] for topic in found["topics"]) == pytest.approx(demo_folder.ROWS)
     public = set(pl.read_parquet(folder / "three-forms" / "public-texts.parquet")["text"])
-    for form, columns in (("rows", 4), ("unlinked", 2), ("synthetic", 2)):
+    for form, columns in (("rows", 4), ("shuffled", 2), ("synthetic", 2)):
         released = scan_published(str(folder / "three-forms" / form)).collect()
         assert set(released["request"]) <= public
         assert len(released.columns) == columns

@@ -172,7 +172,7 @@ def test_the_project_materialises_all_of_itself(checkout, warm):
     assert published["rows left out over the cap"] > 0
     assert topics["dagster/row_count"] == 4
     failed = {check["name"] for check in summary["checks"] if not check["passed"]}
-    assert failed == {"report_left_out"}
+    assert failed == {"report_excluded"}
     assert (checkout / "dagster_project/data/noise.key").stat().st_mode & 0o077 == 0
     assert not [note for note in raw_notes(checkout).unique() if note in done.stdout + done.stderr]
 

@@ -68,10 +68,10 @@ def test_pages_show_schema_and_lineage(by_dagster):
 
 def test_reports_warn_and_block_nothing(by_dagster):
     found = {(check.name, check.asset): check for check in by_dagster.summary.checks if check.severity == "WARN"}
-    assert {name for name, _ in found} == {"report_copies", "report_left_out", "report_budget"}
-    left_out = found["report_left_out", STAGED]
-    assert not left_out.passed
-    assert left_out.counts["records"] == by_dagster.expected.rows["quarantined"] > 0
+    assert {name for name, _ in found} == {"report_copies", "report_excluded", "report_budget"}
+    excluded = found["report_excluded", STAGED]
+    assert not excluded.passed
+    assert excluded.counts["records"] == by_dagster.expected.rows["quarantined"] > 0
     assert {"review: copies", "review: threshold", "note: rows"} <= set(found["report_copies", STAGED].counts)
 
 
@@ -353,9 +353,9 @@ def test_definitions_state_the_guarantee(make_synthetic):
 
 
 @pytest.mark.thorough
-def test_the_job_publishes_the_unlinked_release_of_a_run(make_unlinked):
+def test_the_job_publishes_the_shuffled_release_of_a_run(make_shuffled):
     entry = {"rows": 70, "delta": 1e-9, "per_subject": 2, "form": "counts"}
-    job, other = (make_unlinked(name, unlinked=entry) for name in ("dagster", "run"))
+    job, other = (make_shuffled(name, shuffled=entry) for name in ("dagster", "run"))
     other.run()
     assert orchestration.materialize(job.policy()).success
     mine, theirs = ({path.split("/")[-1]: data for path, data in one.files().items()} for one in (job, other))

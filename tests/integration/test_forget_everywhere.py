@@ -32,8 +32,8 @@ keep = ["stars"]
 name = "review"
 mechanism = {{ name = "surrogate", epsilon = {epsilon}, corpus = "example" }}
 """
-UNLINKED = """
-[unlinked]
+SHUFFLED = """
+[shuffled]
 rows = 200
 delta = 1e-8
 """
@@ -52,7 +52,7 @@ CAPS = {
 
 @pytest.fixture(scope="module")
 def folder_once(make_shared):
-    """Two partitions row by row, an unlinked release, a synthetic table, a partition that is only staged; a copy."""
+    """Two partitions row by row, a shuffled release, a synthetic table, a partition that is only staged; a copy."""
     place, raw = make_shared("everywhere").folder, make_reviews()
     head = partial(HEAD.format, release="1", anchors=place / "anchors")
     (place / "raw").mkdir()
@@ -63,16 +63,16 @@ def folder_once(make_shared):
     raw.write_parquet(place / "raw" / "all.parquet")
     rows = head(dataset="rows", source="{partition}", sink="published/{partition}")
     (place / "rows.toml").write_text(rows + CAPS["pure"] + ROWS.format(epsilon=4.0))
-    unlinked = head(dataset="unlinked", source="all", sink="published/unlinked")
+    shuffled = head(dataset="shuffled", source="all", sink="published/shuffled")
     (place / "more").mkdir()
     mechanism = ROWS.format(epsilon=2.0).replace('keep = ["stars"]', "")
-    (place / "unlinked.toml").write_text(unlinked + CAPS["approx"] + UNLINKED + mechanism)
+    (place / "shuffled.toml").write_text(shuffled + CAPS["approx"] + SHUFFLED + mechanism)
     synthetic = head(dataset="synthetic", source="all", sink="published/synthetic")
     (place / "synthetic.toml").write_text(synthetic + CAPS["approx"] + SYNTHETIC)
     (place / "other.toml").write_text("[tool]\nname = 1\n")
     run(place / "rows.toml", partition="2026-09")
     stage(Policy.load(place / "rows.toml"), partition="2026-10")
-    run(place / "unlinked.toml")
+    run(place / "shuffled.toml")
     run(place / "synthetic.toml")
     aside = place.with_name("everywhere aside")
     copied_with_links(place, aside)
@@ -115,7 +115,7 @@ def test_a_dry_run_says_what_happens_and_changes_nothing(folder):
     } == {
         ("rows", "2026-09"): ("removed", 1),
         ("rows", "2026-10"): ("not published", 0),
-        ("unlinked", None): ("withdrawn", 1),
+        ("shuffled", None): ("withdrawn", 1),
         ("synthetic", None): ("statistic stays", 2),
     }
 
@@ -127,12 +127,12 @@ def test_a_person_is_erased_everywhere_and_the_report_names_no_one(folder):
     assert done.exit_code == 0, done.output
     left = scan_published(str(folder / "published" / "2026-09")).collect()
     assert (left.height, "r00005" in left["id"]) == (119, False)
-    assert scan_published(str(folder / "published" / "unlinked")).collect().height == 0
+    assert scan_published(str(folder / "published" / "shuffled")).collect().height == 0
     assert scan_published(str(folder / "published" / "synthetic")).collect().height == 50
     said = report.read_text()
     assert "| rows | 1 | 2026-09 | 1 | removed | 2 | v1 | " in said
     assert "r00005" not in said
-    for name in ("rows", "unlinked", "synthetic"):
+    for name in ("rows", "shuffled", "synthetic"):
         policy = Policy.load(folder / f"{name}.toml")
         with Ledger.open(policy.ledger.url, create=False, read_only=True) as ledger:
             assert ledger.verify().ok
@@ -178,13 +178,13 @@ def test_nothing_changes_while_one_source_still_holds_the_person(folder):
 
 
 def test_a_release_that_no_policy_has_any_more_is_listed(folder):
-    (folder / "unlinked.toml").write_text(
-        (folder / "unlinked.toml").read_text().replace('release = "1"', 'release = "2"')
+    (folder / "shuffled.toml").write_text(
+        (folder / "shuffled.toml").read_text().replace('release = "1"', 'release = "2"')
     )
     without(folder, "5")
     plan = erase(folder, subjects=["5"], dry_run=True)
     (other,) = plan.elsewhere
-    assert (other["dataset"], other["release"], len(other["versions"]), other["records"]) == ("unlinked", "1", 1, 1)
+    assert (other["dataset"], other["release"], len(other["versions"]), other["records"]) == ("shuffled", "1", 1, 1)
 
 
 def test_a_policy_that_never_ran_has_nothing_to_forget(folder):
@@ -215,7 +215,7 @@ def test_a_policy_of_records_cannot_say_whose_they_are(folder):
 
 @pytest.mark.parametrize("words", [["--dry-run"], ["--out", "x.md"]])
 def test_options_of_everywhere_need_it(folder, words):
-    assert dptext("forget", folder / "unlinked.toml", "--subject", "5", *words).exit_code == 5
+    assert dptext("forget", folder / "shuffled.toml", "--subject", "5", *words).exit_code == 5
 
 
 def test_a_release_that_has_not_run_yet_stops_no_erasure(folder):

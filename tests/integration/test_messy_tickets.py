@@ -169,14 +169,14 @@ def test_each_refusal_is_foretold_with_its_figures(folder):
     assert all(re.search(rf"{title} +{count}\n", shown) for title, count in COUNTED.items()), shown
     assert (cap, cap[1]["records"]) == (capped, 195)
     planned = read(folder, "plan.json")
-    assert planned["left_out"] == {"quarantined": 195, "without_subject": NAMELESS}
+    assert planned["excluded"] == {"quarantined": 195, "without_subject": NAMELESS}
     assert planned["draws"] == ROWS - DOUBLED - NAMELESS
     assert planned["refusal"] is None
 
 
 def test_a_run_does_what_the_plan_said(folder):
     done, planned = read(folder, "run.json"), read(folder, "plan.json")
-    assert {name: done["rows"][name] for name in planned["left_out"]} == planned["left_out"]
+    assert {name: done["rows"][name] for name in planned["excluded"]} == planned["excluded"]
     assert done["rows"]["released"] == done["draws"] == published(folder).height == 4_741
     assert all(gate["passed"] for gate in done["gates"])
 
@@ -200,7 +200,7 @@ def test_the_same_run_again_costs_nothing(folder):
     assert published(folder).equals(table)
 
 
-def test_the_page_to_sign_says_who_is_left_out(folder):
+def test_the_page_to_sign_says_who_is_excluded(folder):
     assert dptext("statement", folder / "privacy.toml", "--full", "--out", folder / "page").exit_code == 0
     page = (folder / "page" / "statement.md").read_text()
     assert "| over the cap | 195 records" in page
@@ -242,7 +242,7 @@ def test_one_edited_ticket_is_refused_then_kept(folder, rows):
     assert facts("run", folder / "privacy.toml")["rows"]["new"] == 0
 
 
-@pytest.mark.parametrize("form", ["unlinked", "synthetic"])
+@pytest.mark.parametrize("form", ["shuffled", "synthetic"])
 def test_forms_that_help_readers_who_count(rows, monkeypatch, tmp_path, form):
     """`init` reads public labels from a person; the policy plans and runs as it is."""
     monkeypatch.chdir(tmp_path)
@@ -252,10 +252,10 @@ def test_forms_that_help_readers_who_count(rows, monkeypatch, tmp_path, form):
         assert "not known which values are public" in refused("usage", 2, *asked)[0]
     facts(*asked, "--labels", "Status=offen")
     policy.write_text(policy.read_text().replace('"everyday-30k-2"', '"example"'))
-    if form == "unlinked":
+    if form == "shuffled":
         write(policy, rows=1_000)
         assert "806 texts would be published" in refused("input", 5, "plan", policy)[0]
-    write(policy, rows={"unlinked": 20, "synthetic": 500}[form])
+    write(policy, rows={"shuffled": 20, "synthetic": 500}[form])
     assert facts("plan", policy)["refusal"] is None
     assert all(gate["passed"] for gate in facts("run", policy)["gates"])
     table = published(tmp_path)

@@ -54,9 +54,9 @@ def test_records_over_the_cap_are_quarantined_in_row_order(job, reviews):
         [pl.read_parquet(path) for path in (job.folder / "published.staging").rglob("quarantine-*.parquet")]
     )
     assert sorted(listed["id"]) == sorted(set(frame["id"]) - set(expected))
-    left_out = (set(frame["id"]) - set(expected)).pop()
-    assert left_out not in json.dumps(summary.as_dict())
-    assert left_out.encode() not in b"".join(job.files().values())
+    excluded = (set(frame["id"]) - set(expected)).pop()
+    assert excluded not in json.dumps(summary.as_dict())
+    assert excluded.encode() not in b"".join(job.files().values())
     again = job.run(**capped(100.0))
     assert not again.changed
     assert again.rows["quarantined"] == summary.rows["quarantined"]

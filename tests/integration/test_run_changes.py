@@ -244,7 +244,7 @@ def test_quarantine_leaves_changed_rows_out(job, save):
     edit(job, save)
     summary = job.run(**entries)
     assert job.published().equals(before.filter(~pl.col("id").is_in(CHANGED)))
-    assert (summary.rows["changed_left_out"], summary.rows["released"]) == (3, 237)
+    assert (summary.rows["changed_excluded"], summary.rows["released"]) == (3, 237)
     assert used(job) == spent
     assert listed(job) == CHANGED
     assert '"changed"' in manifest(job), "it says that it shows which texts changed"

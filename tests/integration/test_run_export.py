@@ -97,7 +97,7 @@ def test_files_without_types_are_verified(make_job, tmp_path, suffix, monkeypatc
 
 FORMS = {
     "make_synthetic": ({}, {"classes": ["CENTRAL_ZCDP"], "rows": 50}),
-    "make_unlinked": ({}, {"rows": 240}),
+    "make_shuffled": ({}, {"rows": 240}),
     "make_job": ({"table": {"format": "delta"}}, {"rows": 240}),
 }
 

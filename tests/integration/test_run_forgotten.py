@@ -70,7 +70,7 @@ def test_an_older_release_that_is_put_back_is_refused(job, reviews, save, parted
 @pytest.mark.parametrize(
     ("release", "incremental"), quick([("2026-11", True), ("2026-12", False), ("2026-11", False), ("2026-12", True)])
 )
-def test_a_forgotten_record_that_comes_back_is_left_out(released, reviews, save, release, incremental):
+def test_a_forgotten_record_that_comes_back_is_excluded(released, reviews, save, release, incremental):
     source(released, reviews, save, whole=False)
     assert forget(released.policy(), subjects=["u007"]).noted == 6
     source(released, reviews, save, whole=True)

@@ -1,4 +1,4 @@
-"""An unlinked release is the multiset of its draws, one for each label: nothing says whose text is whose."""
+"""A shuffled release is the multiset of its draws, one for each label: nothing says whose text is whose."""
 
 import json
 from dataclasses import replace
@@ -24,7 +24,7 @@ from dptext_etl.runner.statement import facts, markdown
 from tests.quick import quick
 
 from ..refusals import same_refusal
-from ..review_jobs import SURROGATE, UNLINKED, make_reviews
+from ..review_jobs import SURROGATE, SHUFFLED, make_reviews
 
 UNLISTED = "zzqunlistedqzz"
 LABELS = {"column": "topic", "values": ["food", "room", "other"]}
@@ -40,11 +40,11 @@ def labeled(frame):
 
 
 @pytest.fixture
-def make_labeled(make_unlinked, save):
+def make_labeled(make_shuffled, save):
     def made(name="job", frame=None, **changes):
-        job = make_unlinked(name)
+        job = make_shuffled(name)
         save(labeled(make_reviews()) if frame is None else frame, job.folder / "raw.parquet")
-        job.values |= {"unlinked": LABELED, **changes}
+        job.values |= {"shuffled": LABELED, **changes}
         return job
 
     return made
@@ -80,7 +80,7 @@ def test_the_table_is_the_sorted_multiset_of_labels_with_draws(make_labeled, sen
     manifest = json.loads((job.folder / "published.manifest.json").read_text())
     assert (manifest["id"], manifest["schema"]) == (None, {"topic": "String", "review": "String"})
     (claim,) = manifest["columns"]
-    assert (claim["disclosures"], claim["unlinked"]["labels"]) == (["nullness", "other_columns"], LABELS)
+    assert (claim["disclosures"], claim["shuffled"]["labels"]) == (["nullness", "other_columns"], LABELS)
     assert [part["rows"] for part in manifest["parts"]] == [100, 100, 40], "parts follow from the number of rows"
     said = markdown(facts(policy=job.policy()))
     assert "No id is published. Only topic of the other columns of the source is published." in said
@@ -90,7 +90,7 @@ def test_the_table_is_the_sorted_multiset_of_labels_with_draws(make_labeled, sen
 
 
 def test_counts_hold_the_same_multiset(make_labeled):
-    job = make_labeled(unlinked={**LABELED, "form": "counts"})
+    job = make_labeled(shuffled={**LABELED, "form": "counts"})
     expected = drawn(job).group_by("topic", "review").agg(pl.len().cast(pl.Int64).alias("count"))
     job.run()
     assert job.published().equals(expected.sort("topic", "review"))
@@ -119,14 +119,14 @@ def test_ids_order_shards_and_other_labels_do_not_show(make_labeled, save):
 
 
 def test_a_text_whose_label_is_not_published_is_not_drawn(make_labeled):
-    job = make_labeled(unlinked=TWO)
+    job = make_labeled(shuffled=TWO)
     expected = drawn(job).filter(pl.col("topic") != "other")
     summary = job.run()
     assert (summary.published_rows, summary.rows["null"]) == (180, 60)
     assert job.published().equals(expected)
     assert summary.draws == 180
     found = facts(policy=job.policy())
-    assert found["left_out"] == {"read": 240, "null": 60}
+    assert found["excluded"] == {"read": 240, "null": 60}
     assert "| without a text to publish | 60 records |" in markdown(found)
     with job.ledger() as ledger:
         used = ledger.remaining(Scope.of(job.policy())).as_dict()["used"]["eps_approx"]
@@ -138,7 +138,7 @@ def test_canary_rows_have_no_label_and_keep_their_texts(make_labeled):
     """Executors of Spark coarsen rows among which canary rows are planted already."""
     texts, canary = ["a", "b", "c", "d"], [True, False, False, False]
     rows = pl.DataFrame({"topic": [None, None, "food", UNLISTED], "review": texts, CANARY: canary})
-    found = coarsened(rows.lazy(), rows.schema, make_labeled(unlinked=TWO).policy()).collect()
+    found = coarsened(rows.lazy(), rows.schema, make_labeled(shuffled=TWO).policy()).collect()
     assert found["topic"].to_list() == [None, None, "food", "other"]
     assert found["review"].to_list() == ["a", None, "c", None]
 
@@ -152,8 +152,8 @@ FEW = {
 
 @pytest.mark.parametrize("case", quick(FEW, first=2))
 def test_a_label_with_fewer_rows_is_refused_before_any_charge(make_labeled, case):
-    unlinked, message = FEW[case]
-    error = same_refusal(make_labeled(unlinked=unlinked), {}, InputError)
+    shuffled, message = FEW[case]
+    error = same_refusal(make_labeled(shuffled=shuffled), {}, InputError)
     assert message in error.message
     assert UNLISTED not in str(error)
 
@@ -190,7 +190,7 @@ def test_a_release_holds_one_table_with_its_labels(make_labeled, changed):
 
 def test_a_label_that_the_policy_does_not_list_fires_a_gate(make_labeled, monkeypatch):
     monkeypatch.setattr("dptext_etl.runner.source.roles.coarse", lambda kept, _: pl.col(kept.column))
-    job = make_labeled(unlinked={**LABELED, "rows": 30})
+    job = make_labeled(shuffled={**LABELED, "rows": 30})
     with pytest.raises(GateError, match="labels_in_list") as caught:
         job.run()
     assert UNLISTED not in str(caught.value)
@@ -207,19 +207,19 @@ def test_a_label_that_the_policy_does_not_list_is_found_in_what_is_published(mak
 
 def test_numbers_are_no_labels(make_labeled):
     labels = {**LABELED, "labels": {"column": "stars", "values": ["1"]}}
-    error = same_refusal(make_labeled(unlinked=labels), {}, InputError)
+    error = same_refusal(make_labeled(shuffled=labels), {}, InputError)
     assert "the column of labels, 'stars', must hold strings" in error.message
     missing = {**LABELED, "labels": {"column": "sector", "values": ["a"]}}
     with pytest.raises(InputError, match="no column 'sector'"):
-        plan(make_labeled("other", unlinked=missing).policy())
+        plan(make_labeled("other", shuffled=missing).policy())
 
 
 REFUSED = [
     ({**LABELS, "values": []}, {}, "one label or more"),
     ({**LABELS, "values": ["other"]}, {}, "one label or more"),
     ({**LABELS, "values": ["food", "food"]}, {}, "a label twice"),
-    ({**LABELS, "values": ["food", ""]}, {}, "unlinked.labels.values.1: must not be empty"),
-    ({**LABELS, "names": {"food": "meals"}}, {}, "unlinked.labels.names: there is no such entry"),
+    ({**LABELS, "values": ["food", ""]}, {}, "shuffled.labels.values.1: must not be empty"),
+    ({**LABELS, "names": {"food": "meals"}}, {}, "shuffled.labels.names: there is no such entry"),
     ({**LABELS, "column": "review"}, {}, "two roles"),
     ({**LABELS, "column": "id"}, {}, "two roles"),
     ({**LABELS, "column": "user_id"}, {}, "coarsens the subject"),
@@ -236,7 +236,7 @@ REFUSED = [
 @pytest.mark.parametrize(("labels", "changes", "message"), REFUSED)
 def test_bad_labels_are_refused_by_name(make_labeled, labels, changes, message):
     with pytest.raises(PolicyError, match=message):
-        make_labeled(unlinked={**LABELED, "labels": labels}, **changes).policy()
+        make_labeled(shuffled={**LABELED, "labels": labels}, **changes).policy()
 
 
 WORDS = {"name": "custext", "epsilon": 2.0, "vectors": "english-20k"}
@@ -250,7 +250,7 @@ def verified(job):
         return ledger.records(ledger.releases.find(job.policy().column_policy()))
 
 
-def drawn_unlinked(job, **changes):
+def drawn_shuffled(job, **changes):
     """The multiset of the draws of a run of this policy, from its staged rows."""
     staged = stage(job.policy(publish=False, **changes))
     staging = Staging(staged.layout.staging)
@@ -258,9 +258,9 @@ def drawn_unlinked(job, **changes):
     return rows["review"].drop_nulls().sort()
 
 
-def test_the_table_is_the_sorted_multiset_of_the_draws(make_unlinked):
-    job = make_unlinked()
-    expected = drawn_unlinked(job)
+def test_the_table_is_the_sorted_multiset_of_the_draws(make_shuffled):
+    job = make_shuffled()
+    expected = drawn_shuffled(job)
     summary = job.run()
     assert (job.published().columns, job.published()["review"].to_list()) == (["review"], expected.to_list())
     assert (summary.rows["new"] + summary.rows["replayed"], summary.published_rows) == (240, 240)
@@ -274,8 +274,8 @@ def test_the_table_is_the_sorted_multiset_of_the_draws(make_unlinked):
     assert "ε is 2 for every text" in text
 
 
-def test_each_record_is_charged_the_central_pair_and_the_local_epsilon(make_unlinked):
-    job = make_unlinked(unlinked={**UNLINKED, "per_subject": 1, "rows": 40})
+def test_each_record_is_charged_the_central_pair_and_the_local_epsilon(make_shuffled):
+    job = make_shuffled(shuffled={**SHUFFLED, "per_subject": 1, "rows": 40})
     job.run()
     mechanism = job.policy().column_policy().mechanism
     epsilon = central_epsilon(40, mechanism.law, 1e-9)
@@ -286,24 +286,24 @@ def test_each_record_is_charged_the_central_pair_and_the_local_epsilon(make_unli
         assert used["eps_approx"]["max"] == micro(epsilon)
         assert used["delta"]["max"] == fine(1e-9) / 10**9
         shown = ledger.reports.show()[0]
-    assert (shown["max_eps_pure"], shown["class"]) == (2_000_000, "UNLINKED_APPROX")
+    assert (shown["max_eps_pure"], shown["class"]) == (2_000_000, "SHUFFLED_APPROX")
 
 
-def test_a_group_of_records_is_covered_by_the_delta_of_each(make_unlinked):
-    mechanism = make_unlinked().policy().column_policy().mechanism
+def test_a_group_of_records_is_covered_by_the_delta_of_each(make_shuffled):
+    mechanism = make_shuffled().policy().column_policy().mechanism
     spend, epsilon = mechanism.spend(1), float(central_epsilon(200, mechanism.law, 1e-9))
     assert spend.delta >= 1e-9 * 2.718281828459045 ** (5 * epsilon) * 10**15
     assert spend.delta <= 1e-9 * 2.718281828459046 ** (5 * epsilon) * 10**15 + 1
     assert mechanism.spend(0).eps_approx == 0
-    alone = make_unlinked("alone", unlinked={"rows": 200, "delta": 1e-6, "per_subject": 1})
+    alone = make_shuffled("alone", shuffled={"rows": 200, "delta": 1e-6, "per_subject": 1})
     assert alone.policy().column_policy().mechanism.n_rec == 10_000, "records for which the delta holds"
 
 
 @pytest.mark.parametrize(
     "step", quick(["computed", "committed", "recorded", "reserved", "staged", "gated", "shown"], first=3)
 )
-def test_a_run_that_stopped_goes_on(make_unlinked, step):
-    job, whole = make_unlinked(), make_unlinked("whole")
+def test_a_run_that_stopped_goes_on(make_shuffled, step):
+    job, whole = make_shuffled(), make_shuffled("whole")
     (whole.folder / "noise.key").write_bytes((job.folder / "noise.key").read_bytes())
     expected = whole.run()
     assert job.stop(step)
@@ -311,9 +311,9 @@ def test_a_run_that_stopped_goes_on(make_unlinked, step):
     assert verified(job) == 240
 
 
-def test_the_ledger_is_no_table_of_whose_text_is_whose(make_unlinked):
+def test_the_ledger_is_no_table_of_whose_text_is_whose(make_shuffled):
     """A digest of an output cannot be found by trying all public texts; an equal table costs nothing."""
-    job = make_unlinked()
+    job = make_shuffled()
     first = job.run()
     policy = job.policy().column_policy()
     every = {bytes(item) for item in pa.array(_kernel.digests(pl.Series(policy.mechanism.opened.texts))).to_pylist()}
@@ -329,11 +329,11 @@ def test_the_ledger_is_no_table_of_whose_text_is_whose(make_unlinked):
     again = job.run()
     assert (again.version, again.changed, again.manifest, again.rows["new"]) == (1, False, first.manifest, 0)
     with pytest.raises(LedgerError, match="pinned to another configuration"):
-        job.run(unlinked=None)
+        job.run(shuffled=None)
 
 
-def test_who_is_forgotten_takes_the_whole_release_along(make_unlinked, reviews, save):
-    job = make_unlinked()
+def test_who_is_forgotten_takes_the_whole_release_along(make_shuffled, reviews, save):
+    job = make_shuffled()
     job.run()
     save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
     with pytest.raises(UnknownIdError, match="1 of 1 subject: unknown here; nothing was changed"):
@@ -352,14 +352,14 @@ def test_who_is_forgotten_takes_the_whole_release_along(make_unlinked, reviews, 
     assert forget(job.policy(), subjects=["u007"]).removed == 0
     with pytest.raises(LedgerError, match="holds one complete table"):
         job.run()
-    job.values |= {"release": "those who stay", "unlinked": {**UNLINKED, "rows": 234}}
+    job.values |= {"release": "those who stay", "shuffled": {**SHUFFLED, "rows": 234}}
     assert job.run().published_rows == 234
     verified(job)
     with pytest.raises(InputError, match="holds no ids"):
         forget(job.policy(), missing=True)
 
 
-UNLINKED_REFUSED = [
+SHUFFLED_REFUSED = [
     ({"keep": ["stars"]}, "keep must be empty"),
     ({"incremental": True}, "a release is one batch"),
     ({"source": "{partition}.parquet", "sink": "published/{partition}"}, "a release is one batch"),
@@ -369,23 +369,23 @@ UNLINKED_REFUSED = [
     ({"column": [{"name": "review", "mechanism": {**SURROGATE, "parts": 2}}]}, "one draw per record"),
     ({"column": [{"name": "review", "mechanism": {**SURROGATE, "surrogates": 2}}]}, "one draw per record"),
     ({"unit": "record", "subject": None}, "per_subject is for"),
-    ({"unlinked": {**UNLINKED, "rows": 0}}, "unlinked.rows"),
-    ({"unlinked": {**UNLINKED, "delta": 1e-5}}, "unlinked.delta"),
-    ({"unlinked": {"rows": 200, "delta": 1e-6, "per_subject": 60}}, "or per_subject = 1 works"),
-    ({"unlinked": {**UNLINKED, "month": 3}}, "unlinked.month"),
-    ({"unlinked": {"rows": 200}}, "unlinked.delta"),
+    ({"shuffled": {**SHUFFLED, "rows": 0}}, "shuffled.rows"),
+    ({"shuffled": {**SHUFFLED, "delta": 1e-5}}, "shuffled.delta"),
+    ({"shuffled": {"rows": 200, "delta": 1e-6, "per_subject": 60}}, "or per_subject = 1 works"),
+    ({"shuffled": {**SHUFFLED, "month": 3}}, "shuffled.month"),
+    ({"shuffled": {"rows": 200}}, "shuffled.delta"),
     ({"column": [{"name": "review", "mechanism": WORDS}]}, "custext is released row by row"),
 ]
 
 
-@pytest.mark.parametrize(("changes", "message"), UNLINKED_REFUSED)
-def test_bad_policies_are_refused_by_name(make_unlinked, changes, message):
+@pytest.mark.parametrize(("changes", "message"), SHUFFLED_REFUSED)
+def test_bad_policies_are_refused_by_name(make_shuffled, changes, message):
     with pytest.raises(PolicyError, match=message):
-        make_unlinked(**changes).policy()
+        make_shuffled(**changes).policy()
 
 
-def test_only_a_run_draws_an_unlinked_release(make_unlinked, reviews):
-    policy = make_unlinked().policy()
+def test_only_a_run_draws_a_shuffled_release(make_shuffled, reviews):
+    policy = make_shuffled().policy()
     rows = reviews()
     for draw in (
         lambda: privatize(rows["review"].to_arrow(), rows["id"].to_arrow(), policy),
@@ -396,8 +396,8 @@ def test_only_a_run_draws_an_unlinked_release(make_unlinked, reviews):
             draw()
 
 
-def test_a_frame_with_the_policy_of_its_column_is_published_unlinked(make_unlinked, reviews):
-    job = make_unlinked()
+def test_a_frame_with_the_policy_of_its_column_is_published_shuffled(make_shuffled, reviews):
+    job = make_shuffled()
     places = {"sink": str(job.folder / "published"), "ledger": f"sqlite:///{job.folder / 'ledger.db'}"}
     places["staging"] = str(job.folder / "inside")
     column, roles = job.policy().column_policy(), {"id": "id", "subject": "user_id"}
@@ -418,8 +418,8 @@ def reached(step, times, then):
 
 
 @pytest.mark.parametrize("published_before", [True, False])
-def test_a_record_that_is_forgotten_between_pin_and_draw_is_not_subtracted(make_unlinked, published_before):
-    job = make_unlinked()
+def test_a_record_that_is_forgotten_between_pin_and_draw_is_not_subtracted(make_shuffled, published_before):
+    job = make_shuffled()
     if published_before:
         job.run()
         job.forget_that_nothing_changed()
@@ -454,8 +454,8 @@ class Changing(LocalEngine):
         return super().compute(replace(work, source=replace(work.source, rows=rows)), phase, meter)
 
 
-def test_a_record_that_is_read_twice_is_refused_before_any_draw(make_unlinked, reviews):
-    job = make_unlinked(unit="record", subject=None, unlinked={"rows": 200, "delta": 1e-9})
+def test_a_record_that_is_read_twice_is_refused_before_any_draw(make_shuffled, reviews):
+    job = make_shuffled(unit="record", subject=None, shuffled={"rows": 200, "delta": 1e-9})
 
     def twice(rows):
         return pl.concat([rows.head(239), rows.head(1)])
@@ -465,9 +465,9 @@ def test_a_record_that_is_read_twice_is_refused_before_any_draw(make_unlinked, r
     assert not (job.folder / "published.manifest.json").exists()
 
 
-def test_a_record_that_comes_in_between_pin_and_draw_stays_free(make_unlinked, reviews):
+def test_a_record_that_comes_in_between_pin_and_draw_stays_free(make_shuffled, reviews):
     """A later run of the pinned table continues: no reservation of the other record is left."""
-    job = make_unlinked(unit="record", subject=None, unlinked={"rows": 200, "delta": 1e-9})
+    job = make_shuffled(unit="record", subject=None, shuffled={"rows": 200, "delta": 1e-9})
     other, pinned = pl.concat([reviews().head(239), reviews(1, 5000)]), []
 
     def changed(rows):
@@ -481,9 +481,9 @@ def test_a_record_that_comes_in_between_pin_and_draw_stays_free(make_unlinked, r
     assert verified(job) == 240
 
 
-def test_a_record_that_moves_to_another_person_is_refused_before_any_draw(make_unlinked, reviews):
+def test_a_record_that_moves_to_another_person_is_refused_before_any_draw(make_shuffled, reviews):
     """A person would have more records than may count; ids, texts, and their number are the same."""
-    job = make_unlinked(unlinked={**UNLINKED, "per_subject": 2, "rows": 80})
+    job = make_shuffled(shuffled={**SHUFFLED, "per_subject": 2, "rows": 80})
 
     def moved(rows):
         person = pl.when(pl.col("user_id") == "u007").then(pl.lit("u008")).otherwise("user_id")

@@ -16,7 +16,7 @@ from .test_run_staged_files import outcome
 RESTORE = "restore the key from your backup; a new key needs a new release name"
 JOBS = {
     "rows": ("make_job", {}),
-    "unlinked": ("make_unlinked", {}),
+    "shuffled": ("make_shuffled", {}),
     "synthetic": ("make_synthetic", {}),
     "with hidden ids": ("make_job", {"ids": "keyed", "incremental": True}),
 }
@@ -43,7 +43,7 @@ def other_key(job):
     return f"file:{job.folder / 'other.key'}"
 
 
-@pytest.mark.parametrize("name", quick(["rows", "synthetic", "unlinked", "with hidden ids"], first=2))
+@pytest.mark.parametrize("name", quick(["rows", "synthetic", "shuffled", "with hidden ids"], first=2))
 @pytest.mark.parametrize("on_changed", quick(["refuse", "keep"]))
 def test_another_key_is_refused_by_name(request, name, on_changed):
     make, changes = JOBS[name]
@@ -67,7 +67,7 @@ def test_a_key_that_is_gone_is_refused_with_the_same_sentence(job):
     assert caught.value.hint.startswith(RESTORE)
 
 
-@pytest.mark.parametrize("name", quick(["rows", "unlinked", "synthetic", "with hidden ids"]))
+@pytest.mark.parametrize("name", quick(["rows", "shuffled", "synthetic", "with hidden ids"]))
 def test_a_release_of_an_earlier_version_commits_to_the_key_that_its_records_show(request, name, run_as_before):
     make, changes = JOBS[name]
     job = request.getfixturevalue(make)()

@@ -33,11 +33,11 @@ from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
 LOW = {"measure": "pure", "epsilon": 60.0, "period": "2026"}
 INCREMENTAL = {"incremental": True}
 TEXT = [{"name": "review", "mechanism": {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}}]
-UNLINKED = {
+SHUFFLED = {
     "column": TEXT,
     "keep": [],
     "cap": {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5, "period": "2026"},
-    "unlinked": {"rows": 200, "delta": 1e-9, "per_subject": 6},
+    "shuffled": {"rows": 200, "delta": 1e-9, "per_subject": 6},
 }
 Usage = namedtuple("Usage", "total used free")
 
@@ -168,12 +168,12 @@ CASES = {
     "a manifest that the ledger did not record": (LedgerError, INCREMENTAL, ran, another_manifest),
     "another dataset in the sink": (PolicyError, {"dataset": "tickets"}, ran_before),
     "kept texts whose part is gone": (InputError, {"on_changed": "keep"}, ran_before, changed(), without_parts),
-    "too few texts for an unlinked release without a cap": (
+    "too few texts for a shuffled release without a cap": (
         InputError,
-        {**UNLINKED, "cap": None},
+        {**SHUFFLED, "cap": None},
         nulled("review", 41),
     ),
-    "more records than an unlinked release holds": (LedgerError, UNLINKED, more),
+    "more records than a shuffled release holds": (LedgerError, SHUFFLED, more),
 }
 """The error, the entries of the policy that is refused, and the steps before; tests/contract has more."""
 
@@ -189,7 +189,7 @@ def prepared(request, case):
 
 
 RUN = {"missing key", "pinned epsilon", "lower cap", "another person", "no place for the sink"}
-RUN |= {"published rows are gone", "too few texts for an unlinked release without a cap"}
+RUN |= {"published rows are gone", "too few texts for a shuffled release without a cap"}
 """One case of each step of a preflight: a run has the same steps, and raises the refusals that a plan collects."""
 
 

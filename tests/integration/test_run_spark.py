@@ -293,9 +293,9 @@ def test_staging_in_a_store_and_a_sink_in_a_folder(spark, job):
     assert "executors may share nothing" in error.message
 
 
-def test_functions_and_views_refuse_what_only_a_run_can_do(spark, make_job, make_unlinked):
+def test_functions_and_views_refuse_what_only_a_run_can_do(spark, make_job, make_shuffled):
     with pytest.raises(PolicyError, match="needs a run"):
-        register(spark, "released", make_unlinked().policy().column_policy())
+        register(spark, "released", make_shuffled().policy().column_policy())
     job = make_job("coarsened", keep=[{"column": "stars", "bins": [2, 4]}])
     with pytest.raises(PolicyError, match="a view shows kept columns as the table has them"):
         register_view(spark, "shown", table="raw", policy=job.policy())

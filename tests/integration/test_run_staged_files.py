@@ -46,7 +46,7 @@ JOBS = {
     "kept": ("make_job", FICKLE, None, SHARD),
     "published": ("make_job", {}, None, {"unchanged.json", "left-out.json"}),
     "with hidden ids": ("make_job", {"ids": "keyed", "incremental": True}, None, {"ids"}),
-    "unlinked": ("make_unlinked", {}, "committed", SHARD),
+    "shuffled": ("make_shuffled", {}, "committed", SHARD),
     "synthetic": ("make_synthetic", {}, "staged", SHARD),
 }
 

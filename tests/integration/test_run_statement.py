@@ -80,9 +80,9 @@ def test_readers_outside_see_no_amount_that_depends_on_texts(policy_of_job, tmp_
     assert str(policy_of_job.parent) not in written
 
 
-def test_how_often_texts_are_found_again_is_stated_of_the_version_that_was_measured(policy_of_job, tmp_path):
+def test_how_often_texts_are_reidentified_is_stated_of_the_version_that_was_measured(policy_of_job, tmp_path):
     facts = json.loads(dptext("statement", policy_of_job, "--json").stdout)
-    assert (facts["found_again"], facts["published_at"][:3]) == ([], "202")
+    assert (facts["reidentified"], facts["published_at"][:3]) == ([], "202")
     score, attack = {"value": 0.125, "blind": 1 / 240, "what": "hits"}, {"name": "nearest_neighbour"}
     column = {"column": "review", "rows": 2000, "attacks": [{"name": "membership", "scores": []}]}
     column["attacks"].append({**attack, "scores": [score, {"value": 9.0, "blind": 120.0}]})

@@ -31,7 +31,7 @@ REFUSED = [
     ({"source": "{partition}.parquet", "sink": "published/{partition}"}, "a release is one table"),
     ({"copy_gate_false_alarm": 1e-9}, "copy_gate_false_alarm"),
     ({"reports": ["copies"]}, "leave out reports"),
-    ({"unlinked": {"rows": 200, "delta": 1e-9}}, "leave out .unlinked."),
+    ({"shuffled": {"rows": 200, "delta": 1e-9}}, "leave out .shuffled."),
     ({"cap": {"measure": "pure", "epsilon": 1.0, "period": "2026"}}, '"zcdp" or "approx" counts it'),
     ({"unit": "record", "subject": None}, "per_subject is for"),
     ({"id": "review"}, "two roles"),
@@ -173,10 +173,10 @@ def test_a_csv_file_is_published_like_a_parquet_file(make_job, make_synthetic, r
     assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
 
 
-UNLINKED = {"rows": 200, "delta": 1e-9, "per_subject": 6}
+SHUFFLED = {"rows": 200, "delta": 1e-9, "per_subject": 6}
 MECHANISM = {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}
 KINDS = {
-    "unlinked": {"column": [{"name": "review", "mechanism": MECHANISM}], "keep": [], "cap": CAP, "unlinked": UNLINKED},
+    "shuffled": {"column": [{"name": "review", "mechanism": MECHANISM}], "keep": [], "cap": CAP, "shuffled": SHUFFLED},
     "synthetic": {"column": None, "keep": None, "cap": CAP, "synthetic": SYNTHETIC},
 }
 
@@ -225,7 +225,7 @@ def _refused(job, way, changes, message):
 
 
 def _of(kind, corpus):
-    if kind == "unlinked":
+    if kind == "shuffled":
         return {"column": [{"name": "review", "mechanism": {**MECHANISM, "corpus": corpus}}]}
     return {"synthetic": {**SYNTHETIC, "per_subject": 30, "mechanism": {**SYNTHETIC["mechanism"], "corpus": corpus}}}
 

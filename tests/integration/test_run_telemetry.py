@@ -324,15 +324,15 @@ def test_a_synthetic_table_is_made_of_all_its_columns(make_synthetic, reported):
     )
 
 
-def test_an_unlinked_release_names_no_column_but_its_labels_texts_and_counts(job, reported, reviews, save):
+def test_a_shuffled_release_names_no_column_but_its_labels_texts_and_counts(job, reported, reviews, save):
     save(reviews().with_columns(topic=pl.lit("food")), job.folder / "raw.parquet")
     job.values |= {
         "column": [{"name": "review", "mechanism": {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}}],
         "keep": [],
-        "unlinked": {"rows": 200, "delta": 1e-9, "per_subject": 6, "form": "counts"},
+        "shuffled": {"rows": 200, "delta": 1e-9, "per_subject": 6, "form": "counts"},
         "cap": {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5, "period": "2026"},
     }
-    job.values["unlinked"]["labels"] = {"column": "topic", "values": ["food"]}
+    job.values["shuffled"]["labels"] = {"column": "topic", "values": ["food"]}
     job.run()
     worst = worst_spend(job.policy().column_policies()[0].mechanism)
     fields = reported.events[-1]["outputs"][0]["facets"]["columnLineage"]["fields"]
@@ -343,8 +343,8 @@ def test_an_unlinked_release_names_no_column_but_its_labels_texts_and_counts(job
         (found,) = made["inputFields"]
         assert found["field"] == "review"
         said = found["transformations"][0]["description"]
-        assert said.startswith("unlinked draws, surrogate: epsilon 2 per text each, and central epsilon ")
-        central = re.search(r"central epsilon (\S+), delta (\S+) per record, class UNLINKED_APPROX", said)
+        assert said.startswith("shuffled draws, surrogate: epsilon 2 per text each, and central epsilon ")
+        central = re.search(r"central epsilon (\S+), delta (\S+) per record, class SHUFFLED_APPROX", said)
         assert float(central[1]) == worst.epsilon < 2.0
         assert float(central[2]) == worst.delta / FINE
     reported.require_no_private_data()

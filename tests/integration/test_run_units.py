@@ -238,9 +238,9 @@ def test_policies_that_cannot_have_it(job, changes, sentence):
         job.policy(per_subject=MOST, **changes)
 
 
-def test_a_release_of_one_table_has_an_entry_of_its_own(make_unlinked):
+def test_a_release_of_one_table_has_an_entry_of_its_own(make_shuffled):
     with pytest.raises(PolicyError, match="have their own per_subject"):
-        make_unlinked().policy(per_subject=MOST)
+        make_shuffled().policy(per_subject=MOST)
 
 
 @pytest.fixture
@@ -264,8 +264,8 @@ def test_refused_with_the_choices(nameless):
     assert "record" not in caught.value.hint, "dropping all caps per person is no advice"
 
 
-def test_left_out(nameless):
-    assert plan(nameless.policy(on_null_subject="quarantine")).left_out["without_subject"] == 24
+def test_excluded(nameless):
+    assert plan(nameless.policy(on_null_subject="quarantine")).excluded["without_subject"] == 24
     summary = nameless.run(on_null_subject="quarantine")
     assert (summary.rows["read"], summary.rows["without_subject"], summary.rows["released"]) == (240, 24, 216)
     raw = pl.read_parquet(nameless.folder / "raw.parquet").filter(pl.col("user_id").is_not_null())
@@ -314,14 +314,14 @@ def test_incrementally(nameless, reviews, save):
     assert (summary.rows["new"], summary.rows["without_subject"], summary.published_rows) == (10, 24, 226)
 
 
-def test_synthetic_and_unlinked(make_synthetic, reviews):
+def test_synthetic_and_shuffled(make_synthetic, reviews):
     from ..synthetic_runs import labeled
 
     frame = labeled(reviews()).with_columns(user_id=pl.when(pl.col("id") > "r00003").then("user_id"))
     nameless = make_synthetic(frame=frame)
     with pytest.raises(InputError, match="4 rows have no subject"):
         nameless.run()
-    assert plan(nameless.policy(on_null_subject="quarantine")).left_out["without_subject"] == 4
+    assert plan(nameless.policy(on_null_subject="quarantine")).excluded["without_subject"] == 4
     assert nameless.run(on_null_subject="quarantine").rows["without_subject"] == 4
     with pytest.raises(PolicyError, match="own"):
         nameless.policy(on_null_subject="own")

@@ -15,7 +15,7 @@ from dptext_etl.engines import run
 from dptext_etl.engines.engine import stage
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.aggregate.statistic import rho_of, variance_of
-from dptext_etl.families.choice import Unlinked, usual_law
+from dptext_etl.families.choice import Shuffled, usual_law
 from dptext_etl.guarantee import MICRO
 from dptext_etl.ledger import Scope
 from dptext_etl.policy import Policy
@@ -66,9 +66,9 @@ def test_a_plan_shows_spellings_and_what_caps_keep(make_job, reviews):
     found = plan(job.policy(cap=cap))
     assert found.table["spellings"] == {"persons": 3, "alike": 3}
     kept = {cap / one: count for cap, count in found.table["selection"]["caps"]}
-    assert (kept, found.left_out["quarantined"]) == ({5: 15, 10: 30, 14: 38, 20: 50, 28: 58}, 30)
+    assert (kept, found.excluded["quarantined"]) == ({5: 15, 10: 30, 14: 38, 20: 50, 28: 58}, 30)
     again = plan(job.policy(cap={**cap, "epsilon": 14 * one}))
-    assert again.left_out["quarantined"] == 60 - kept[14], "a count that is shown is the count of a plan with this cap"
+    assert again.excluded["quarantined"] == 60 - kept[14], "a count that is shown is the count of a plan with this cap"
 
 
 def test_the_screen(make_job, reviews):
@@ -86,19 +86,19 @@ def test_other_forms_cost_no_more_than_is_said(job):
     forms, labels = (line for line in found.notes if "synthetic" in line)
     pattern = (
         r"at epsilon 6 per subject with 6 records, epsilon may be: rows: 1 of a text;"
-        r" unlinked: up to ([\d.]+) of a draw, delta (\S+); synthetic: ([\d.]+) of the table for one record, delta 1e-8"
+        r" shuffled: up to ([\d.]+) of a draw, delta (\S+); synthetic: ([\d.]+) of the table for one record, delta 1e-8"
     )
     draw, delta, table = map(float, re.fullmatch(pattern, forms).groups())
     assert found.together["epsilon"] == 6.0
-    unlinked = Unlinked(rows=240, delta=delta, per_subject=6)
-    assert unlinked.epsilon(usual_law(30_000, draw)) <= 1
-    assert unlinked.charged_delta(usual_law(30_000, draw)) <= 1e-6
-    assert unlinked.epsilon(usual_law(30_000, draw + 2)) > 1
+    shuffled = Shuffled(rows=240, delta=delta, per_subject=6)
+    assert shuffled.epsilon(usual_law(30_000, draw)) <= 1
+    assert shuffled.charged_delta(usual_law(30_000, draw)) <= 1e-6
+    assert shuffled.epsilon(usual_law(30_000, draw + 2)) > 1
     rho = float(rho_of(2000, variance_of(2000, table, 1e-8)))
     assert 5.9 < zcdp_epsilon(36 * rho, 1e-8) <= 6
     assert labels.startswith("stars: few values")
     assert not [line for line in plan(job.policy(column=column, keep=None)).notes if "few values" in line]
-    words = [line for line in plan(job.policy()).notes if "unlinked" in line]
+    words = [line for line in plan(job.policy()).notes if "shuffled" in line]
     assert words[0].startswith("at epsilon 8 per subject with 6 records"), "more than 30 bounds nothing"
     assert "rows: 0.666 of a text" in words[0], "two columns share it, rounded down"
 

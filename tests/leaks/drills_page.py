@@ -123,7 +123,7 @@ A library quotes a text in its own message. The drill searches everything that w
 
 ## Releases of a whole table
 
-Unlinked releases and synthetic tables have a central guarantee, and no row of theirs belongs to a record.
+Shuffled releases and synthetic tables have a central guarantee, and no row of theirs belongs to a record.
 
 {TABLES}
 

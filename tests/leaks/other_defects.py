@@ -70,7 +70,7 @@ files of an older release put back after `forget` | a restored bucket
     integration/test_run_forgotten.py::test_an_older_release_that_is_put_back_is_refused
 a forgotten record that returns | the source still exports it
     it is left out, and no list names it; `readmit` lifts that
-    integration/test_run_forgotten.py::test_a_forgotten_record_that_comes_back_is_left_out
+    integration/test_run_forgotten.py::test_a_forgotten_record_that_comes_back_is_excluded
 `forget` during a run | a nightly run under way
     commits and publications compare again
     integration/test_run_forgotten.py::test_a_run_under_way_does_not_publish_whom_another_call_forgets
@@ -93,12 +93,12 @@ staging of a release with another id column | two releases in one staging folder
 """Forgotten people."""
 
 TABLES = listed("""
-a draw that failed, or raw text behind one, in an unlinked release | a fallback, a template
+a draw that failed, or raw text behind one, in a shuffled release | a fallback, a template
     gate `texts_in_corpus`
-    leaks/test_whole_tables.py::test_a_bug_of_the_draws_stops_an_unlinked_release
+    leaks/test_whole_tables.py::test_a_bug_of_the_draws_stops_a_shuffled_release
 one seed for every row, or the nearest text instead of a draw | a seed in the code, `argmax`
     gates `repeats_within_chance`, `canary_texts_replaced`
-    leaks/test_whole_tables.py::test_a_bug_of_the_draws_stops_an_unlinked_release
+    leaks/test_whole_tables.py::test_a_bug_of_the_draws_stops_a_shuffled_release
 ids, a raw text, or a wrong count in the published multiset | a table that was written again
     gates `raw_column_absent`, `texts_in_corpus`, `repeats_within_chance`
     leaks/test_whole_tables.py::test_a_changed_multiset_is_found_in_the_published_table
@@ -111,7 +111,7 @@ a second version that differs in one known record | a changed source, `forget` b
 digests in the ledger that say whose text is whose | a plain hash of a public text
     digests are keyed
     integration/test_run_labels.py::test_the_ledger_is_no_table_of_whose_text_is_whose
-an unlisted label in an unlinked release | a column of labels that is copied as it is
+an unlisted label in a shuffled release | a column of labels that is copied as it is
     gate `labels_in_list`
     integration/test_run_labels.py::test_a_label_that_the_policy_does_not_list_fires_a_gate
 a raw text, an unlisted label, or a raw column in a synthetic table | a fallback, a join
@@ -127,7 +127,7 @@ a corpus that was built from the private column | texts of the domain are at han
     plans and runs compare files; `dptext corpus` reads policies
     integration/test_run_synthetic_entry_points.py::test_a_corpus_that_is_the_private_column_is_refused
 """)
-"""Releases of a whole table: unlinked, and synthetic."""
+"""Releases of a whole table: shuffled, and synthetic."""
 
 
 def rows(lines):

@@ -1,4 +1,4 @@
-"""Bugs planted into unlinked releases: in draws, in the staged rows, and in the published multiset."""
+"""Bugs planted into shuffled releases: in draws, in the staged rows, and in the published multiset."""
 
 from pathlib import Path
 
@@ -30,8 +30,8 @@ def policy(tmp_path):
     pl.DataFrame({"id": range(ROWS), "text": texts}).write_parquet(tmp_path / "raw.parquet")
     column = {"name": "text", "mechanism": {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}}
     cap = {"measure": "approx", "epsilon": 10.0, "delta": 1e-5}
-    unlinked = {"rows": ROWS, "delta": 1e-7, "form": "counts"}
-    return policy_in(tmp_path, column, dataset="drills", shard_rows=100, cap=cap, unlinked=unlinked)
+    shuffled = {"rows": ROWS, "delta": 1e-7, "form": "counts"}
+    return policy_in(tmp_path, column, dataset="drills", shard_rows=100, cap=cap, shuffled=shuffled)
 
 
 def original_on_failure(raw, out, _):
@@ -62,7 +62,7 @@ DRAWS = {
 
 
 @pytest.mark.parametrize("planted", DRAWS)
-def test_a_bug_of_the_draws_stops_an_unlinked_release(policy, monkeypatch, planted):
+def test_a_bug_of_the_draws_stops_a_shuffled_release(policy, monkeypatch, planted):
     """The records are charged, pinned, staged, and committed as if the draws were right."""
     bug, stops = DRAWS[planted]
     right = computing.release

@@ -62,7 +62,7 @@ def test_manifests_of_all_releases_at_a_place_are_retired(kit):
     kit.sound()
 
 
-def test_a_person_who_was_never_charged_is_left_out_of_every_release(kit):
+def test_a_person_who_was_never_charged_is_excluded_of_every_release(kit):
     first, second = kit.ref(), kit.ref(release="r2")
     assert forget(kit, subjects=["ann"]) == 0, "no record of theirs is known"
     assert kit.ledger.people.known_subjects("reviews", strings("ann", "bob")).tolist() == [True, False]

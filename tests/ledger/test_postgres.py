@@ -179,7 +179,7 @@ def test_a_locked_ledger_says_so_and_loses_nothing(kit):
     other.ledger.close()
 
 
-def test_a_server_that_was_restarted_is_found_again(kit, postgres):
+def test_a_server_that_was_restarted_is_reidentified(kit, postgres):
     kit.reserve(["a"], cap=9)
     postgres.stop()
     with pytest.raises(LedgerError, match=r"(was shut down by its server|lost its connection|cannot be reached)"):

@@ -15,7 +15,7 @@ from dptext_etl.policy.terms import Cap, CsvSpec, DagsterSpec, LedgerSpec, Reten
 
 from ..toy_mechanisms import again  # noqa: F401  (a fixture)
 
-TABLES = {"unlinked", "synthetic"}  # of releases that leave most other fields out
+TABLES = {"shuffled", "synthetic"}  # of releases that leave most other fields out
 ONE_RELEASE = {"rho", "per_subject", "source_catalog", *TABLES}  # other tests hold them
 RULED_OUT = {"subject": {"unit", "publish", *ONE_RELEASE}, "record": {"normalize", "on_null_subject", *ONE_RELEASE}}
 """Fields that keep their default next to the others, by the unit of the policy."""

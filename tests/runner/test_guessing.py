@@ -131,7 +131,7 @@ def requests(tmp_path_factory):
 
 FORMS = {
     "rows": ({}, 2_400, 2 * 4.0),
-    "unlinked": ({}, 1_200, 1.586),
+    "shuffled": ({}, 1_200, 1.586),
     "synthetic": ({"labels": "topic=invoices,delivery"}, 1_200, 1.0),
 }
 
@@ -144,7 +144,7 @@ def test_a_plan_accepts_the_policy_of_each_form(requests, form):
     policy = Policy.load(path)
     planned = plan(policy)
     assert (planned.refusal, planned.over_cap, planned.rows) == (None, {"records": 0, "units": 0}, rows)
-    assert (policy.unlinked is not None, policy.synthetic is not None) == (form == "unlinked", form == "synthetic")
+    assert (policy.shuffled is not None, policy.synthetic is not None) == (form == "shuffled", form == "synthetic")
     if policy.synthetic is not None:
         assert policy.synthetic.labels.values == ("invoices", "delivery")
     assert policy.cap.epsilon >= epsilon
@@ -159,21 +159,21 @@ def test_labels_are_named_and_never_taken_from_the_table(requests):
     assert not any(topic in str(caught.value) + text for topic in TOPICS)
     text = init(requests, id="ticket", form="synthetic", labels='topic="lost, or late", billing')
     assert tomllib.loads(text)["synthetic"]["labels"]["values"] == ["lost, or late", "billing"]
-    text = init(requests, id="ticket", form="unlinked", labels="topic=billing")
-    assert tomllib.loads(text)["unlinked"]["labels"] == {"column": "topic", "values": ["billing"]}
+    text = init(requests, id="ticket", form="shuffled", labels="topic=billing")
+    assert tomllib.loads(text)["shuffled"]["labels"] == {"column": "topic", "values": ["billing"]}
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ({"labels": "topic=a"}, "the form is rows"),
-        ({"form": "unlinked", "labels": "topics=a"}, "Did you mean 'topic'"),
+        ({"form": "shuffled", "labels": "topics=a"}, "Did you mean 'topic'"),
         ({"form": "synthetic", "labels": "topic"}, "COLUMN=A,B,C"),
         ({"form": "synthetic", "labels": "message=a"}, "has another role"),
         ({"form": "synthetic", "labels": "topics=a"}, "Did you mean 'topic'"),
         ({"form": "synthetic", "labels": "topic=a,a"}, "lists a label twice"),
         ({"form": "synthetic", "labels": "topic="}, "at least 1"),
-        ({"form": "unlinked", "texts": ["message", "topic"]}, "has one text column, and there are 2: message, topic"),
+        ({"form": "shuffled", "texts": ["message", "topic"]}, "has one text column, and there are 2: message, topic"),
     ],
 )
 def test_what_does_not_fit_the_form_is_refused(requests, given, words):

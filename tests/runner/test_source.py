@@ -63,7 +63,7 @@ def test_names_are_no_patterns(tmp_path, suffix):
         assert Files.at(str(source)).scan().collect().height == 1
 
 
-def test_hidden_files_of_a_folder_are_left_out(tmp_path):
+def test_hidden_files_of_a_folder_are_excluded(tmp_path):
     for name in ("a.parquet", ".b.parquet", "_c.parquet"):
         pl.DataFrame({"id": [name]}).write_parquet(tmp_path / name)
     (tmp_path / "_SUCCESS").touch()

@@ -58,7 +58,7 @@ from dptext_etl.checks.text_counts import (
 )
 from dptext_etl.column import output_digests
 from dptext_etl.errors import GateError, PolicyError, counted
-from dptext_etl.families.choice import unlinked_of
+from dptext_etl.families.choice import shuffled_of
 from dptext_etl.families.words import Simulated, WordByWord, by_word
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.keys import canonical_ids, canonical_series
@@ -212,7 +212,7 @@ class RowsLedgered(Gate):
         ids = canonical_ids(rows[self.policy.id].to_arrow())
         column = self._policies[key.column]
         bounds = positions_of(None if key.chain else column.mechanism, rows[name])
-        plain = unlinked_of(column.mechanism) is None
+        plain = shuffled_of(column.mechanism) is None
         digests = self._digests.of(rows, name) if plain else output_digests(column, ids, rows[name])
         self._comparisons[key].add(ids, digests, canary, bounds)
 

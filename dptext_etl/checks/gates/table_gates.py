@@ -42,8 +42,8 @@ class RawColumnAbsent(Gate):
         self._texts = [name for item in policy.columns for name in (item.name, item.intermediate) if name is not None]
         self._later = any(item.postprocess for item in policy.columns)
         self._expected = {*(edge.output for edge in declared_lineage(policy)), *([CANARY] if marked else [])}
-        if policy.unlinked is not None and not marked:
-            self._expected = {*policy.unlinked.columns(policy.columns[0].name)}
+        if policy.shuffled is not None and not marked:
+            self._expected = {*policy.shuffled.columns(policy.columns[0].name)}
         if policy.synthetic is not None:
             self._texts, self._expected = [*policy.synthetic.columns], {*policy.synthetic.columns}
         self._types = None if marked else published_types(policy, candidate.manifest)
@@ -87,7 +87,7 @@ class RawColumnAbsent(Gate):
         wrong = {name for name in self._texts if schema.get(name, pl.String()) != pl.String}
         if schema.get(CANARY, pl.Boolean()) != pl.Boolean:
             wrong.add(CANARY)
-        if self.policy.unlinked is not None and not schema.get(COUNT, pl.Int64()).is_integer():
+        if self.policy.shuffled is not None and not schema.get(COUNT, pl.Int64()).is_integer():
             wrong.add(COUNT)
         if self._types is not None:
             wrong |= changed(schema, self.policy, self._types)
@@ -108,7 +108,7 @@ class PublishedFiles(Gate):
 
     catches = (
         "Published files that were edited, cut, swapped or added after their gates, or that belong to another release; "
-        "a manifest that was written again to fit them, or to claim less; an unlinked release of people who were "
+        "a manifest that was written again to fit them, or to claim less; a shuffled release of people who were "
         "forgotten."
     )
     stages = frozenset({Stage.PUBLISHED})
@@ -156,7 +156,7 @@ class PublishedFiles(Gate):
             "retired_manifest": int(any(digest in ledger.releases.retired(ref, sink) for ref in refs)),
             "types_with_names_or_categories": sum(map(carries, map(str, manifest.get("schema", {}).values()))),
         }
-        if policy.unlinked is not None and any(part["rows"] for part in parts):  # it holds no ids, and is one table
+        if policy.shuffled is not None and any(part["rows"] for part in parts):  # it holds no ids, and is one table
             counts["forgotten"] = max((ledger.people.count_forgotten(ref) for ref in refs), default=0)
         wrong = {name: count for name, count in counts.items() if count and name != "files"}
         message = f"all {len(paths):,} files are in the manifest, which the ledger recorded"
@@ -217,7 +217,7 @@ class RowCount(Gate):
 
 
 class LabelsInList(Gate):
-    """Compares every label of a synthetic table or an unlinked release with the public list."""
+    """Compares every label of a synthetic table or a shuffled release with the public list."""
 
     catches = "Labels of private records that the public list does not name, and rows without a label."
     stages = frozenset(Stage)

@@ -243,8 +243,8 @@ class RepeatsWithinChance(Gate):
 
 
 def _counts(policy: Policy, batch: pl.DataFrame) -> bool:
-    unlinked = policy.unlinked
-    return unlinked is not None and unlinked.form == "counts" and batch.schema.get(COUNT) == pl.Int64
+    shuffled = policy.shuffled
+    return shuffled is not None and shuffled.form == "counts" and batch.schema.get(COUNT) == pl.Int64
 
 
 class CorpusTexts:

@@ -279,7 +279,7 @@ def suite_for(policy: PolicyLike, *, argument: str | None = None) -> gx.Expectat
         ExpectTableColumnsToBePublished(policy=argument),
         ExpectNoCanaryToSurvive(policy=argument),
     ]
-    if policy.unlinked is None:
+    if policy.shuffled is None:
         expectations.append(ExpectReleasedRowsToBeLedgered(policy=argument))
     expectations += [
         ExpectColumnValuesToStayInOutputSet(column=spec.name, policy=argument)
@@ -298,11 +298,11 @@ def downstream_suite(
     """Return the suite of a table that was made from a release: all of its text is released, or declared public.
 
     Raises:
-        PolicyError: The release is unlinked: its texts have no record ids by which they could be found.
+        PolicyError: The release is shuffled: its texts have no record ids by which they could be found.
     """
     policy = resolve(policy)
-    if policy.unlinked is not None:
-        msg = "an unlinked release holds no record ids, so the cells of a table made from it cannot be looked up"
+    if policy.shuffled is not None:
+        msg = "a shuffled release holds no record ids, so the cells of a table made from it cannot be looked up"
         raise PolicyError(msg, "`dptext check` and the suite of the release itself judge the published table")
     _require_ids(policy)
     argument = argument or written(policy)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 KEYS = (
-    "engine", "synthetic", "three_forms", "rows", "gates", "releases", "remaining", "left_out", "verify",
+    "engine", "synthetic", "three_forms", "rows", "gates", "releases", "remaining", "excluded", "verify",
     "planted_bug", "files",
 )  # fmt: skip
 
@@ -51,7 +51,7 @@ def demo(
         return
     terminal.note(f"writing {place.path}: invented requests, a key, policies")
     place.prepare()
-    terminal.note("releasing 10,000 requests in three forms: row by row, unlinked, as a synthetic table")
+    terminal.note("releasing 10,000 requests in three forms: row by row, shuffled, as a synthetic table")
     three_forms = demo_folder.release(place)
     engine = "dagster" if dagster and find_spec("dagster") else "run"
     by = "the Dagster job" if engine == "dagster" else "dptext run"
@@ -92,7 +92,7 @@ def _release(place: DemoFolder, engine: str, three_forms: Mapping[str, Any]) -> 
         "gates": gates,
         "releases": releases,
         "remaining": remaining,
-        "left_out": len(MONTHS) * MONTH_ROWS - sum(item["committed"] for item in releases),
+        "excluded": len(MONTHS) * MONTH_ROWS - sum(item["committed"] for item in releases),
         "verify": verified,
     }
 
@@ -172,12 +172,12 @@ def _show(facts: Mapping[str, Any]) -> None:
 
 def _show_forms(facts: Mapping[str, Any]) -> None:
     terminal.heading("One table, three forms, epsilon 1 or less per person")
-    rows, unlinked, synthetic = (facts["forms"][form] for form in ("rows", "unlinked", "synthetic"))
+    rows, shuffled, synthetic = (facts["forms"][form] for form in ("rows", "shuffled", "synthetic"))
     terminal.table(
         ("form", "epsilon", "delta", "published", "F1 of a classifier"),
         [
             ("row by row", f"{rows['epsilon']:g}", "0", ", ".join(rows["columns"]), f"{rows['f1']:.2f}"),
-            _central("unlinked", unlinked, "none: it has no labels"),
+            _central("shuffled", shuffled, "none: it has no labels"),
             _central("synthetic", synthetic, f"{synthetic['f1']:.2f}, nearest mean {synthetic['f1_nearest_mean']:.2f}"),
             ("label names only", "0", "0", "nothing", f"{facts['f1_label_names']:.2f}"),
             ("raw requests", "", "", "", f"{facts['f1_raw']:.2f}"),
@@ -199,12 +199,12 @@ def _central(form: str, facts: Mapping[str, Any], score: str) -> tuple[str, ...]
 def _show_topics(topics: list[dict[str, Any]]) -> None:
     terminal.heading("Requests per topic")
     rows = [
-        (item["topic"], f"{item['raw']:,}", f"{item['synthetic']:,.0f}", f"{item['near_share']:,.0f}")
+        (item["topic"], f"{item['raw']:,}", f"{item['synthetic']:,.0f}", f"{item['neighborhood_share']:,.0f}")
         for item in topics
     ]
-    terminal.table(("topic", "raw", "synthetic, noisy count", "unlinked, near share"), rows)
+    terminal.table(("topic", "raw", "synthetic, noisy count", "shuffled, neighborhood share"), rows)
     terminal.say(
-        "A near share counts public texts near the requests. It is not the number of requests with the topic, because\n"
+        "A neighborhood share counts public texts near the requests. It is not the number of requests with the topic, because\n"
         "texts near a request may have other topics."
     )
 
@@ -230,7 +230,7 @@ def _show_spend(facts: Mapping[str, Any]) -> None:
             "most per record": f"epsilon {terminal.number(release[f'max_{PURE}'])} (odds 10^{release['log10_odds']})",
             "cap": f"{terminal.number(left['limits'])} per {left['unit']}, {left['scope']}",
             "left": "; ".join(f"{name} {terminal.number(at)}" for name, at in left["left"].items()),
-            "left out": f'{facts["left_out"]:,} records over the cap: on_cap = "quarantine"',
+            "left out": f'{facts["excluded"]:,} records over the cap: on_cap = "quarantine"',
             "at the cap": f"{left['exhausted']:,} of {left['units']:,} {left['unit']}s",
             "ledger": "intact" if facts["verify"]["ok"] else "NOT intact: " + "; ".join(facts["verify"]["problems"]),
         }

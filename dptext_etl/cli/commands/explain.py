@@ -16,7 +16,7 @@ from dptext_etl.cli.options import (
     FirstRelease,
     MechanismName,
     Parameters,
-    UnlinkedRows,
+    ShuffledRows,
     command,
     parse_parameters,
 )
@@ -212,7 +212,7 @@ TEXT = "My daughter Anna met Doctor Miller in Boston, and he changed her medicin
 _VACUOUS = 13
 KEYS = (
     "name", "summary", "publishable", "guarantee", "parameters", "configuration", "cfg", "consent", "spend",
-    "lengths", "law", "example", "allocation", "draw", "noise", "computing", "conversions", "unlinked", "note",
+    "lengths", "law", "example", "allocation", "draw", "noise", "computing", "conversions", "shuffled", "note",
 )  # fmt: skip
 
 
@@ -276,7 +276,7 @@ def explain(
     words: Annotated[int, typer.Option(min=1, help="Length of a text in words, for its cost.")] = 100,
     allocation: AllocationScores = None,
     first: FirstRelease = None,
-    unlinked: UnlinkedRows = None,
+    shuffled: ShuffledRows = None,
     total: Annotated[float, typer.Option(help="Epsilon of a whole text, with --allocation.")] = 100.0,
     text: Annotated[
         str,
@@ -306,7 +306,7 @@ def explain(
     parameters = parse_parameters(kind, name, parameter)
     if allocation is not None:
         parameters["allocation"] = preview.allocation_of(allocation, total, first)
-    if unlinked is not None:  # the bound depends on the size of the corpus
+    if shuffled is not None:  # the bound depends on the size of the corpus
         parameters = kind._first_look(parameters) | parameters
     mechanism, note = _explained(kind, name, parameters)
     facts = {
@@ -328,8 +328,8 @@ def explain(
     if mechanism.allocation is not None:
         facts["allocation"] = preview.division(mechanism, text)
     facts |= {**options.model_facts(mechanism, words), "note": note}
-    if unlinked is not None:
-        facts["unlinked"] = preview.unlinked_costs([mechanism], unlinked)
+    if shuffled is not None:
+        facts["shuffled"] = preview.shuffled_costs([mechanism], shuffled)
     if mechanism.computing is not None:
         facts["computing"] = mechanism.computing.as_dict()
     facts = {key: facts.get(key) for key in KEYS}
@@ -409,8 +409,8 @@ def _show(facts: dict[str, Any]) -> None:
     if facts["conversions"]:
         terminal.heading("All of it for one person, at a fixed delta (the least that is known)")
         terminal.table(("records", "delta", "epsilon", "rule"), [item.values() for item in facts["conversions"]])
-    if facts["unlinked"]:
-        preview.show_unlinked(facts["unlinked"])
+    if facts["shuffled"]:
+        preview.show_shuffled(facts["shuffled"])
     if facts["note"]:
         terminal.say(f"\n{facts['note']}.")
     if facts["allocation"]:

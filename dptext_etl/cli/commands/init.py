@@ -43,7 +43,7 @@ def init(
         typer.Option(help="Encoding of a CSV file; otherwise proposed."),
     ] = None,
     form: Annotated[
-        Literal["rows", "unlinked", "synthetic"] | None,
+        Literal["rows", "shuffled", "synthetic"] | None,
         typer.Option(
             help="The form of the release: rows with ids, draws without ids, or a table to train on and count in; "
             "otherwise asked, or rows."
@@ -51,7 +51,7 @@ def init(
     ] = None,
     labels: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN=A,B,C", help="PUBLIC labels, or none; with --form unlinked or synthetic."),
+        typer.Option(metavar="COLUMN=A,B,C", help="PUBLIC labels, or none; with --form shuffled or synthetic."),
     ] = None,
     output: Annotated[Path, typer.Option("--out", "-o", help="The policy file to write.")] = Path("privacy.toml"),
     force: Annotated[bool, typer.Option("--force", help="Replace an existing policy file; never a key.")] = False,
@@ -119,10 +119,10 @@ def _form(table: Guess) -> Form:
     terminal.note(
         "Do readers train and count, or must each text stay in the row of its record?\n"
         "  synthetic  a table of public texts with labels: best where readers want labels or topics\n"
-        "  unlinked   the drawn texts with public labels, without ids, order, and other columns\n"
+        "  shuffled   the drawn texts with public labels, without ids, order, and other columns\n"
         "  rows       each row with its id, kept columns, and a drawn text: costs the most for each person"
     )
-    kinds = click.Choice(["synthetic", "unlinked", "rows"])
+    kinds = click.Choice(["synthetic", "shuffled", "rows"])
     form: Form = _ask("Form", default="synthetic" if table.label else "rows", type=kinds)
     return form
 
@@ -141,12 +141,12 @@ def _chosen(table: Guess, form: Form, labels: str | None) -> Choices:
         made = replace(made, keep=_kept(table))
         made = replace(made, ids=_ask("Published ids", default=first_policy.default_ids(table), type=kinds))
     else:
-        rows = "At least how many texts" if form == "unlinked" else "Rows of the table"
+        rows = "At least how many texts" if form == "shuffled" else "Rows of the table"
         number = _ask(f"{rows}, a public number", default=first_policy.ROWS[form], type=click.IntRange(2))
         most = _ask("Records of one person that count", default=1, type=click.IntRange(1)) if table.subject else 1
         made = replace(made, rows=number, per_subject=most)
     cap, unit = first_policy.proposed_cap(table, made)
-    least = 0 if form == "unlinked" else first_policy.cost_of(table, form)  # one record, so that a release has some
+    least = 0 if form == "shuffled" else first_policy.cost_of(table, form)  # one record, so that a release has some
     fits = click.FloatRange(least, min_open=not least)
     return replace(made, cap=_ask(f"Most epsilon of one {unit}, its cap", default=cap, type=fits))
 

@@ -186,7 +186,7 @@ def expire(job: Job, *, reason: Reason, yes: Yes = False) -> None:
 def abort(job: Job, *, reason: Reason, yes: Yes = False) -> None:
     """Give back the open reservations of a job, if you know that no text of it was ever scored.
 
-    The command refuses a job with committed records, a job on which another job relies, and a job whose unlinked
+    The command refuses a job with committed records, a job on which another job relies, and a job whose shuffled
     release or synthetic table was pinned: draws may have been seen, so `dptext ledger expire JOB` keeps its charges.
     """
     with open_ledger(write=True) as handle:

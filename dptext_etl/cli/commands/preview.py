@@ -19,7 +19,7 @@ from dptext_etl.cli.options import (
     FirstRelease,
     MechanismName,
     Parameters,
-    UnlinkedRows,
+    ShuffledRows,
     command,
     parse_parameters,
     skip_pandas,
@@ -167,29 +167,29 @@ _DELTA = 1e-8
 _ROWS = (1_000, 10_000, 100_000, 1_000_000)
 
 
-def unlinked_costs(mechanisms: Iterable[Mechanism], rows: int) -> list[dict[str, Any]]:
+def shuffled_costs(mechanisms: Iterable[Mechanism], rows: int) -> list[dict[str, Any]]:
     """Return the central epsilon of each mechanism over `rows` rows and the usual numbers of rows."""
-    from dptext_etl.families.choice import ChoiceMechanism, Unlinked
+    from dptext_etl.families.choice import ChoiceMechanism, Shuffled
 
     costs = []
     for mechanism in mechanisms:
         if not isinstance(mechanism, ChoiceMechanism):
-            msg = f"{mechanism.name} is released row by row: only surrogate has a bound for unlinked releases"
-            raise PolicyError(msg, "`dptext explain surrogate --unlinked 10000`")
+            msg = f"{mechanism.name} is released row by row: only surrogate has a bound for shuffled releases"
+            raise PolicyError(msg, "`dptext explain surrogate --shuffled 10000`")
         for count in sorted({*_ROWS, rows}):
-            central = Unlinked(rows=count, delta=_DELTA).epsilon(mechanism.law)
+            central = Shuffled(rows=count, delta=_DELTA).epsilon(mechanism.law)
             local = {"epsilon": mechanism.epsilon, "rows": count, "delta": _DELTA}
             costs.append({**local, "central_epsilon": float(central)})
     return costs
 
 
-def show_unlinked(costs: Sequence[dict[str, Any]]) -> None:
+def show_shuffled(costs: Sequence[dict[str, Any]]) -> None:
     from dptext_etl.runner.shard.charging import at_most
 
     counts = sorted({item["rows"] for item in costs})
     central = {(item["epsilon"], item["rows"]): at_most(item["central_epsilon"]) for item in costs}
     epsilons = dict.fromkeys(item["epsilon"] for item in costs)
-    terminal.heading(f"Published unlinked, without ids and order: epsilon of a record at delta = {_DELTA:g}")
+    terminal.heading(f"Published shuffled, without ids and order: epsilon of a record at delta = {_DELTA:g}")
     terminal.table(
         ("epsilon of a draw", *(f"{count:,} rows" for count in counts)),
         [(epsilon, *(central[epsilon, count] for count in counts)) for epsilon in epsilons],
@@ -198,7 +198,7 @@ def show_unlinked(costs: Sequence[dict[str, Any]]) -> None:
 
 
 app = typer.Typer()
-KEYS = ("mechanism", "ledgered", "taken", "sentences", "unlinked")
+KEYS = ("mechanism", "ledgered", "taken", "sentences", "shuffled")
 SENTENCES = (
     "The room was clean and the staff were friendly, but the breakfast was cold.",
     "I ordered a blue jacket in March and it arrived two weeks late.",
@@ -219,7 +219,7 @@ def preview(
     ] = None,
     allocation: AllocationScores = None,
     first: FirstRelease = None,
-    unlinked: UnlinkedRows = None,
+    shuffled: ShuffledRows = None,
     device: Device = None,
     dtype: Dtype = None,
 ) -> None:
@@ -260,8 +260,8 @@ def preview(
             spend = mechanism.spend(draws)
             cost = {"spend": spend.epsilon, "log10_odds": spend.log10_odds}
             row["after"].append({"epsilon": value, "text": after, **cost})
-    central = None if unlinked is None else unlinked_costs(mechanisms, unlinked)
-    facts = {"mechanism": name, "ledgered": False, "taken": taken, "sentences": sentences, "unlinked": central}
+    central = None if shuffled is None else shuffled_costs(mechanisms, shuffled)
+    facts = {"mechanism": name, "ledgered": False, "taken": taken, "sentences": sentences, "shuffled": central}
     if terminal.emitted(facts):
         return
     for row in sentences:
@@ -275,7 +275,7 @@ def preview(
     if allocation is not None:
         terminal.say(f"\n{LEGEND}.")
     if central is not None:
-        show_unlinked(central)
+        show_shuffled(central)
     if taken:
         chosen = ", ".join(f"{key} = {value}" for key, value in taken.items())
         terminal.say(f"\nYou did not set these parameters, so the command chose: {chosen}")

@@ -34,7 +34,7 @@ CHECK_KEYS = ("passed", "gates")
 CLEAN_KEYS = ("versions", "stopped", "staged", "quarantined", "kept", "busy", "removed")
 STATEMENT_KEYS = (
     "format", "dataset", "release", "partition", "version", "rows", "files", "id", "in_clear", "coarse", "traceable",
-    "manifest_sha256", "sink", "published_at", "found_again", "gates", "columns", "record", "left_out", "caps", "lacks",
+    "manifest_sha256", "sink", "published_at", "reidentified", "gates", "columns", "record", "excluded", "caps", "lacks",
     "public", "written_by",
 )  # fmt: skip
 
@@ -186,7 +186,7 @@ def forget(
 
 def _show_forgotten(done: Forgotten) -> None:
     if done.withdrawn:
-        terminal.say(f"the unlinked release was withdrawn: version {done.version} is an empty table")
+        terminal.say(f"the shuffled release was withdrawn: version {done.version} is an empty table")
         terminal.say("publish the records that stay under a new release name; they are charged again")
     elif done.stays:
         stays = "the statistic of the synthetic table stays, because it was charged"

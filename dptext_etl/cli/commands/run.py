@@ -51,7 +51,7 @@ _PHASES = {
 
 PLAN_KEYS = (
     "dataset", "release", "partition", "rows", "already_published", "draws", "columns", "component", "per_record",
-    "per_subject", "subjects", "together", "cap", "cap_change", "over_cap", "left_out", "changed", "log10_odds",
+    "per_subject", "subjects", "together", "cap", "cap_change", "over_cap", "excluded", "changed", "log10_odds",
     "on_cap", "dropped", "hosts", "refusal", "refusals", "table", "notes",
 )  # fmt: skip
 
@@ -348,7 +348,7 @@ _COUNTS = {
     "null_subjects": "rows without a person",
 }
 _THEN = {"quarantine": "left out", "refuse": "a reason to refuse the run"}
-_OMITTED = {"without_subject": "left out without a person", "changed_left_out": "left out with a changed text"}
+_OMITTED = {"without_subject": "left out without a person", "changed_excluded": "left out with a changed text"}
 
 
 def _show_plan(forecast: Mapping[str, Any]) -> None:
@@ -387,7 +387,7 @@ def _show_plan(forecast: Mapping[str, Any]) -> None:
             "over the cap": {**forecast["over_cap"], "they are": _THEN[forecast["on_cap"]]}
             if forecast["cap"]
             else None,
-            **{title: forecast["left_out"][name] for name, title in _OMITTED.items() if name in forecast["left_out"]},
+            **{title: forecast["excluded"][name] for name, title in _OMITTED.items() if name in forecast["excluded"]},
             **({"changed since they were released": forecast["changed"]} if forecast["changed"] else {}),
         }
     )

@@ -212,7 +212,7 @@ class SparkEngine(Engine["DataFrame"]):
         self, table: Table[DataFrame], policy: Policy, layout: Layout, progress: Listener | None
     ) -> Examined[DataFrame]:
         order = None
-        if policy.unlinked is None and policy.records_per_subject is not None:
+        if policy.shuffled is None and policy.records_per_subject is not None:
             columns = worker_columns(self._frame.sparkSession, policy.charged_columns())
             order = partial(keyed_order, policy_json(policy), columns)
         source = examine(table, policy, layout, order)

@@ -50,7 +50,7 @@ class ErasedTable:
     dataset: str  # its dataset
     release: str  # its release
     partition: str | None  # the partition, if the policy has partitions
-    # rows are removed; an unlinked release is withdrawn as a whole; a synthetic table keeps its statistic; the table is
+    # rows are removed; a shuffled release is withdrawn as a whole; a synthetic table keeps its statistic; the table is
     # not published, so only staging changes; or it holds none of these people
     outcome: Outcome
     records: int  # published rows of these people; of a table without ids, their records in its release

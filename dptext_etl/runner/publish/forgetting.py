@@ -221,7 +221,7 @@ class Forgotten:
     versions: list[str]  # folders of older versions that were deleted
     staged: int  # number of files in staging that were removed, or written without these people
     noted: int  # number of records that the ledger did not know as forgotten before
-    withdrawn: bool = False  # whether the table was an unlinked release, which holds no ids: all of it is gone
+    withdrawn: bool = False  # whether the table was a shuffled release, which holds no ids: all of it is gone
     stays: bool = False  # whether the table is a synthetic one: its statistic was charged, and stays as it is
 
 
@@ -242,7 +242,7 @@ def forget(
 ) -> Forgotten:
     """Publish a version without some people, retire the older ones, and delete their files.
 
-    An unlinked release that holds them is withdrawn as a whole, because a reader of a version without them would know
+    A shuffled release that holds them is withdrawn as a whole, because a reader of a version without them would know
     their texts from the difference. Publish those who stay under a new release name.
 
     A synthetic table stays: its noisy statistic was charged. The people are noted in the ledger, so no later

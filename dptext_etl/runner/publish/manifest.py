@@ -136,9 +136,9 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
         claim |= {"chain": column.chain, "postprocess": postprocessing_facts(column)}
     if mechanism.allocation is not None and (parts := mechanism.allocation.parts()):
         claim["budget"] = parts
-    if isinstance(mechanism, ChoiceMechanism) and mechanism.unlinked is not None:
-        condition = mechanism.unlinked.condition(mechanism.law)
-        claim["unlinked"] = {**condition, "local_epsilon": _units(getattr(worst, PURE))}
+    if isinstance(mechanism, ChoiceMechanism) and mechanism.shuffled is not None:
+        condition = mechanism.shuffled.condition(mechanism.law)
+        claim["shuffled"] = {**condition, "local_epsilon": _units(getattr(worst, PURE))}
     return claim
 
 

@@ -31,7 +31,7 @@ from dptext_etl.checks.published import part_name
 from dptext_etl.data_types import all_plain
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, counted, seam
-from dptext_etl.families.choice import COUNT, OTHER, Unlinked
+from dptext_etl.families.choice import COUNT, OTHER, Shuffled
 from dptext_etl.files import sha256
 from dptext_etl.ledger import Ledger
 from dptext_etl.parallel import map_in_order
@@ -472,13 +472,13 @@ def write_table(writer: Writer, staging: Staging, shard: StagedShard, policy: Po
         writer.add_rows(rows.slice(start, policy.shard_rows))
 
 
-def write_unlinked(
-    writer: Writer, staging: Staging, shards: Iterable[StagedShard], policy: Policy, unlinked: Unlinked
+def write_shuffled(
+    writer: Writer, staging: Staging, shards: Iterable[StagedShard], policy: Policy, shuffled: Shuffled
 ) -> None:
-    """Write an unlinked release as a multiset of texts, or of labels with texts: no ids, no order, no other columns.
+    """Write a shuffled release as a multiset of texts, or of labels with texts: no ids, no order, no other columns.
 
     They are sorted by their bytes, and a part holds `shard_rows` rows: the bytes depend only on the multiset
-    (docs/spec/unlinked.md#published).
+    (docs/spec/shuffled.md#published).
     """
     text, most = policy.columns[0].name, policy.shard_rows
     cells = [*policy.kept_columns, text]  # the column of labels, if there is one
@@ -488,7 +488,7 @@ def write_unlinked(
         rows = rows.with_columns(pl.col(cells).fill_null(OTHER))
         counted.append(rows.group_by(cells).agg(pl.len().cast(pl.Int64).alias(COUNT)))
     counts = pl.concat(counted).group_by(cells).agg(pl.col(COUNT).sum()).sort(cells)
-    if unlinked.form == "counts":
+    if shuffled.form == "counts":
         for start in range(0, max(counts.height, 1), most):
             writer.add_rows(counts.slice(start, most))
         return

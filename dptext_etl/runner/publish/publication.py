@@ -36,7 +36,7 @@ from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
 from dptext_etl.runner.publish import versions
 from dptext_etl.runner.publish.forgetting import refuse_forgotten_base
 from dptext_etl.runner.publish.manifest import Manifest, Part, claims, is_whole
-from dptext_etl.runner.publish.parts import HiddenIds, Writer, keep_id_lists, write_table, write_unlinked
+from dptext_etl.runner.publish.parts import HiddenIds, Writer, keep_id_lists, write_table, write_shuffled
 from dptext_etl.runner.publish.versions import alone_at, expire, show
 from dptext_etl.runner.shard.attempt import remember, require_same_ledger
 from dptext_etl.runner.shard.computing import replays
@@ -171,7 +171,7 @@ def strip(staging: Staging, policy: Policy) -> None:
 
 log = logging.getLogger("dptext_etl.runner")
 
-_WHY = {"quarantined": "over the cap", "without_subject": "without a person", "changed_left_out": "with a changed text"}
+_WHY = {"quarantined": "over the cap", "without_subject": "without a person", "changed_excluded": "with a changed text"}
 """Why rows are left out. Counts follow only from balances, spends, and ids, and, if the policy consents, from which
 texts changed; never from the contents of a text (docs/spec/privacy.md#over-cap)."""
 
@@ -320,8 +320,8 @@ def _write_parts(
     policy = staged.policy
     filled = [shard for shard in staged.shards if shard.counts["rows"]]
     total = sum(shard.counts["rows"] for shard in filled)
-    if policy.unlinked is not None:
-        write_unlinked(writer, staging, filled, policy, policy.unlinked)
+    if policy.shuffled is not None:
+        write_shuffled(writer, staging, filled, policy, policy.shuffled)
         each(total)
     elif policy.synthetic is not None:
         write_table(writer, staging, filled[0], policy)
@@ -455,7 +455,7 @@ def require_enough(policy: Policy, rows: Mapping[str, int], kept: int = 0) -> No
         "Nothing was published, and nothing was replaced"
     )
     hint = "is the cap right? `dptext ledger remaining` shows balances; a smaller min_released publishes fewer rows"
-    fields = {"left_out": selection, "rows": released + selection, "min_released": policy.min_released}
+    fields = {"excluded": selection, "rows": released + selection, "min_released": policy.min_released}
     raise BudgetError(msg, hint, fields)
 
 
@@ -466,8 +466,8 @@ def draft(
     policy, layout = staged.policy, staged.layout
     before = Manifest.of_release(policy, layout)
     schema, hidden = Staging(layout.staging).schema(staged.shards[0]), HiddenIds.of(policy)
-    if policy.unlinked is not None:
-        names = policy.unlinked.columns(policy.columns[0].name)
+    if policy.shuffled is not None:
+        names = policy.shuffled.columns(policy.columns[0].name)
         schema = pl.Schema({name: pl.Int64() if name == COUNT else pl.String() for name in names})
     schema = schema if hidden is None else hidden.schema(schema)
     computed = {name: {"computed": hardware} for name, hardware in merge_hardware([older, staged.computed]).items()}

@@ -208,15 +208,15 @@ def refuse_no_records(policy: Policy, records: int) -> None:
 
 
 def refuse_too_few(policy: Policy, texts: int, labels: Mapping[str, int] | None = None) -> None:
-    """Refuse an unlinked release of fewer texts than its bound is stated for, as far as counted under any label."""
-    if policy.unlinked is None:
+    """Refuse a shuffled release of fewer texts than its bound is stated for, as far as counted under any label."""
+    if policy.shuffled is None:
         return
-    rows, hint = policy.unlinked.rows, "this run drew and charged nothing; state fewer rows, at a larger epsilon, under"
+    rows, hint = policy.shuffled.rows, "this run drew and charged nothing; state fewer rows, at a larger epsilon, under"
     names = () if policy.labels is None or labels is None else policy.labels.values
     each = {name: (labels or {}).get(name, 0) for name in names}
     few = [f"{counted(number, 'text')} of {name!r}" for name, number in each.items() if number < rows]
     if few or texts < rows:
-        msg = f"[unlinked]: {', '.join(few) or counted(texts, 'text')} would be published, and the bound is "
+        msg = f"[shuffled]: {', '.join(few) or counted(texts, 'text')} would be published, and the bound is "
         more = "; or remove the label from labels.values: its texts are left out then" * bool(few)
         raise InputError(f"{msg}stated for rows = {rows}", f"{hint} a new release name{more}")
 
@@ -252,7 +252,7 @@ def row_counts(
         "over_contribution": source.beyond,
         "without_subject": source.nameless,
         "changed_kept": changed + stale if policy.on_changed == "keep" else 0,
-        "changed_left_out": changed if policy.on_changed == "quarantine" else 0,
+        "changed_excluded": changed if policy.on_changed == "quarantine" else 0,
         "changed_released": outcomes.get(Outcome.AGAIN.name, 0),
         "new": outcomes.get(Outcome.RESERVED.name, 0),
         "resumed": outcomes.get(Outcome.PENDING.name, 0),

@@ -24,7 +24,7 @@ from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import spends, step_costs, worst_case
-from dptext_etl.families.choice import OTHER, UnlinkedLabels
+from dptext_etl.families.choice import OTHER, ShuffledLabels
 from dptext_etl.guarantee import MICRO, PURE, millionths
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
@@ -84,7 +84,7 @@ class Charged:
         return [matrix(item.idem_keys, "identities").tobytes() for item in self.charges]
 
     def sum_of_identities(self) -> int:
-        """Add up the identities of all texts as numbers, modulo 2^256 (docs/spec/unlinked.md#one-batch)."""
+        """Add up the identities of all texts as numbers, modulo 2^256 (docs/spec/shuffled.md#one-batch)."""
         total = 0
         for item in self.charges:
             places: list[int] = matrix(item.idem_keys, "identities").sum(axis=0, dtype=np.int64).tolist()
@@ -105,7 +105,7 @@ class Reserved:
             return self
         return Reserved(self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen], self.answers)
 
-    def whole_table(self, labels: UnlinkedLabels | None) -> WholeTable:
+    def whole_table(self, labels: ShuffledLabels | None) -> WholeTable:
         """Return the records among the rows, also by label; canary rows do not count."""
         records = self.charged.take(~self.canary)
         drawn = np.any([np.asarray(item.n_worst) > 0 for item in records.charges], axis=0)
@@ -123,7 +123,7 @@ def canary_marks(frame: pl.DataFrame) -> npt.NDArray[np.bool_]:
     return marks
 
 
-def by_label(frame: pl.DataFrame, drawn: npt.NDArray[np.bool_], labels: UnlinkedLabels | None) -> dict[str, int] | None:
+def by_label(frame: pl.DataFrame, drawn: npt.NDArray[np.bool_], labels: ShuffledLabels | None) -> dict[str, int] | None:
     """Count the records of each label that have a draw, shape (rows,); None without labels."""
     if labels is None:
         return None

@@ -28,7 +28,7 @@ from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, counted, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, PreparedBatch, PreparedCommit, ReserveResult, Scope
-from dptext_etl.ledger.types import LEFT_OUT
+from dptext_etl.ledger.types import EXCLUDED
 from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy
 from dptext_etl.runner.progress import Checkpoint, Profile
@@ -140,15 +140,15 @@ class Shards:
         return Reserved(raw, charged, result.outcome, ReserveResult(result.outcome[~canary]).counts)
 
     @property
-    def left_out(self) -> tuple[Outcome, ...]:
-        return LEFT_OUT if self.policy.on_changed == "keep" else (*LEFT_OUT, Outcome.CHANGED)
+    def excluded(self) -> tuple[Outcome, ...]:
+        return EXCLUDED if self.policy.on_changed == "keep" else (*EXCLUDED, Outcome.CHANGED)
 
     def release(self, raw: pl.DataFrame, index: int) -> tuple[StagedShard, Reserved]:
         """Stage and commit a raw shard, and return its admitted rows. Work of an earlier attempt is not repeated.
 
-        All of an unlinked release is reserved before: then a new record is one that came into the source meanwhile.
+        All of a shuffled release is reserved before: then a new record is one that came into the source meanwhile.
         """
-        reserved = self.reserved_before(raw, index) if self.policy.unlinked else self.reserve(raw, index)
+        reserved = self.reserved_before(raw, index) if self.policy.shuffled else self.reserve(raw, index)
         over = int((reserved.outcome == Outcome.OVER_CAP).sum())
         if over and self.policy.on_cap == "refuse":
             raise BudgetError(f"{counted(over, 'record')} would exceed the cap", "did the source change? Run again")
@@ -160,11 +160,11 @@ class Shards:
 
     def leave_out(self, reserved: Reserved, index: int) -> Reserved:
         """List the records that are over the cap or changed inside the boundary, and return the others."""
-        listed = np.isin(reserved.outcome, self.left_out) & (reserved.outcome != Outcome.FORGOTTEN)  # no id of theirs
+        listed = np.isin(reserved.outcome, self.excluded) & (reserved.outcome != Outcome.FORGOTTEN)  # no id of theirs
         subjects = reserved.charged.take(listed).subjects
         units = None if subjects is None else self.ledger.people.unit_hashes(subjects)
         self.staging.quarantine(index, reserved.frame[[self.policy.id]].filter(pl.Series(to_arrow(listed))), units)
-        return reserved.without(self.left_out)
+        return reserved.without(self.excluded)
 
     def reserved_before(self, raw: pl.DataFrame, index: int) -> Reserved:
         """Look up the reservations of a shard, and refuse records that have none."""
@@ -361,7 +361,7 @@ class ShardResult:
     outcomes: Mapping[str, int]  # records by the answer of the ledger (`Outcome`)
     # the staged shard, as `StagedShard.as_dict` writes it; None where rows were only reserved
     shard: Mapping[str, Any] | None
-    # which records of an unlinked release are drawn or to be drawn among them, in numbers; None otherwise
+    # which records of a shuffled release are drawn or to be drawn among them, in numbers; None otherwise
     admitted: Mapping[str, Any] | None = None
     pairs: str | None = None  # sum of digests of its records with their persons, 32 hex digits; None without persons
     sums: str | None = None  # exact sums of a table that is summed (`families.aggregate.Partial`), in base64
@@ -369,7 +369,7 @@ class ShardResult:
 
     @classmethod
     def of(cls, shards: Shards, raw: pl.DataFrame, index: int, phase: Phase) -> ShardResult:
-        rows, whole = int((~raw[CANARY]).sum()), shards.policy.unlinked is not None
+        rows, whole = int((~raw[CANARY]).sum()), shards.policy.shuffled is not None
         labels = shards.policy.labels
         if phase == "release":
             staged, reserved = shards.release(raw, index)
@@ -379,7 +379,7 @@ class ShardResult:
         if not whole:
             return cls(rows, dict(reserved.answers), None)
         pairs = pairs_of(reserved)
-        written, kept = None if pairs is None else f"{pairs:032x}", reserved.without(shards.left_out)
+        written, kept = None if pairs is None else f"{pairs:032x}", reserved.without(shards.excluded)
         return cls(rows, dict(reserved.answers), None, kept.whole_table(labels)._asdict(), written)
 
     @property

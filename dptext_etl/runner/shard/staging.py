@@ -146,7 +146,7 @@ def stem_of(index: int, tag: str = "") -> str:
 
 
 class WholeTable(NamedTuple):
-    """The records of a table that a release charges, in numbers (docs/spec/unlinked.md#one-batch)."""
+    """The records of a table that a release charges, in numbers (docs/spec/shuffled.md#one-batch)."""
 
     records: int  # records, those without a text included
     draws: int  # records with a draw

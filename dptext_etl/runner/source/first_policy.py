@@ -30,12 +30,12 @@ CAP = 20.0
 """A written constant: five texts of a person. It never follows from the table."""
 TABLE_EPSILON, TABLE_CAP = 1.0, 4.0
 """Of a whole synthetic table, and the cap of the forms that publish a column as a whole."""
-ROWS = {"unlinked": 1_000, "synthetic": 10_000}
+ROWS = {"shuffled": 1_000, "synthetic": 10_000}
 DELTA = 1e-8
 """Of a record in these forms; it allows a million records."""
 FEW_LABELS = 5
 """Up to this number of labels are often opinions, which are a weak direction of word vectors."""
-Form = Literal["rows", "unlinked", "synthetic"]
+Form = Literal["rows", "shuffled", "synthetic"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Choices:
     keep: tuple[str, ...] = ()
     ids: str | None = None
     cap: float | None = None
-    rows: int | None = None  # that are published, at least (unlinked) or exactly (synthetic)
+    rows: int | None = None  # that are published, at least (shuffled) or exactly (synthetic)
     per_subject: int = 1  # records of a person that count in one table
 
 
@@ -80,8 +80,8 @@ def labels_of(given: str | None, guess: Guess, form: Form) -> Labels | None:
     """Read public labels, "COLUMN=A,B,C" or "none"; their values never come from the table."""
     if form == "rows":
         if given is not None:
-            msg = "labels are of synthetic tables and unlinked releases, and the form is rows"
-            raise UsageError(msg, "give --form synthetic or --form unlinked too")
+            msg = "labels are of synthetic tables and shuffled releases, and the form is rows"
+            raise UsageError(msg, "give --form synthetic or --form shuffled too")
         return None
     if given is None and guess.label is not None and form == "synthetic":
         hint = f"give --labels {guess.label}=A,B,C, or --labels none. List values that are known without this table"
@@ -121,7 +121,7 @@ def policy_of(
     if choices.form != "rows" and len(guess.texts) > 1:
         msg = f"the form {choices.form} has one text column, and there are {len(guess.texts)}: {', '.join(guess.texts)}"
         raise UsageError(msg, "name one with --text; each other column needs a separate policy")
-    last = [_unlinked(guess, choices)] if choices.form == "unlinked" else []
+    last = [_shuffled(guess, choices)] if choices.form == "shuffled" else []
     last += [_synthetic(guess, choices)] if choices.form == "synthetic" else [*map(_column, guess.texts)]
     sections = (
         [
@@ -201,7 +201,7 @@ def default_ids(guess: Guess) -> str:
 
 def _spending(guess: Guess, key: str, choices: Choices) -> list[str]:
     cap, unit = proposed_cap(guess, choices)
-    cost = "`dptext plan` shows the cost of a record" if choices.form == "unlinked" else None
+    cost = "`dptext plan` shows the cost of a record" if choices.form == "shuffled" else None
     cost = cost or f"a {'row' if choices.form == 'rows' else 'record'} costs {cost_of(guess, choices.form):g}"
     return [
         "# The secret behind all draws: guard it like the raw texts, and keep a copy. `dptext key new` makes one.",
@@ -211,7 +211,7 @@ def _spending(guess: Guess, key: str, choices: Choices) -> list[str]:
         f"# The most that a {unit} may lose over all releases of the period; {cost}.",
         *(f"# {line}" for line in odds_of_cap(cap, unit)),
         "# Set it by your promise to people, never by the needs of the table.",
-        "# Releases of all forms (rows, unlinked, synthetic tables) count under a cap of this measure.",
+        "# Releases of all forms (rows, shuffled, synthetic tables) count under a cap of this measure.",
         f'cap = {{ measure = "approx", epsilon = {cap}, delta = 1e-6, period = "all" }}',
         *_limited(guess, choices),
         '# Records over the cap are left out; "refuse" stops the run instead.',
@@ -249,7 +249,7 @@ def _rows_that_fit(guess: Guess, choices: Choices) -> int:
     return int(proposed_cap(guess, choices)[0] // cost_of(guess, choices.form))
 
 
-def _left_out(guess: Guess, choices: Choices) -> list[str]:
+def _excluded(guess: Guess, choices: Choices) -> list[str]:
     """Say for people which share of the rows stays, and what helps where few do."""
     said = (
         [f"persons: {guess.spellings['persons']:,} spellings of {guess.spellings['alike']:,}"]
@@ -269,7 +269,7 @@ def cap_of(guess: Guess, choices: Choices = ROWS_WITH_IDS) -> list[str]:
     """Say for people which cap is proposed, and its odds."""
     cap, unit = proposed_cap(guess, choices)
     said = [f"the cap that it proposes per {unit}: epsilon {cap:g}", *odds_of_cap(cap, unit)]
-    return [*said, *_left_out(guess, choices)]
+    return [*said, *_excluded(guess, choices)]
 
 
 def proposed_cap(guess: Guess, choices: Choices) -> tuple[float, str]:
@@ -279,7 +279,7 @@ def proposed_cap(guess: Guess, choices: Choices) -> tuple[float, str]:
 
 
 def cost_of(guess: Guess, form: Form) -> float:
-    """Return the cost of a record; of an unlinked release the most, because fewer others hide it."""
+    """Return the cost of a record; of a shuffled release the most, because fewer others hide it."""
     return TABLE_EPSILON if form == "synthetic" else EPSILON * len(guess.texts)
 
 
@@ -293,10 +293,10 @@ def odds_of_cap(epsilon: float, unit: str) -> tuple[str, str]:
     )
 
 
-def _unlinked(guess: Guess, choices: Choices) -> list[str]:
+def _shuffled(guess: Guess, choices: Choices) -> list[str]:
     return [
         "# The drawn texts without ids and in no order: each record hides among the others.",
-        "[unlinked]",
+        "[shuffled]",
         "# At least this number are published. A public number, known without this table; more cost less.",
         f"rows = {choices.rows or ROWS[choices.form]}",
         *_of_one_table(guess, choices),

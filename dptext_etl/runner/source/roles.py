@@ -150,7 +150,7 @@ def check_roles(
     _check_names(policy, schema, layout, hidden)
     if policy.labels is not None and schema[policy.labels.column] != pl.String:
         kind = kind_of(schema[policy.labels.column])
-        msg = f"[unlinked]: the column of labels, {policy.labels.column!r}, must hold strings, got {kind}"
+        msg = f"[shuffled]: the column of labels, {policy.labels.column!r}, must hold strings, got {kind}"
         raise InputError(msg, "cast the column, or name another")
     schema = coarse_schema(schema, policy)
     _require_fit(output_columns(policy), schema, layout.sink_format)
@@ -212,8 +212,8 @@ def output_columns(policy: Policy) -> tuple[str, ...]:
 
 def published_columns(policy: Policy) -> tuple[str, ...]:
     """Return the columns of the published table, with released texts next to post-processed ones."""
-    if policy.unlinked is not None:
-        return policy.unlinked.columns(policy.columns[0].name)
+    if policy.shuffled is not None:
+        return policy.shuffled.columns(policy.columns[0].name)
     texts = (name for item in policy.columns for name in (item.name, item.intermediate) if name is not None)
     return (policy.id, *policy.kept_columns, *texts)
 

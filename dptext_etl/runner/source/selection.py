@@ -184,7 +184,7 @@ def released_first(policy: Policy, ids: pa.Array) -> pl.Series:
 
 
 def order_of(policy: Policy) -> Order:
-    if policy.unlinked is not None:
+    if policy.shuffled is not None:
         return by_digest
     return partial(by_key if policy.synthetic is not None else released_first, policy)
 
@@ -195,7 +195,7 @@ def at_most(
     """Leave out the records of a person beyond the first `most`; return the others, their number, and `sum_of_pairs`.
 
     The choice depends on ids, in any order of rows, and on the records that a row-wise release holds already
-    (docs/spec/unlinked.md#persons, docs/spec/privacy.md#per-subject). A row without a person has no limit.
+    (docs/spec/shuffled.md#persons, docs/spec/privacy.md#per-subject). A row without a person has no limit.
     """
     pairs = frame.select(policy.id, str(policy.subject))
     with seam("counting the records of each person", InputError, READ_HINT), closing(Buckets(8, scratch)) as hashes:
@@ -218,11 +218,11 @@ def at_most(
         crowd = pl.concat(parts)
         places = order(canonical_ids(crowd[policy.id].to_arrow()))
         place = pl.int_range(pl.len()).over(_PERSON, order_by=_ORDER)
-        left_out = crowd.with_columns(places.alias(_ORDER)).filter(place >= most)
+        excluded = crowd.with_columns(places.alias(_ORDER)).filter(place >= most)
         if policy.per_subject is not None:  # it may have been lowered since
-            left_out = left_out.filter(~pl.col(_ORDER).bin.starts_with(STAYS))
-        total -= sum_of_pairs(canonical_ids(left_out[policy.id].to_arrow()), left_out[_PERSON])
-    return *anti_join(frame, left_out.lazy().select(policy.id), policy.id, scratch), total % PAIRS
+            excluded = excluded.filter(~pl.col(_ORDER).bin.starts_with(STAYS))
+        total -= sum_of_pairs(canonical_ids(excluded[policy.id].to_arrow()), excluded[_PERSON])
+    return *anti_join(frame, excluded.lazy().select(policy.id), policy.id, scratch), total % PAIRS
 
 
 def sum_of_pairs(ids: pa.Array, persons: pa.Array | pl.Series) -> int:

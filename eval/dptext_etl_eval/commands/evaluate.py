@@ -111,7 +111,7 @@ def evaluate(
     --public, and --zero-shot name. If one of them is as good, the report recommends that you publish nothing.
 
     Of the synthetic table of a policy, a classifier of its labels is measured, next to the nearest mean of its
-    statistic, raw texts, and the same guesses. Of an unlinked release, shares of labels (--label)
+    statistic, raw texts, and the same guesses. Of a shuffled release, shares of labels (--label)
     are measured. No row of either belongs to a record, so attacks that compare rows are refused, by name.
 
     A policy with publish = false has its staged run measured, without canary rows. A sink that holds another release or
@@ -215,5 +215,5 @@ def _show(evidence: Any) -> None:
     terminal.heading(f"{evidence.column}: {evidence.rows:,} of {evidence.of:,} rows")
     for line in in_short(evidence):
         terminal.say(f"* {line}")
-    for title, needs in evidence.left_out.items():
+    for title, needs in evidence.excluded.items():
         terminal.say(f"left out: {title} ({'; '.join(WAYS[need] for need in needs)})")

@@ -60,7 +60,7 @@ def rehearse(
 ) -> None:
     """Release a public stand-in of your data in several ways, and report how much a learner gets from each.
 
-    Forms are surrogate and custext row by row (local guarantees), unlinked releases of surrogate, one per label, a
+    Forms are surrogate and custext row by row (local guarantees), shuffled releases of surrogate, one per label, a
     synthetic table, and the nearest-mean classifier of its statistic (central guarantees, which trust the curator). At
     each epsilon, a person loses the same in each.
 

@@ -170,7 +170,7 @@ def test_a_real_model_masks_one_word_at_a_time():
     assert all(len(words) == masked_tokens.TOP for words in together)
 
 
-def test_attacks_that_lack_a_mechanism_or_models_are_left_out():
+def test_attacks_that_lack_a_mechanism_or_models_are_excluded():
     has = Pairs(raw=TEXTS, released=TEXTS).has
     assert Query.needs - has == Reconstruction.needs - has == {"word mechanism"}
     assert MaskedTokens.needs - has == {"masked model"}

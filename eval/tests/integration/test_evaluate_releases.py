@@ -44,15 +44,15 @@ def test_an_empty_sink_is_refused(job, tmp_path):
         list(columns_of(job.policy(), tmp_path / "report"))
 
 
-@pytest.mark.parametrize("form", ["synthetic", "unlinked"])
+@pytest.mark.parametrize("form", ["synthetic", "shuffled"])
 def test_a_table_without_links_of_another_release_is_refused(make_synthetic, make_job, reviews, tmp_path, form):
     job, asked = make_synthetic(), {}
-    if form == "unlinked":
+    if form == "shuffled":
         asked = {"label": "topic"}
-        job = make_job("unlinked", labeled(reviews()))
+        job = make_job("shuffled", labeled(reviews()))
         mechanism = {"name": "surrogate", "epsilon": 6.0, "corpus": "example"}
         job.values |= {"column": [{"name": "review", "mechanism": mechanism}], "keep": [], "cap": CAP}
-        job.values["unlinked"] = {"rows": 30, "delta": 1e-7, "form": "rows"}
+        job.values["shuffled"] = {"rows": 30, "delta": 1e-7, "form": "rows"}
     job.run()
     with pytest.raises(
         InputError, match="the sink holds the release reviews / 2026-11, and the policy is of reviews /"

@@ -53,7 +53,7 @@ def test_every_figure_is_that_of_its_own_learner(published, reviews, tmp_path):
     assert found.attacks == ()
     from dptext_etl_eval.measure import attacks
 
-    assert set(found.left_out) >= {attack.title for attack in attacks()}
+    assert set(found.excluded) >= {attack.title for attack in attacks()}
 
 
 def test_the_cells_of_several_columns_are_the_labels(make_synthetic, reviews, tmp_path):

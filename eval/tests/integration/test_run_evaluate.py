@@ -18,7 +18,7 @@ def test_a_policy_is_all_that_a_report_needs(policy_of_job, tmp_path, sentinel):
     assert (cost["mechanism"], cost["unit epsilon"], cost["unit"]) == ("custext", 2.0, "word")
     assert sentinel not in done.output + (tmp_path / "report" / "evidence.html").read_text()
     page = dptext("statement", policy_of_job, "--evidence", tmp_path / "report", "--json").stdout
-    (found,) = json.loads(page)["found_again"]
+    (found,) = json.loads(page)["reidentified"]
     assert (found["column"], found["rows"]) == ("review", 24)
     assert found["blind"] == 1 / 24 < found["value"]
     within = dptext("evaluate", policy_of_job, "--out", policy_of_job.parent / "published" / "report")

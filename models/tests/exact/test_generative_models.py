@@ -238,7 +238,7 @@ def test_more_words_than_n_max_are_cut_first(precise):
     assert few.prompts.encode(["it was bad"])[0] != few.prompts.encode(["it was good"])[0]
 
 
-def test_tokens_that_are_no_text_are_left_out_as_a_function_of_the_answer(precise):
+def test_tokens_that_are_no_text_are_excluded_as_a_function_of_the_answer(precise):
     reader, generator = language_model.tokenizer(precise.model_files), precise.generator
     word = precise.prompts.encode(["it"])[0]
     special = reader.all_special_ids

@@ -153,7 +153,7 @@ def test_a_null_costs_nothing_no_text_more_than_one_release_and_no_length_is_dis
 @pytest.mark.parametrize(
     ("n_rec", "delta"), [(1, 1e-6), (10_000, 1e-6), (20_000, 5e-7), (30_000, 0.01 / 30_000), (10**9, 1e-11)]
 )
-def test_the_delta_that_is_left_out_is_the_largest_allowed(n_rec, delta):
+def test_the_delta_that_is_excluded_is_the_largest_allowed(n_rec, delta):
     used = dpbart(n_rec=n_rec).used_delta
     assert used == pytest.approx(delta, rel=1e-12)
     assert Fraction(repr(used)) * n_rec <= Fraction(1, 100)

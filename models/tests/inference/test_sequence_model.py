@@ -226,7 +226,7 @@ def test_keys_and_values_of_latents_are_computed_once_per_record(model):
     assert [tuple(shape) for shape in calls] == [(len(TEXTS), LENGTH, WIDTH)]
 
 
-def test_pruned_columns_are_left_out_and_come_back_as_exact_zeros(bart, tokenizer):
+def test_pruned_columns_are_excluded_and_come_back_as_exact_zeros(bart, tokenizer):
     kept = [1, 4, 5, 15]
     pruned, whole = (SequenceModel(bart, tokenizer, length=LENGTH, kept=columns) for columns in (kept, None))
     assert pruned.size == LENGTH * 4

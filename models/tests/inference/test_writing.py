@@ -23,7 +23,7 @@ id = "id"
 subject = "user"
 key = "env:DPTEXT_SUITE_SECRET"
 ledger = { url = "sqlite:///ledger.db" }
-[unlinked]
+[shuffled]
 rows = 200
 delta = 1e-9
 per_subject = 1

@@ -78,7 +78,7 @@ def test_moments_of_numbers_far_from_zero_keep_their_digits():
     assert moments.sd == pytest.approx(np.sqrt(np.mean(np.arange(100.0) ** 2)), rel=1e-9)
 
 
-def test_what_is_not_finite_is_counted_and_left_out():
+def test_what_is_not_finite_is_counted_and_excluded():
     moments = Moments()
     moments.add(np.array([1.0, np.nan, 3.0, -np.inf, np.inf]))
     moments.add(np.array([np.nan]))
@@ -149,7 +149,7 @@ def test_a_generating_models_range_equals_a_straightforward_computation(kind, co
     assert found.clip[1] == pytest.approx(every.mean() + 4 * every.std(), abs=1e-4)
 
 
-def test_texts_are_spread_over_the_corpus_and_nulls_left_out(corpus):
+def test_texts_are_spread_over_the_corpus_and_nulls_excluded(corpus):
     assert calibration.spread(Corpus(corpus), 1_000) == TEXTS
     assert calibration.spread(Corpus(corpus), 2) == [TEXTS[0], TEXTS[3]]
 

@@ -1,4 +1,4 @@
-"""Measure how near the shares of labels in an unlinked release come to the true shares.
+"""Measure how near the shares of labels in a shuffled release come to the true shares.
 
 No text of the release belongs to a record, so whatever compares a row with its raw text is left out, by name.
 """
@@ -34,14 +34,14 @@ from dptext_etl_eval.report import refuse_published
 
 @dataclass(frozen=True)
 class SharesOfLabels(Metric):
-    """How far shares of labels that are counted in an unlinked release are from the true ones."""
+    """How far shares of labels that are counted in a shuffled release are from the true ones."""
 
     title: ClassVar[str] = "Shares of labels that a reader counts"
     says: ClassVar[str] = (
         "A reader gives each public text the label whose name is nearest to it, and counts. The figure is the share of "
         "records whose label would have to change to turn counted shares into true ones (total variation): 0 is "
         "perfect. Raw texts, counted by the same rule, show the errors of the rule itself; the corpus without any "
-        "private text is the blind guess. Near shares remove the draw's error, not the pull toward the corpus."
+        "private text is the blind guess. Neighborhood shares remove the draw's error, not the pull toward the corpus."
     )
 
     counts: Mapping[str, int]  # how often each public text was drawn
@@ -50,7 +50,7 @@ class SharesOfLabels(Metric):
     near: int  # number of near texts of the mechanism
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
-        """Return the distance of counted and of near shares; the releases of `pairs` are not read."""
+        """Return the distance of counted and of neighborhood shares; the releases of `pairs` are not read."""
         labels = np.unique(np.asarray(pairs.label))
         rest = [] if pairs.rest is None else pairs.rest[LABEL].to_list()
         labels = np.unique([*labels.tolist(), *rest])
@@ -63,12 +63,12 @@ class SharesOfLabels(Metric):
         for text, count in self.counts.items():
             seen[topics[text]] += count
         shares = estimate_frequencies(self.counts, topics, epsilon=self.epsilon, near=self.near)
-        near = np.clip(_shares(labels, {one.topic: one.near_share for one in shares}), 0.0, None)
+        near = np.clip(_shares(labels, {one.topic: one.neighborhood_share for one in shares}), 0.0, None)
         blind = _distance(true, _shares(labels, Counter(topics.values())))
         by_rule = None if raw is None else _distance(true, _shares(labels, Counter(raw.tolist())))
         return [
             Score("distance of counted shares", _distance(true, _shares(labels, seen)), blind=blind, raw=by_rule),
-            Score("distance of near shares", _distance(true, near / near.sum()), blind=blind, raw=by_rule),
+            Score("distance of neighborhood shares", _distance(true, near / near.sum()), blind=blind, raw=by_rule),
         ]
 
 
@@ -81,7 +81,7 @@ def _distance(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
     return float(np.abs(one - other).sum() / 2)
 
 
-def evaluate_unlinked(
+def evaluate_shuffled(
     policy: Policy,
     out: Path,
     *,
@@ -92,12 +92,12 @@ def evaluate_unlinked(
     progress: Listener | None = None,
     **given: Any,
 ) -> Evidence:
-    """Measure the published unlinked release of a policy against its raw table."""
+    """Measure the published shuffled release of a policy against its raw table."""
     if label is None:
-        msg = "an unlinked release holds no ids, so its measure counts labels, and no label column was named"
+        msg = "a shuffled release holds no ids, so its measure counts labels, and no label column was named"
         raise PolicyError(msg, "--label COLUMN, whose values are words; `estimate_frequencies` counts your own topics")
     if refused := of_rows(given, "attribute", "subject", "models", "show_texts"):
-        msg = f"{', '.join(refused)}: no text of an unlinked release belongs to a record, so no attack on rows applies"
+        msg = f"{', '.join(refused)}: no text of a shuffled release belongs to a record, so no attack on rows applies"
         raise PolicyError(msg, "the central epsilon of the release bounds what anyone learns of a record")
     layout = Layout.of(policy, partition)
     place = released or layout.sink
@@ -116,7 +116,7 @@ def evaluate_unlinked(
 
 
 def _counts(place: str, policy: Policy, text: str) -> dict[str, int]:
-    with seam("reading the unlinked release", InputError, "`dptext check` says more"):
+    with seam("reading the shuffled release", InputError, "`dptext check` says more"):
         table = scan_published(place, policy.storage_options).collect()
     if COUNT in table.columns:
         return dict(table.group_by(text).agg(pl.col(COUNT).sum()).iter_rows())  # once for each label
@@ -136,14 +136,14 @@ def _raw(layout: Layout, text: str, label: str, rows: int) -> Pairs:
 def _cost(policy: Policy) -> dict[str, Any]:
     """Return the charge of a record, rounded up; all of it is public."""
     (column,) = policy.column_policies()
-    unlinked, mechanism = policy.unlinked, column.mechanism
-    assert unlinked is not None  # noqa: S101  (the caller looked)
+    shuffled, mechanism = policy.shuffled, column.mechanism
+    assert shuffled is not None  # noqa: S101  (the caller looked)
     assert isinstance(mechanism, ChoiceMechanism)  # noqa: S101
     return {
         "mechanism": mechanism.name,
         "class": mechanism.guarantee.guarantee_class.value,
-        "epsilon of a record": at_most(float(unlinked.epsilon(mechanism.law))),
-        "delta": unlinked.delta,
+        "epsilon of a record": at_most(float(shuffled.epsilon(mechanism.law))),
+        "delta": shuffled.delta,
         "epsilon of a draw, to those who see whose it is": at_most(mechanism.epsilon),
-        "records of a person that take part": unlinked.per_subject,
+        "records of a person that take part": shuffled.per_subject,
     }

@@ -1,4 +1,4 @@
-"""An unlinked release is measured as a whole: how near counted shares of labels come to the true ones."""
+"""A shuffled release is measured as a whole: how near counted shares of labels come to the true ones."""
 
 from collections import Counter
 
@@ -20,13 +20,13 @@ SURROGATE = {"name": "surrogate", "epsilon": 6.0, "corpus": "example"}
 
 
 @pytest.fixture
-def make_unlinked(make_job, reviews):
-    """Make a job whose policy publishes texts of three topics unlinked; its raw table keeps their labels."""
+def make_shuffled(make_job, reviews):
+    """Make a job whose policy publishes texts of three topics shuffled; its raw table keeps their labels."""
 
     def made(form="rows", **more):
         job = make_job(form, labeled(reviews()))
         job.values |= {"column": [{"name": "review", "mechanism": SURROGATE}], "keep": [], "cap": CAP}
-        job.values["unlinked"] = {"rows": 30, "delta": 1e-7, "form": form, **more}
+        job.values["shuffled"] = {"rows": 30, "delta": 1e-7, "form": form, **more}
         return job
 
     return made
@@ -36,8 +36,8 @@ LABELS = {"rows": 3, "labels": {"column": "topic", "values": ["music", "other"]}
 
 
 @pytest.mark.parametrize(("form", "more"), [("rows", {}), ("counts", {}), ("counts", LABELS)])
-def test_shares_are_compared_with_the_true_ones(make_unlinked, reviews, tmp_path, form, more):
-    job = make_unlinked(form, **more)
+def test_shares_are_compared_with_the_true_ones(make_shuffled, reviews, tmp_path, form, more):
+    job = make_shuffled(form, **more)
     job.run()
     (found,) = evidence_of(job.policy(), tmp_path / "report", label="topic", rows=10_000)
     kept = labeled(reviews()).select("review", "topic").drop_nulls()
@@ -62,21 +62,21 @@ def test_shares_are_compared_with_the_true_ones(make_unlinked, reviews, tmp_path
     assert float(found.cost["epsilon of a record"]) <= SURROGATE["epsilon"]
 
 
-def test_what_compares_rows_is_refused_by_name(make_unlinked, tmp_path):
-    job = make_unlinked()
+def test_what_compares_rows_is_refused_by_name(make_shuffled, tmp_path):
+    job = make_shuffled()
     with pytest.raises(PolicyError, match="no label column was named"):
         list(evidence_of(job.policy(), tmp_path / "report"))
-    with pytest.raises(PolicyError, match="--attribute, --show-texts: no text of an unlinked release"):
+    with pytest.raises(PolicyError, match="--attribute, --show-texts: no text of a shuffled release"):
         list(evidence_of(job.policy(), tmp_path / "report", label="topic", attribute="stars", show_texts=True))
     job.run()
-    with pytest.raises(PolicyError, match="an unlinked release is published there"):
+    with pytest.raises(PolicyError, match="a shuffled release is published there"):
         claimed(str(job.folder / "published"))
     with pytest.raises(InputError, match="no column 'topics'"):
         list(evidence_of(job.policy(), tmp_path / "report", label="topics"))
 
 
-def test_the_command_prints_shares_and_cost(make_unlinked, tmp_path, sentinel):
-    job = make_unlinked()
+def test_the_command_prints_shares_and_cost(make_shuffled, tmp_path, sentinel):
+    job = make_shuffled()
     job.run()
     done = dptext("evaluate", job.write_policy(), "--label", "topic", "--out", tmp_path / "report")
     assert done.exit_code == 0, done.output
