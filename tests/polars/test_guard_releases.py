@@ -9,7 +9,8 @@ import pytest
 import dptext_etl.polars
 from dptext_etl import _kernel, load
 from dptext_etl.errors import GateError, PolicyError
-from dptext_etl.polars.plan_expressions import RELEASES, Mark
+from dptext_etl.polars.namespace import RELEASES
+from dptext_etl.polars.namespace import Mark
 
 from .guarded import RAW, SOURCES, col, guard, make_policy, release
 

@@ -79,15 +79,19 @@ class HiddenIds:
 
         The order says nothing of the source.
         """
-        secret = keys.resolve(self.key).derive("seal", _LABEL + canon([self.dataset, self.release]))
-        ids = keys.canonical_series(frame[self.column])
-        hashed = pa.array(_kernel.hash_ids(_kernel.Secret.from_bytes(secret), "rec", ids.to_arrow()))
-        keyed = pl.Series(self.column, hashed).cast(pl.Binary)
+        keyed = self.keyed(frame[self.column])
         order = keyed.arg_sort()
         frame = frame[order]
         if self.mode == "drop":
             return frame, frame.drop(self.column)
         return frame, frame.with_columns(keyed[order].bin.encode("hex"))
+
+    def keyed(self, ids: pl.Series) -> pl.Series:
+        """Return the keyed hashes of record ids, as bytes."""
+        secret = keys.resolve(self.key).derive("seal", _LABEL + canon([self.dataset, self.release]))
+        canonical = keys.canonical_series(ids).to_arrow()
+        hashed = pa.array(_kernel.hash_ids(_kernel.Secret.from_bytes(secret), "rec", canonical))
+        return pl.Series(self.column, hashed).cast(pl.Binary)
 
     def keep(self, staging: Storage, digest: str, frame: pl.DataFrame) -> str:
         """Keep the records' own ids of a part inside, and return the name of the list."""
