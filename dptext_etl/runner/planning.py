@@ -29,7 +29,8 @@ from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import ADDITIVE, LARGEST_DELTA, MICRO, PURE, Disclosure, steps
 from dptext_etl.key_providers import BUILT_IN
 from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.ledger.caps import LARGEST, Pinned, cap_change, limits
+from dptext_etl.ledger.caps import LARGEST, cap_change, limits
+from dptext_etl.ledger.contents import Pinned
 from dptext_etl.ledger.storage.store import resolve_url
 from dptext_etl.ledger.types import NEW
 from dptext_etl.ledger.views import quantiles
