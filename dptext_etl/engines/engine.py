@@ -33,7 +33,6 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.observing import observed
 from dptext_etl.runner.preflight import planned_canaries, preflight, require_places
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
-from dptext_etl.runner.publish.forgetting import renew_types
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import (
     check,
@@ -297,7 +296,6 @@ def run(
     policy, engine = resolve(policy), engine or named("polars")()
     with observed(policy, progress) as seen:
         attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
-        renew_types(policy, attempt.layout, checkpoint)
         steps, source = partial(_all_steps, attempt, engine, seen.progress, checkpoint), _input(attempt, engine)
         return seen.done(steps() if source is None else _recognized(source, engine) or source.run(steps))
 
@@ -362,7 +360,6 @@ def stage(
         Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap),
         engine or named("polars")(),
     )
-    renew_types(attempt.policy, attempt.layout, checkpoint)
 
     def steps() -> StagedRun:
         with staged(attempt, engine, progress, checkpoint) as (staged_run, _):

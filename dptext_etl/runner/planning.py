@@ -216,7 +216,6 @@ def _planned(
             *notes(policy, beyond=source.beyond, replayed=previewed.charged_before),
             *_compared(policy, forecast, together["epsilon"], source.wanted, table.frame),
             *policy_notes(policy),
-            *attempt.layout.notes,
         ],
     )
     return summary, forecast

@@ -165,7 +165,7 @@ def summarize(
         published_rows=published.rows,
         manifest=published.manifest,
         staging=layout.staging.url,
-        notes=[published.note, *_notes(staged), *policy_notes(policy), *refund_notes(spends), *layout.notes],
+        notes=[published.note, *_notes(staged), *policy_notes(policy), *refund_notes(spends)],
         profile=staged.profile.as_list(),
         table=staged.table,
     )
@@ -395,7 +395,7 @@ def _marks(files: Files) -> tuple[tuple[int, ...], ...]:
 
 
 def _noted(attempt: Attempt) -> dict[str, Any] | None:
-    """Read the output of `note`; None if it is missing or was changed, or if an earlier version wrote it."""
+    """Read the output of `note`; None if it is missing, was changed, or has another version."""
     facts = staging.opened(attempt.staging_key, _KIND, attempt.layout.staging.read(FILE)) or {}
     try:
         _again(facts["summary"], incremental=False)

@@ -179,7 +179,7 @@ def require_same_types(policy: Policy, layout: Layout, manifest: Manifest, schem
     for place, name in enumerate(manifest.schema, start=1):
         if name not in clear:
             continue
-        both = now, then = kind_of(plain_type(schema[name], rename=True)), manifest.kinds[name]
+        both = now, then = kind_of(plain_type(schema[name], rename=True)), manifest.schema[name]
         if layout.logged:  # a table with a log holds the moments of every zone in UTC
             both = _ZONE.sub("UTC", now), _ZONE.sub("UTC", then)
         if both[0] != both[1]:
