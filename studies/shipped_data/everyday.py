@@ -10,7 +10,7 @@ chooses the words, so every machine makes the same texts.
 A source is lines of plain text. `# …` is a comment. `[praise]` says of which kind the templates below it are; each line
 below it is one template. `name = a | b | c` is a list; a line that begins with two blanks continues the list above.
 Templates and entries of lists hold `(this|that|)`, one of several phrases, and `{name}`, an entry of a list; they nest.
-Spelling follows: write "a" before a slot, and it becomes "an" where the next word needs it; write "{story}s" for stories.
+Spelling follows: write "a" before a slot, and it becomes "an" where the next word needs it, and "{story}s" for stories.
 The first letter becomes a capital, and a full stop or a question mark is added where the end has none.
 """
 
