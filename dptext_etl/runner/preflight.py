@@ -2,8 +2,8 @@
 
 Nothing is drawn or charged, and the ledger is only read. A run raises the first refusal. A plan goes through the same
 steps in the same order and collects the refusals: places, source, canary rows, pinned terms, and the ledger's answers
-to the rows. Refusals depend on counts, spends, and balances, and on which texts changed; never on the contents of a
-text.
+to the rows. Refusals depend on counts, spends, and balances, on which texts changed, and on whether a column that is
+published unchanged holds texts (`runner.source.copies`); on nothing else in a text.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from dptext_etl.runner.shard.attempt import (
 )
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.computing import replays, require_earlier_texts
+from dptext_etl.runner.source.copies import refuse_copies
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import forms_of
 from dptext_etl.runner.table_check import require_untraceable
@@ -156,6 +157,7 @@ def preflight(
         check(partial(attempt.require_environment, ledger))
         check(partial(require_cap, attempt, ledger))
         columns = columns_of(attempt, ledger, source)
+        check(partial(refuse_copies, policy, source.copied))
         check(partial(require_untraceable, policy, attempt.layout, traceable, ledger, [item.ref for item in columns]))
         free = not planning and _is_free(policy, ledger)
         expected = Expected() if free else look(columns, ledger, source.rows)

@@ -11,7 +11,8 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +47,7 @@ from dptext_etl.runner import table_check
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.parts import id_lists, read_ids
+from dptext_etl.runner.source import copies
 from dptext_etl.runner.source.column_types import coarse
 from dptext_etl.runner.source.examine import Examined, IdCounts, refuse_ids
 from dptext_etl.runner.source.guessing import Spelled
@@ -155,6 +157,7 @@ class Seen:
     # rows that each group of kept columns singles out, or leaves in a small group; None if they were not counted
     traced: table_check.Counts | None = None
     spellings: Mapping[str, int] = field(default_factory=dict)  # of persons (`guessing.Spelled`)
+    copied: tuple[str, ...] = ()  # columns that would be published unchanged, and hold raw texts of their rows
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,7 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
     seen: list[Seen] = []
 
     def check_ids() -> tuple[int, int]:
-        seen.append(check(table.frame, policy))
+        seen.append(check(table, policy))
         return seen[0].ids.rows, seen[0].ids.null_subjects
 
     examined = ExaminedFrame.of(
@@ -179,7 +182,7 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
         without=lambda rows, manifest: _unpublished(replace(table, frame=rows), policy, layout, manifest),
         at_most=lambda rows, most: at_most(rows, policy, most, order or by_digest),
     )
-    return replace(examined, seen=seen[0])
+    return replace(examined, seen=seen[0], copied=seen[0].copied)
 
 
 def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
@@ -205,15 +208,17 @@ def with_persons(rows: DataFrame, policy: Policy) -> DataFrame:
     return rows.filter(named(str(policy.subject)).isNotNull())
 
 
-def check(rows: DataFrame, policy: Policy) -> Seen:
+def check(table: Table[DataFrame], policy: Policy) -> Seen:
     """Check the ids and subjects of a frame and the kept columns, which nothing else reads before the charge.
 
-    Along the way, count spellings of persons and rows that kept columns single out, if the policy leaves no rows out.
+    Along the way, compare kept columns with texts, and count spellings of persons and rows that kept columns single
+    out, if the policy leaves no rows out.
     """
     every = policy.records_per_subject is None and policy.on_null_subject != "quarantine"
     groups = table_check.groups_of(policy.kept_columns) if every and policy.keep else ()
+    compared = copies.compared_columns(policy, table.schema)
     with seam("reading the ids of the frame", InputError, HINT):
-        seen = _count(rows, policy, ids=True, groups=groups)
+        seen = _count(table.frame, policy, ids=True, groups=groups, compared=compared)
     refuse_ids(policy, seen.ids)
     if seen.not_utf8:
         wrong = ", ".join(repr(policy.kept_columns[place]) for place in seen.not_utf8)
@@ -230,9 +235,14 @@ class Questions:
     persons: Sequence[Normalization] | None  # how persons are spelled; None counts none
     kept: Sequence[Kept]
     groups: table_check.Groups  # groups of kept columns of which rows are counted
+    id: str
+    texts: Sequence[str]  # text columns that are compared with `copies`, which are kept columns or the id
+    copies: Sequence[str]
 
 
-def _count(rows: DataFrame, policy: Policy, *, ids: bool, groups: table_check.Groups) -> Seen:
+def _count(
+    rows: DataFrame, policy: Policy, *, ids: bool, groups: table_check.Groups, compared: Sequence[str] = ()
+) -> Seen:
     """Count in one pass over a frame and one exchange of hashes; only counts come back."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -241,7 +251,10 @@ def _count(rows: DataFrame, policy: Policy, *, ids: bool, groups: table_check.Gr
     unknown = F.lit(False) if charged is None else named(charged).isNull()
     columns = [named(policy.id), unknown] if ids else []
     columns += [named(name) for name in ([] if person is None else [person]) + [*policy.kept_columns]]
-    questions = Questions(ids, None if person is None else policy.normalize, policy.kept, groups)
+    texts = policy.text_columns if compared else ()
+    columns += [F.when(_may_be_long(rows, compared), named(name)) for name in texts]
+    how = None if person is None else policy.normalize
+    questions = Questions(ids, how, policy.kept, groups, policy.id, texts, compared)
     plain = rows.select(*columns).toDF(*(f"c{at}" for at in range(len(columns))))
     packs = collected(exchanged(plain.mapInArrow(partial(_counted, questions), SCHEMA)))
     each = [json.loads(pack.cells) for pack in packs if pack.kind == _FACTS]
@@ -256,7 +269,19 @@ def _count(rows: DataFrame, policy: Policy, *, ids: bool, groups: table_check.Gr
         places,
         [sizes.get(str(place), (0, 0)) for place in range(len(groups))] if groups else None,
         dict(zip(("persons", "alike"), spelled, strict=False)),
+        copied=copies.over(facts[4] for facts in each),
     )
+
+
+def _may_be_long(rows: DataFrame, names: Sequence[str]) -> Column:
+    """Return whether a row has a string that is compared with its texts: no other text leaves Spark's own memory."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    kinds = {name: rows.schema[name].dataType.typeName() for name in names}
+    long = (
+        F.length(named(name)) >= copies.LEAST_CHARACTERS if kinds[name] == "string" else F.lit(True) for name in names
+    )
+    return reduce(or_, long)
 
 
 _FACTS, _IDS, _SPELLED = "examined", "ids", ("persons", "alike")
@@ -296,14 +321,23 @@ def _answers(questions: Questions, columns: list[pa.Array]) -> Iterator[Pack]:
             spelled.add(pl.Series(persons))
         for name, digests in zip(_SPELLED, spelled.drained(), strict=True):
             yield from packed(name, digests)
-    kept = [*waiting]
+    kept, texts = [next(waiting) for _ in questions.kept], [*waiting]
     wrong = [place for place, column in enumerate(kept) if not _is_utf8(column)]
-    yield facts_pack(_FACTS, [rows, gaps, unknown, wrong])
+    yield facts_pack(_FACTS, [rows, gaps, unknown, wrong, {} if wrong else _copies(questions, columns[0], kept, texts)])
     if questions.groups and not wrong:
         frame = pl.DataFrame(pa.RecordBatch.from_arrays(kept, [item.column for item in questions.kept]))
         cells = frame.select(coarse(item, frame.schema[item.column]) for item in questions.kept)
         for place, hashed in enumerate(cells.select(table_check.hashes(questions.groups)).iter_columns()):
             yield from packed(str(place), hashed.to_numpy().view(np.uint8).reshape(-1, 8), SIZES)
+
+
+def _copies(questions: Questions, ids: pa.Array, kept: list[pa.Array], texts: list[pa.Array]) -> copies.Counts:
+    arrays = dict(zip([item.column for item in questions.kept], kept, strict=True)) | {questions.id: ids}
+    arrays = {name: arrays[name] for name in questions.copies} | dict(zip(questions.texts, texts, strict=True))
+    if not questions.copies or not all(map(_is_utf8, arrays.values())):
+        return {}
+    frame = pl.DataFrame({name: pl.Series(array) for name, array in arrays.items()})
+    return copies.count(frame, questions.copies, questions.texts)
 
 
 def _is_utf8(column: pa.Array) -> bool:

@@ -26,6 +26,7 @@ from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source import cutting, selection
 from dptext_etl.runner.source.column_types import require_same_types, rows_by_period
+from dptext_etl.runner.source.copies import copied_columns
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import READ_HINT, batches
 
@@ -72,6 +73,7 @@ class Examined(Generic[Rows]):
     rows_before: int = 0  # rows of the version that an incremental run adds to
     # rows that are left out, `beyond` or `nameless`, by month or year; None if they are not counted
     outside: Mapping[str, int] | None = None
+    copied: tuple[str, ...] = ()  # columns that would be published unchanged, and hold raw texts of their rows
 
     @classmethod
     def of(  # noqa: PLR0917  (what an engine brings)
@@ -150,7 +152,8 @@ def examine(
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
         at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch, selection.order_of(policy)),
     )
-    examined = replace(examined, shards=None if shards is None else shards.shards)
+    copied = copied_columns(read.frame, policy)
+    examined = replace(examined, shards=None if shards is None else shards.shards, copied=copied)
     if not examined.beyond and not examined.nameless:
         return examined
     every, taken = (rows_by_period(rows, policy) for rows in (read.frame, examined.version_rows[0]))
