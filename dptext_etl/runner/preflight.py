@@ -42,8 +42,9 @@ from dptext_etl.runner.shard.attempt import (
     refuse_too_few,
     require_same_ledger,
 )
-from dptext_etl.runner.shard.charging import Column
+from dptext_etl.runner.shard.charging import PAIRS, Column
 from dptext_etl.runner.shard.computing import replays, require_earlier_texts
+from dptext_etl.runner.shard.shard import refuse_other_persons
 from dptext_etl.runner.source.copies import refuse_copies
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import forms_of
@@ -196,6 +197,8 @@ def refuse(  # noqa: PLR0917
 ) -> None:
     """Refuse a run by its preview."""
     policy, layout, refs, (expected, over_all) = attempt.policy, attempt.layout, [item.ref for item in columns], both
+    if source.pairs is not None and over_all.answers:
+        check(partial(refuse_other_persons, source.pairs, sum(over_all.pairs.values()) % PAIRS))
     check(partial(refuse_unproven_key, ledger, refs, over_all))
     check(partial(refuse_other_units, Scope.of(policy), over_all.moved, over_all.records))
     if source.base is not None:

@@ -305,6 +305,7 @@ class SparkEngine(Engine["DataFrame"]):
             published=work.source.rows is work.source.every_row,
             checkpoint=work.checkpoint,
             digest=work.digest,
+            pairs=work.pairs or None,
             bundled=rows is self._kept,
         )
         return run_tasks(rows, config, meter.add, profile)

@@ -139,12 +139,7 @@ class Attempt:
 
     def require_environment(self, ledger: Ledger | None, *, recording: bool = False) -> None:
         """Refuse the ledger and the key of another environment, if the policy names its own."""
-        policy = self.policy
-        if policy.environment is not None:
-            owned = {"noise key": self.secret.derive("seal", b"dptext/environment/v1\0").hex()}
-            owned |= {} if ledger is None else {"ledger": ledger.ledger_id}
-            options = policy.storage_options
-            anchor_files.require_environment(policy.environment, owned, policy.ledger, options, recording=recording)
+        require_environment(self.policy, self.secret, ledger, recording=recording)
 
     @contextmanager
     def alone(self) -> Iterator[Staging]:
@@ -169,6 +164,14 @@ class Attempt:
     def configurations(self) -> list[str]:
         chains = [column.chain for column in self.columns if column.chain is not None]
         return [column.mechanism.cfg() for column in self.columns] + chains
+
+
+def require_environment(policy: Policy, secret: Secret, ledger: Ledger | None, *, recording: bool) -> None:
+    if policy.environment is not None:
+        owned = {"noise key": secret.derive("seal", b"dptext/environment/v1\0").hex()}
+        owned |= {} if ledger is None else {"ledger": ledger.ledger_id}
+        options = policy.storage_options
+        anchor_files.require_environment(policy.environment, owned, policy.ledger, options, recording=recording)
 
 
 def refuse_over_cap(over: int) -> None:

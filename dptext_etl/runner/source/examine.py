@@ -67,7 +67,7 @@ class Examined(Generic[Rows]):
     first: int  # number of the first shard; an incremental run counts on, so that its canary rows are new, too
     shards: int | None = None  # how many there are, if they are counted already
     beyond: int = 0  # rows that are left out, because their persons have more than `per_subject`
-    pairs: int | None = None  # sum of digests of records with their persons, if these were chosen by person
+    pairs: int | None = None  # sum of digests of `version_rows` with their persons; None if it is not known
     nameless: int = 0  # rows that are left out because they have no subject
     every_row: Rows | None = None  # rows that an incremental run leaves out or uses, lazily; None if it uses all
     rows_before: int = 0  # rows of the version that an incremental run adds to
@@ -81,7 +81,7 @@ class Examined(Generic[Rows]):
         table: Table[Rows],
         policy: Policy,
         layout: Layout,
-        check: Callable[[], tuple[int, int]],
+        check: Callable[[], tuple[int, int, int | None]],
         with_persons: Callable[[Rows], Rows],
         without: Callable[[Rows, Manifest], tuple[Rows, int]],
         at_most: Callable[[Rows, int], tuple[Rows, int, int]],
@@ -90,15 +90,15 @@ class Examined(Generic[Rows]):
         adds = selection.continues(policy, layout, manifest)
         if adds and manifest is not None:
             require_same_types(policy, layout, manifest, table.schema)
-        total, null = check()
+        total, null, pairs = check()
         nameless = null if policy.on_null_subject == "quarantine" else 0
         named, rest = with_persons(table.frame) if nameless else table.frame, total - nameless
-        most, rows, wanted, pairs = policy.records_per_subject, named, rest, None
+        most, rows, wanted = policy.records_per_subject, named, rest
         if most is not None:
             rows, wanted, pairs = at_most(named, most)
-        examined = cls(table, rows, total, wanted, None, 0, beyond=rest - wanted, nameless=nameless)
+        examined = cls(table, rows, total, wanted, None, 0, beyond=rest - wanted, nameless=nameless, pairs=pairs)
         if manifest is None or not adds:
-            return replace(examined, pairs=pairs if policy.one_table else None)
+            return examined
         new, count = without(rows, manifest)
         selection.refuse_deletions(policy, manifest, there=wanted - count)
         first = manifest.version * _SHARDS_PER_VERSION
@@ -138,10 +138,10 @@ def examine(
     shards = cutting.ShardCount(policy) if sharded and few is None and not (chosen or leaves) else None
     subject = None if policy.unit == "record" else policy.subject
 
-    def check() -> tuple[int, int]:
+    def check() -> tuple[int, int, None]:
         counts = count_ids(read.frame, policy.id, subject, layout.scratch, progress, shards)
         refuse_ids(policy, counts)
-        return counts.rows, counts.null_subjects
+        return counts.rows, counts.null_subjects, None
 
     examined = Examined.of(
         read,
