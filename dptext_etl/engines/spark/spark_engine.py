@@ -197,7 +197,8 @@ class SparkEngine(Engine["DataFrame"]):
         if not is_local(spark) if self._check_workers is None else self._check_workers:
             columns = [] if policy.synthetic is not None else policy.column_policies()
             parts = [part for column in columns for part in (column.mechanism, *column.postprocess)]
-            require_workers(spark, ["dptext_etl.engines.spark.tasks"], parts, [policy.key])
+            library = ["pyiceberg"] if self._source is not None and self._source.format == "iceberg" else []
+            require_workers(spark, ["dptext_etl.engines.spark.tasks", *library], parts, [policy.key])
         table = open_table(self._frame, policy, layout)
         if self._source is None:
             return table
