@@ -158,13 +158,6 @@ MOST_DRAWS = 1024  # draws of one text, at most
 Count = Annotated[PositiveInt, Field(le=MOST_DRAWS)]
 
 
-def usual_law(texts: int, epsilon: float) -> Law:
-    """Return how a public text is drawn from a corpus of that many texts that no one calibrated."""
-    written = Decimal(repr(epsilon))
-    near = near_texts(texts, written, usual_hit(written, {}))
-    return Law(texts, near, *weights(texts, near, written))
-
-
 class ChoiceMechanism(Mechanism):
     """A mechanism that replaces every text by a public text of a corpus, drawn near it; epsilon is per text.
 

@@ -60,21 +60,15 @@ def components_of(policy: Policy) -> tuple[str, ...]:
     return MEASURES[policy.cap.measure] if policy.cap is not None else (whole,)
 
 
-def no_charges(components: Iterable[str]) -> pl.DataFrame:
-    return pl.DataFrame(schema={"unit": pl.UInt64, **dict.fromkeys(components, pl.Float64)})
-
-
 class Forecast:
     """Adds up worst cases per record and unit in the components of the cap's measure, in bounded memory.
 
     If the unit is the record, a record is judged when it is added. Rows of subjects wait on the disk until all are
-    there, dozens of bytes each, in the folder `scratch`. All rows wait there if runs come `before`, whose charges
-    count.
+    there, dozens of bytes each, in the folder `scratch`.
     """
 
-    def __init__(self, policy: Policy, scratch: Path | None = None, before: pl.DataFrame | None = None) -> None:
-        self._policy, self._before = policy, before
-        self._scratch = scratch
+    def __init__(self, policy: Policy, scratch: Path | None = None) -> None:
+        self._policy, self._scratch = policy, scratch
         self.components = components_of(policy)
         self._worst, self._over = Counter[int](), Counter[Any](records=0, units=0)
         self._fitting = np.zeros(len(FACTORS) + 1, np.int64)
@@ -88,7 +82,7 @@ class Forecast:
         worst, requests, used = (np.minimum(amounts, _INFINITE) for amounts in (worst[:1], requests, used))
         self._worst.update(_histogram(worst[0]))
         numbers = np.broadcast_to(np.asarray(periods, np.int64), worst.shape[1])
-        if self._policy.unit == "record" and self._before is None:  # each record is a unit: ids are checked
+        if self._policy.unit == "record":  # each record is a unit: ids are checked
             self._lengths = self._lengths or [set() for _ in charged]
             for lengths, counts in zip(self._lengths, charged, strict=True):
                 lengths.update(np.unique(counts).tolist())
@@ -98,10 +92,6 @@ class Forecast:
             self._fitting += self._fits(each)
             return
         hashed = units if isinstance(units, np.ndarray) else pl.Series(pl.from_arrow(units)).hash().to_numpy()
-        if self._before is not None:
-            earlier = pl.DataFrame({"unit": hashed}).join(self._before, on="unit", how="left", maintain_order="left")
-            charged_before = earlier.select(self.components).fill_null(0).to_numpy().T
-            used = np.minimum(used + charged_before, _INFINITE).astype(np.int64)
         table = np.concatenate(
             [hashed.view(np.int64)[None], worst, requests, used, numbers[None], charged.astype(np.int64)]
         )
@@ -141,18 +131,6 @@ class Forecast:
             over.update(self._beyond(rows))
             fitting += self._fits(rows)
         return over, fitting
-
-    def charges(self) -> pl.DataFrame:
-        """Return the charges of units after the runs before and this one, without records over the cap.
-
-        A row per unit: `unit`, a hash, and an amount by component. Only a forecast that knows of runs before it has it.
-        """
-        parts = [no_charges(self.components) if self._before is None else self._before]
-        for rows in self._by_unit():
-            admitted = np.delete(np.arange(len(rows.where)), self._excluded(rows))
-            amounts = dict(zip(self.components, rows.requests[:, admitted].astype(np.float64), strict=True))
-            parts.append(pl.DataFrame({"unit": rows.hashes[rows.where[admitted]].view(np.uint64), **amounts}))
-        return pl.concat(parts).group_by("unit").sum()
 
     def kept(self) -> dict[float, int]:
         """Count the records that would fit if the first limit of the cap were multiplied, by the `FACTORS`.
@@ -402,7 +380,7 @@ class Preview:
 
     `on_changed` receives the ids of records whose texts changed, and hashes of their units; they stay inside the
     boundary. Of rows that are published (`published`), only answers are counted. Rows that do not fit into memory go to
-    the folder `scratch`. The charges of other runs `before` this one count in the forecast.
+    the folder `scratch`.
     """
 
     def __init__(
@@ -414,10 +392,9 @@ class Preview:
         *,
         published: bool = False,
         scratch: Path | None = None,
-        before: pl.DataFrame | None = None,
     ) -> None:
         self.published = published
-        self.forecast = Forecast(policy, scratch, before)
+        self.forecast = Forecast(policy, scratch)
         self._policy, self._columns, self._ledger, self._on_changed = policy, list(columns), ledger, on_changed
         self._answers, self._charged, self._labels = Counter[str](), Counter[str](), Counter[str]()
         self._numbers, self._rows, self._gone = dict[str, int](), Counter[int](), Counter[int]()  # of periods

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -58,9 +57,7 @@ PLAN_KEYS = (
 
 @command(app, "dptext plan privacy.toml", PLAN_KEYS)
 def plan(
-    policy: Annotated[
-        list[Path], typer.Argument(metavar="POLICY", help="The policy file; several are planned in this order.")
-    ],
+    policy: PolicyFile,
     *,
     partition: Partition = None,
     delta: Annotated[
@@ -74,36 +71,33 @@ def plan(
     The exit code is the one that `dptext run` would have, as far as it is known without a draw. With an engine other
     than polars, the plan also checks that the engine can carry out the run. The numbers depend on the words of your
     texts: keep them inside your boundary, like the numbers of the ledger.
-
-    Several policies are planned as if the runs followed each other: each meets the caps that those before it charged.
-    Then the keys are plans, joint, refusal.
     """
     if engine == "polars":
         skip_pandas()
-    elif len(policy) > 1:
-        raise UsageError("several policies are planned in this process", f"plan each one with --engine {engine}")
     from dptext_etl import engines
     from dptext_etl.runner import planning
 
     with ExitStack() as opened:
-        loaded = [load_policy(each) for each in policy]
-        started = None if engine == "polars" else engines.named(engine).started(loaded[0], partition)
+        loaded = load_policy(policy)
+        started = None if engine == "polars" else engines.named(engine).started(loaded, partition)
         require = None if started is None else opened.enter_context(started).open
-        choices: dict[str, Any] = {"partition": partition, "delta": delta, "accept_lower_cap": accept_lower_cap}
-        choices["progress"] = opened.enter_context(progress_bar())
+        progress = opened.enter_context(progress_bar())
         try:
-            if len(loaded) > 1:
-                forecast = planning.plan_in_order(loaded, **choices)
-            else:
-                forecast = planning.plan(*loaded, **choices, require=require).as_dict()
+            forecast = planning.plan(
+                loaded,
+                partition=partition,
+                delta=delta,
+                accept_lower_cap=accept_lower_cap,
+                progress=progress,
+                require=require,
+            ).as_dict()
         except DPTextError as refusal:
             opened.close()  # the progress bar goes before the counts
             if not terminal.as_json():  # else the fields of the refusal hold them
                 _show_counts(refusal.fields.get("counts", {}))
             raise
     if not terminal.emitted(forecast):
-        show_costs = _show_in_order if "plans" in forecast else _show_plan
-        show_costs(forecast)
+        _show_plan(forecast)
     if forecast["refusal"] is not None:
         raise refusal_of(forecast["refusal"])
 
@@ -153,7 +147,7 @@ def run(
 
 def _all_partitions(policy: Policy, partition: str | None) -> Sequence[str]:
     """Return the partitions of the source; a name that cannot be part of a path is refused before any of them runs."""
-    from dptext_etl.errors import InputError, PolicyError, UsageError
+    from dptext_etl.errors import InputError, PolicyError
     from dptext_etl.policy import PARTITION
     from dptext_etl.runner.layout import check_partition
     from dptext_etl.runner.source.table import partitions_of_source
@@ -303,34 +297,6 @@ def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
             bar.update(task, description=_PHASES.get(now.phase, now.phase), completed=now.share, counts=str(now))
 
         yield draw
-
-
-def _show_in_order(forecast: Mapping[str, Any]) -> None:
-    from dptext_etl.runner.shard.charging import at_most
-
-    joint = forecast["joint"]
-    columns = ("dataset", "release", "rows", "of", "per record", "per subject", "over the cap", "refused")
-    rows = [
-        (
-            *(item[name] for name in ("dataset", "release", "rows", "component")),
-            *((item[name] or {}).get("max") for name in ("per_record", "per_subject")),
-            item["over_cap"].get("records", 0),
-            item["refusal"]["message"] if item["refusal"] else None,
-        )
-        for item in forecast["plans"]
-    ]
-    terminal.heading("At most, in this order")
-    terminal.table(columns, rows)
-    for shared in joint["scopes"]:
-        terminal.heading(f"Together in {shared['scope']}, per {shared['unit']}: {' and '.join(shared['plans'])}")
-        places = next(iter(shared["charged"].values()))
-        terminal.table(("", *places), [(name, *quantiles.values()) for name, quantiles in shared["charged"].items()])
-    if joint["apart"]:
-        terminal.say("not all of these runs share a scope: no single cap bounds their total charge to one person")
-    whole = joint["together"]
-    by = " or ".join(whole["units"])
-    amount = f"epsilon {at_most(whole['epsilon'])} at delta {at_most(whole['delta'])}"
-    terminal.say(f"all records of one {by} in all runs: {amount}, the sums")
 
 
 def _show_counts(counts: Mapping[str, int]) -> None:
