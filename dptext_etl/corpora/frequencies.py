@@ -13,9 +13,9 @@ is the agreement of the label of the text with what neighbors say of the text of
 A release is drawn from the near texts N(x) of a private text x with probability λ, and uniformly from the whole corpus
 otherwise. If a share p of the corpus has a topic and a share f of the releases, then (f - (1 - λ) p) / λ estimates the
 neighborhood share of the topic: the mean, over the private texts, of the share of N(x) that has it
-(docs/spec/surrogate.md#learners). The neighborhood share is not the share of private texts with the topic. Texts near x may
-have other topics than x, so that neighborhood shares of all groups are drawn toward the corpus, by other amounts for each topic
-and each group. The standard error covers only the draw.
+(docs/spec/surrogate.md#learners). The neighborhood share is not the share of private texts with the topic. Texts near x
+may have other topics than x, so that neighborhood shares of all groups are drawn toward the corpus, by other amounts
+for each topic and each group. The standard error covers only the draw.
 
 How far neighborhood shares shrink can be measured on public texts with known topics, without cost.
 """
@@ -196,10 +196,10 @@ class Shrinkage:
 
     @property
     def slope(self) -> float:
-        """Return by how much the neighborhood share moves if the true share moves by 1: 1 without shrinkage, 0 if it is lost.
+        """Return by how much the neighborhood share moves if the true share moves by 1: 1 without shrinkage, 0 if lost.
 
-        In a mix of texts like the public ones, neighborhood share = without_topic + slope * true share. The other topics of the
-        private texts change `without_topic`, so that inverting this does not give their true share either.
+        In a mix of texts like the public ones, neighborhood share = without_topic + slope * true share. The other
+        topics of the private texts change `without_topic`, so inverting this does not give their true share either.
         """
         return self.with_topic - self.without_topic
 
@@ -210,13 +210,13 @@ class Frequency:
 
     Attributes:
         topic: The topic.
-        neighborhood_share: Estimated mean share of the topic among the near texts of the private texts. It is not the share of
-            private texts with the topic. By chance it may lie below 0 or above 1.
+        neighborhood_share: Estimated mean share of the topic among the near texts of the private texts. It is not the
+            share of private texts with the topic. By chance it may lie below 0 or above 1.
         standard_error: Standard error of `neighborhood_share` by the draw, computed from the releases.
         released: Share of the releases with the topic.
         corpus: Share of the corpus with the topic.
-        shrinkage: How neighborhood shares of this topic follow true shares on public texts; None if it was not measured, or if
-            the topic has no public text or all of them.
+        shrinkage: How neighborhood shares of this topic follow true shares on public texts; None if it was not
+            measured, or if the topic has no public text or all of them.
     """
 
     topic: str

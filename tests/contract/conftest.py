@@ -14,8 +14,8 @@ from tests import chosen
 from ..review_jobs import (  # noqa: F401  (fixtures)
     job,
     make_job,
-    make_synthetic,
     make_shuffled,
+    make_synthetic,
     reviews,
     save,
     sentinel,

@@ -1,4 +1,4 @@
-"""Estimates of topics: their intervals cover neighborhood shares, not true shares; shrinkage and hit rates by brute force."""
+"""Estimates of topics: intervals cover neighborhood shares, not true shares; shrinkage and hit rates by brute force."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from dptext_etl.runner.statement import facts, markdown
 from tests.quick import quick
 
 from ..refusals import same_refusal
-from ..review_jobs import SURROGATE, SHUFFLED, make_reviews
+from ..review_jobs import SHUFFLED, SURROGATE, make_reviews
 
 UNLISTED = "zzqunlistedqzz"
 LABELS = {"column": "topic", "values": ["food", "room", "other"]}

@@ -204,8 +204,8 @@ def _show_topics(topics: list[dict[str, Any]]) -> None:
     ]
     terminal.table(("topic", "raw", "synthetic, noisy count", "shuffled, neighborhood share"), rows)
     terminal.say(
-        "A neighborhood share counts public texts near the requests. It is not the number of requests with the topic, because\n"
-        "texts near a request may have other topics."
+        "A neighborhood share counts public texts near the requests. It is not the number of requests with the topic,\n"
+        "because texts near a request may have other topics."
     )
 
 

@@ -34,8 +34,8 @@ CHECK_KEYS = ("passed", "gates")
 CLEAN_KEYS = ("versions", "stopped", "staged", "quarantined", "kept", "busy", "removed")
 STATEMENT_KEYS = (
     "format", "dataset", "release", "partition", "version", "rows", "files", "id", "in_clear", "coarse", "traceable",
-    "manifest_sha256", "sink", "published_at", "reidentified", "gates", "columns", "record", "excluded", "caps", "lacks",
-    "public", "written_by",
+    "manifest_sha256", "sink", "published_at", "reidentified", "gates", "columns", "record", "excluded", "caps",
+    "lacks", "public", "written_by",
 )  # fmt: skip
 
 

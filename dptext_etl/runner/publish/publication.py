@@ -36,7 +36,7 @@ from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
 from dptext_etl.runner.publish import versions
 from dptext_etl.runner.publish.forgetting import refuse_forgotten_base
 from dptext_etl.runner.publish.manifest import Manifest, Part, claims, is_whole
-from dptext_etl.runner.publish.parts import HiddenIds, Writer, keep_id_lists, write_table, write_shuffled
+from dptext_etl.runner.publish.parts import HiddenIds, Writer, keep_id_lists, write_shuffled, write_table
 from dptext_etl.runner.publish.versions import alone_at, expire, show
 from dptext_etl.runner.shard.attempt import remember, require_same_ledger
 from dptext_etl.runner.shard.computing import replays
