@@ -55,7 +55,7 @@ class ShuffledLabels(BaseModel):
     """The labels under which a shuffled release publishes its texts.
 
     Attributes:
-        column: Column of strings that holds them. They are not protected.
+        column: Column that holds them, of strings, whole numbers ("5"), or booleans ("true"). They are not protected.
         values: The public list of labels. Others, and null, count as "other": published if listed, and otherwise left
             out, uncharged.
     """

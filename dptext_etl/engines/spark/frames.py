@@ -49,7 +49,14 @@ from dptext_etl.runner.publish.parts import id_lists, read_ids
 from dptext_etl.runner.source.column_types import coarse
 from dptext_etl.runner.source.examine import Examined, IdCounts, refuse_ids
 from dptext_etl.runner.source.guessing import Spelled
-from dptext_etl.runner.source.roles import Table, check_roles, coarse_schema, pinned_orders, wanted_columns
+from dptext_etl.runner.source.roles import (
+    Table,
+    check_roles,
+    coarse_schema,
+    labels_to_cast,
+    pinned_orders,
+    wanted_columns,
+)
 from dptext_etl.runner.source.selection import PAIRS, STAYS, Order, by_digest, require_plain, sum_of_pairs
 from dptext_etl.runner.source.table import hidden_by
 from dptext_etl.storage import Storage
@@ -123,7 +130,8 @@ def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFr
     require_free_names(frame, policy)
     schema = pl.Schema({n: plain_type(dtype) for n, dtype in polars_schema(frame, wanted_columns(policy)).items()})
     dropped, kind = check_roles(policy, schema, layout, lambda: hidden_by(frame.columns, lambda: _compared(frame)))
-    rows = _in_pinned_order(_without_void(frame), schema, policy)
+    texts = {name: named(name).cast("string") for name in labels_to_cast(policy, schema)}
+    rows = _in_pinned_order(_without_void(frame.withColumns(texts) if texts else frame), schema, policy)
     return Table(rows, coarse_schema(polars_schema(rows), policy), dropped, kind)
 
 
