@@ -84,7 +84,8 @@ def planned_canaries(attempt: Attempt, source: Examined[Any], present: Present, 
     if policy.synthetic is not None:
         refuse_more_records(source.wanted, stated_records(column.mechanism), f"column {column.column!r}")
         return []
-    refuse_too_few(policy, source.wanted)
+    if policy.labels is None:  # else the preview names the labels that have too few
+        refuse_too_few(policy, source.wanted)
     dtype = source.table.schema[policy.id]
     return plan_canaries(policy, dtype, present, attempt.secret, sets, attempt.partition)
 

@@ -146,7 +146,7 @@ def test_canary_rows_have_no_label_and_keep_their_texts(make_labeled):
 FEW = {
     "one label": ({**LABELED, "rows": 61}, "60 texts of 'room', 60 texts of 'other' would be published"),
     "a label without rows": ({**LABELED, "labels": {**LABELS, "values": ["food", "pets"]}}, "0 texts of 'pets'"),
-    "all": ({**LABELED, "rows": 241}, "240 texts would be published"),
+    "all": ({**LABELED, "rows": 241}, "120 texts of 'food', 60 texts of 'room', 60 texts of 'other' would be"),
 }
 
 

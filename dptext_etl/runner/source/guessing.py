@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dptext_etl.checks.comparison import Buckets, ByteRows
 from dptext_etl.data_types import all_plain, kind_of
-from dptext_etl.errors import InputError, by_place, meant, seam
+from dptext_etl.errors import InputError, by_place, counted, meant, seam
 from dptext_etl.id_forms import Normalization, normalized
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, Encoding
 from dptext_etl.runner.layout import Layout, is_remote
@@ -127,9 +127,13 @@ class Guess:
 
     def roles(self) -> list[tuple[str, str, str]]:
         """Return role, column, and reason of every column, and which roles no column has."""
-        no_person = ("person", "none", "no column looks like one: records stand for themselves")
         roles = [("id", self.id, self.why[self.id])]
-        roles.append(("person", self.subject, self.why[self.subject]) if self.subject else no_person)
+        if self.subject is None:
+            roles.append(("person", "none", f"{self.why[NO_ONE]}: records stand for themselves"))
+        else:
+            most, persons = max(self.rows_of_persons, default=0), counted(len(self.rows_of_persons), "person")
+            why = f"{self.why[self.subject]}; {persons}, with {counted(most, 'row')} at most"
+            roles.append(("person", self.subject, why))
         roles += [("text", name, self.why[name]) for name in self.texts]
         if self.label is not None:
             roles.append(("label", self.label, self.why[self.label]))
@@ -185,7 +189,7 @@ class _Columns:
         return candidates[0] if len(candidates) == 1 else None
 
 
-def guess(
+def guess(  # noqa: PLR0917
     source: str,
     id: str | None = None,  # noqa: A002
     subject: str | None = None,
@@ -236,6 +240,7 @@ def guess(
     label = next(iter(labels or columns.labels(taken)), None)
     for name in taken:
         why.setdefault(name, _NAMED)
+    why[NO_ONE] = "you said so" if subject == NO_ONE else "no column looks like one"
     if (shape := shapes.get(ids[0])) is not None and shape.unique < 1:
         if shape.nulls == 1:
             raise InputError(f"all ids are null: column {ids[0]}", f"name another with --id: {columns.unique(ids)}")

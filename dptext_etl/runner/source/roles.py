@@ -210,7 +210,7 @@ def label_columns(policy: Policy) -> tuple[str, ...]:
 
 
 def can_be_label(dtype: pl.DataType) -> bool:
-    return dtype == pl.String or dtype == pl.Boolean or dtype.is_integer()
+    return dtype in {pl.String(), pl.Boolean()} or dtype.is_integer()
 
 
 def labels_to_cast(policy: Policy, schema: Mapping[str, pl.DataType]) -> list[str]:
