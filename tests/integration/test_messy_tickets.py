@@ -202,14 +202,14 @@ def test_the_same_run_again_costs_nothing(folder):
 
 
 def test_the_page_to_sign_says_who_is_excluded(folder):
-    assert dptext("statement", folder / "privacy.toml", "--full", "--out", folder / "page").exit_code == 0
+    assert dptext("statement", folder / "privacy.toml", "--out", folder / "page").exit_code == 0
     page = (folder / "page" / "statement.md").read_text()
     assert "| over the cap | 195 records" in page
     assert "| cap of a subject: dataset:tickets, period all | ε 20: odds move by 10^8.69 at most |" in page
     assert "| unchanged | Status |" in page
     assert "The record id is a keyed hash" in page
     assert f"| without a person | {NAMELESS} rows" in page
-    assert "passed. Would have stopped: texts that no draw could have made" in page
+    assert "Passed. Catches texts that no draw could have made" in page
     (column,) = facts("statement", folder / "privacy.toml")["columns"]
     assert column["charged"]["records"] == 4_741, "canary rows are not records"
     assert dptext("statement", folder / "privacy.toml", "--public", "--out", folder / "public").exit_code == 0

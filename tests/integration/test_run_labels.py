@@ -86,7 +86,7 @@ def test_the_table_is_the_sorted_multiset_of_labels_with_draws(make_labeled, sen
     assert "No id is published. Only topic of the other columns of the source is published." in said
     assert "agree on which texts are null and on topic, the label" in said
     assert "at least 60 texts of each label are published together" in said
-    assert "than topic (top food, room): this page promises nothing about it" in said
+    assert "than topic (top food, room): this page makes no claim about it" in said
 
 
 def test_counts_hold_the_same_multiset(make_labeled):

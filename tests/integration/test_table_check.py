@@ -147,8 +147,8 @@ def test_persons_that_another_dataset_charged(job, reviews, monkeypatch):
         most = int(sum(pair).max())
         assert ledger.reports.together()["largest"] == most
     said = statement.markdown(statement.facts(policy=job.policy(**other)))
-    assert f"charged one person epsilon {most / MICRO:g} at most" in said
-    assert "charged one person" not in statement.markdown(statement.facts(policy=job.policy(**other), public=True))
+    assert f"All releases in this ledger together charged the most charged person ε {most / MICRO:g}" in said
+    assert "most charged" not in statement.markdown(statement.facts(policy=job.policy(**other), public=True))
 
 
 def test_datasets_of_one_group_share_a_cap(job, reviews):
