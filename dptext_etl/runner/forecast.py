@@ -39,7 +39,7 @@ from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.publish.manifest import guarantee_of, with_gate
 from dptext_etl.runner.shard.charging import Charged, Column, by_label, charge, views_of
-from dptext_etl.runner.source.column_types import period_of
+from dptext_etl.runner.source.column_types import HELD, period_of
 from dptext_etl.runner.source.cutting import pieces
 from dptext_etl.runner.source.guessing import Spelled
 
@@ -331,6 +331,8 @@ class Expected:
     spellings: Mapping[str, int] = field(default_factory=dict)  # of persons (`table_check.spellings`)
     # records with a draw by label of a shuffled release, without forgotten ones; those over the cap count
     labels: Mapping[str, int] = field(default_factory=dict)
+    # of rows with the mark `column_types.HELD`: those that are left out, and forgotten ones
+    held: Sequence[int] = (0, 0)
 
     @property
     def over_cap(self) -> int:
@@ -362,6 +364,7 @@ class Expected:
         sums: dict[str, Any] = {name: Counter[str]() for name in ("answers", "charged", "labels")}
         for part, (name, counts) in product(listed, sums.items()):
             counts.update(getattr(part, name))
+        sums["held"] = tuple(sum(part.held[at] for part in listed) for at in range(2))
         numbers = ("unkept", "drawn", "words", "computed", "moved")
         sums |= {name: sum(getattr(part, name) for part in listed) for name in numbers}
         for name, counts in (item for part in listed for item in part.periods.items()):
@@ -398,6 +401,7 @@ class Preview:
         self._policy, self._columns, self._ledger, self._on_changed = policy, list(columns), ledger, on_changed
         self._answers, self._charged, self._labels = Counter[str](), Counter[str](), Counter[str]()
         self._numbers, self._rows, self._gone = dict[str, int](), Counter[int](), Counter[int]()  # of periods
+        self._forgotten = 0  # rows with the mark `HELD` that were forgotten
         self._spelled = Spelled(policy.normalize, scratch)
         self._unkept = self._drawn = self._words = self._computed = self._moved = 0
 
@@ -435,14 +439,20 @@ class Preview:
         self._words += sum(_count_draws(frame, *pair) for pair in zip(self._columns, draws, strict=True))
 
     def _periods(self, frame: pl.DataFrame, outcome: npt.NDArray[np.uint8]) -> Any:
-        """Return the number of each row's period, and count rows and those that are left out for other than caps."""
-        by = period_of(self._policy, frame.schema)
-        if by is None:
-            return 0
-        names = frame.select(by[1]).to_series()
-        for name in names.unique():
-            self._numbers.setdefault(name, len(self._numbers))
-        numbers = names.replace_strict(self._numbers, return_dtype=pl.Int64).to_numpy()
+        """Return a number of each row, and count rows and those that are left out for other than caps.
+
+        It is twice the number of the row's period, and one more with the mark `HELD`.
+        """
+        by, numbers = period_of(self._policy, frame.schema), np.zeros(frame.height, np.int64)
+        if by is not None:
+            names = frame.select(by[1]).to_series()
+            for name in names.unique():
+                self._numbers.setdefault(name, len(self._numbers))
+            numbers = 2 * names.replace_strict(self._numbers, return_dtype=pl.Int64).to_numpy()
+        if HELD in frame.columns:
+            held = frame[HELD].to_numpy()
+            self._forgotten += int((held & (outcome == Outcome.FORGOTTEN)).sum())
+            numbers += held
         left = (Outcome.FORGOTTEN, *([Outcome.CHANGED] if self._policy.on_changed == "quarantine" else []))
         for counts, some in ((self._rows, numbers), (self._gone, numbers[np.isin(outcome, left)])):
             counts.update(dict(enumerate(np.bincount(some).tolist())))
@@ -451,7 +461,7 @@ class Preview:
     def _list_changed(self, frame: pl.DataFrame, charged: Charged, changed: npt.NDArray[np.bool_]) -> None:
         theirs = None if charged.subjects is None else charged.subjects.filter(to_arrow(changed))
         units = None if theirs is None or self._ledger is None else self._ledger.people.unit_hashes(theirs)
-        if self._on_changed is not None:
+        if self._on_changed is not None and HELD not in frame.columns:  # else they are listed already
             self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)), units)
 
     def expected(self) -> Expected:
@@ -471,9 +481,10 @@ class Preview:
             moved=self._moved,
             kept=[] if self._policy.cap is None or self.published else [*self.forecast.kept().values()],
             periods={
-                name: [self._rows[number], self._gone[number] + judged[number]]
-                for name, number in self._numbers.items()
+                name: [sum(self._rows[at] for at in pair), sum(self._gone[at] + judged[at] for at in pair)]
+                for name, pair in ((name, (2 * number, 2 * number + 1)) for name, number in self._numbers.items())
             },
+            held=(sum(self._gone[at] + judged[at] for at in self._rows if at % 2) - self._forgotten, self._forgotten),
             spellings=self._spelled.counts(),
             labels=dict(self._labels),
         )

@@ -47,6 +47,7 @@ from dptext_etl.runner.preflight import (
     collect,
     planned_canaries,
     preflight,
+    published_facts,
     require_models,
     require_places,
     rows_by_outcome,
@@ -107,6 +108,7 @@ def plan(
     partition: str | None = None,
     delta: float = DELTA,
     accept_lower_cap: bool = False,
+    accept_fewer_rows: bool = False,
     progress: Listener | None = None,
     require: Callable[[Policy, Layout], object] | None = None,
 ) -> PlanSummary:
@@ -117,6 +119,7 @@ def plan(
         partition: Name of the partition, if the policy has a place for one.
         delta: The delta of the statement about all records of one person.
         accept_lower_cap: Plan as if the pinned cap may be lowered to the policy's cap.
+        accept_fewer_rows: Plan as if published rows may be left out.
         progress: Called with counts, rate, and remaining time.
         require: Called with policy and layout first; raises if an engine cannot carry out the run.
 
@@ -128,7 +131,10 @@ def plan(
     """
     policy = resolve(policy)
     require_delta(delta)
-    attempt, refusals = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap), list[DPTextError]()
+    attempt, refusals = (
+        Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap, accept_fewer_rows=accept_fewer_rows),
+        list[DPTextError](),
+    )
     if require is not None:
         require(policy, attempt.layout)
     table = open_table(policy, attempt.layout)
@@ -183,7 +189,12 @@ def plan(
         refusal=refused[0] if refused else None,
         refusals=refused,
         table=_checked_table(
-            policy, table.frame, traced, over_all.spellings, table_check.selection_facts(policy, source, previewed)
+            policy,
+            table.frame,
+            traceable=traced,
+            spellings=over_all.spellings,
+            selection=table_check.selection_facts(policy, source, previewed),
+            published=published_facts(policy, source, previewed),
         ),
         notes=[
             *cap_notes,
@@ -249,13 +260,10 @@ def _cost(column: ColumnPolicy, gate: int, facts: Mapping[str, Any] | None, posi
     return {name: np.full(len(positions), min(getattr(worst, name), LARGEST), np.int64) for name in ADDITIVE}
 
 
-def _checked_table(
-    policy: Policy, frame: pl.LazyFrame, traced: dict[str, Any], spelled: Mapping[str, int], selected: dict[str, Any]
-) -> dict[str, Any]:
+def _checked_table(policy: Policy, frame: pl.LazyFrame, **parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts that are shown under "The table"."""
     with ledger_of(policy) as ledger:
-        charged = table_check.of_persons(policy, ledger, _persons(policy, frame))
-    parts = {"traceable": traced, "spellings": spelled, "selection": selected, "scopes": charged}
+        parts["scopes"] = table_check.of_persons(policy, ledger, _persons(policy, frame))
     return {name: part for name, part in parts.items() if part}
 
 

@@ -12,6 +12,7 @@ import typer
 
 from dptext_etl.cli import failures, terminal
 from dptext_etl.cli.options import (
+    AcceptFewerRows,
     AcceptLowerCap,
     Device,
     Dtype,
@@ -64,6 +65,7 @@ def plan(
         float, typer.Option(help="The delta for the statement about all records of one person, such as 1e-9.")
     ] = 1e-6,
     accept_lower_cap: AcceptLowerCap = False,
+    accept_fewer_rows: AcceptFewerRows = False,
     engine: Engine = "polars",
 ) -> None:
     """Report the most that a run would cost, and why it would be refused, before anything is drawn or charged.
@@ -88,6 +90,7 @@ def plan(
                 partition=partition,
                 delta=delta,
                 accept_lower_cap=accept_lower_cap,
+                accept_fewer_rows=accept_fewer_rows,
                 progress=progress,
                 require=require,
             ).as_dict()
@@ -111,6 +114,7 @@ def run(
         bool, typer.Option("--all-partitions", help="Run every partition that the source has, in order.")
     ] = False,
     accept_lower_cap: AcceptLowerCap = False,
+    accept_fewer_rows: AcceptFewerRows = False,
     engine: Engine = "polars",
     device: Device = None,
     dtype: Dtype = None,
@@ -137,7 +141,8 @@ def run(
         about = {"dataset": loaded.dataset, "release": loaded.release, "partition": name}
         failures.log_run(log_level, log_format, about)
         with _counting(name, names, len(summaries)) if all_partitions else nullcontext():
-            summaries.append(_execute(engine, loaded, name, accept_lower_cap=accept_lower_cap))
+            accepted = {"accept_lower_cap": accept_lower_cap, "accept_fewer_rows": accept_fewer_rows}
+            summaries.append(_execute(engine, loaded, name, accepted))
         if not terminal.as_json():
             show(summaries[-1], full=full)
             if profile:
@@ -183,15 +188,13 @@ def compute_on(device: str | None, dtype: str | None) -> None:
             os.environ[name] = value
 
 
-def _execute(engine: str, policy: Policy, partition: str | None, *, accept_lower_cap: bool) -> dict[str, Any]:
+def _execute(engine: str, policy: Policy, partition: str | None, accepted: dict[str, Any]) -> dict[str, Any]:
     """Run a policy and return the results: counts, spends and verdicts, never a text or an id."""
     from dptext_etl import engines
 
     try:
         with progress_bar() as progress, engines.named(engine).started(policy, partition) as started:
-            done = engines.run(
-                policy, engine=started, partition=partition, accept_lower_cap=accept_lower_cap, progress=progress
-            )
+            done = engines.run(policy, engine=started, partition=partition, progress=progress, **accepted)
         summary = done.as_dict()
         summary["remaining"] = terminal.balance(summary["remaining"])
     except KeyboardInterrupt:
@@ -387,6 +390,7 @@ def show_table(table: Mapping[str, Any]) -> None:
     from dptext_etl.runner.source import guessing
 
     parts = {
+        "published": table_check.published_lines,
         "traceable": table_check.traceable_lines,
         "spellings": guessing.spelling_lines,
         "selection": table_check.selection_lines,

@@ -72,6 +72,10 @@ class Examined(Generic[Rows]):
     rows_before: int = 0  # rows of the version that an incremental run adds to
     # rows that are left out, `beyond` or `nameless`, by month or year; None if they are not counted
     outside: Mapping[str, int] | None = None
+    manifest: Manifest | None = None  # of the version that is published now
+    # rows without those that are published now, and their number; rows with the column `column_types.HELD`
+    without: Callable[[Rows, Manifest], tuple[Rows, int]] | None = None
+    mark: Callable[[Rows, Manifest], Rows] | None = None
 
     @classmethod
     def of(  # noqa: PLR0917  (what an engine brings)
@@ -82,6 +86,7 @@ class Examined(Generic[Rows]):
         check: Callable[[], tuple[int, int]],
         with_persons: Callable[[Rows], Rows],
         without: Callable[[Rows, Manifest], tuple[Rows, int]],
+        mark: Callable[[Rows, Manifest], Rows],
         at_most: Callable[[Rows, int], tuple[Rows, int, int]],
     ) -> Self:
         manifest = Manifest.read(layout)
@@ -94,7 +99,8 @@ class Examined(Generic[Rows]):
         most, rows, wanted, pairs = policy.records_per_subject, named, rest, None
         if most is not None:
             rows, wanted, pairs = at_most(named, most)
-        examined = cls(table, rows, total, wanted, None, 0, beyond=rest - wanted, nameless=nameless)
+        examined = cls(table, rows, total, wanted, None, 0, beyond=rest - wanted, nameless=nameless, manifest=manifest)
+        examined = replace(examined, without=without, mark=mark)
         if manifest is None or not adds:
             return replace(examined, pairs=pairs if policy.one_table else None)
         new, count = without(rows, manifest)
@@ -148,6 +154,7 @@ def examine(
         check=check,
         with_persons=lambda rows: rows.drop_nulls(str(policy.subject)),
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
+        mark=lambda rows, manifest: selection.marked(rows, policy, layout, manifest),
         at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch, selection.order_of(policy)),
     )
     examined = replace(examined, shards=None if shards is None else shards.shards)

@@ -246,6 +246,7 @@ def nameless_of(guess: Guess) -> str:
 def _spending(guess: Guess, key: str, choices: Choices) -> list[str]:
     unit = _unit(guess)
     cost = "`dptext plan` shows the cost of a record" if choices.form == "shuffled" else None
+    delta = _tiny(choices.cap_delta)
     cost = cost or f"a {'row' if choices.form == 'rows' else 'record'} costs {cost_of(guess, choices.form):g}"
     return [
         "# The secret behind all draws: guard it like the raw texts, and keep a copy. `dptext key new` makes one.",
@@ -258,7 +259,7 @@ def _spending(guess: Guess, key: str, choices: Choices) -> list[str]:
         "# Releases of all forms (rows, shuffled, synthetic tables) count under a cap of this measure.",
         '# With period = "all", a table that comes each month fills the cap, and later months lose rows. With',
         '# period = "2026-10" and so on, each month has its own cap: a person may lose it once in each.',
-        f'cap = {{ measure = "approx", epsilon = {choices.cap(guess)}, delta = {_tiny(choices.cap_delta)}, period = "all" }}',
+        f'cap = {{ measure = "approx", epsilon = {choices.cap(guess)}, delta = {delta}, period = "all" }}',
         *_limited(guess, choices),
         '# Records over the cap are left out; "refuse" stops the run instead.',
         'on_cap = "quarantine"',
@@ -377,6 +378,7 @@ def _delta(choices: Choices) -> list[str]:
 
 
 def _synthetic(guess: Guess, choices: Choices) -> list[str]:
+    delta = _tiny(choices.delta)
     return [
         "# Public texts, drawn from one noisy statistic of the column. No row belongs to a record.",
         "[synthetic]",
@@ -388,7 +390,7 @@ def _synthetic(guess: Guess, choices: Choices) -> list[str]:
         *(f"# {line}" for line in recipe_of(choices.labels)),
         *_delta(choices),
         "# Epsilon is for the whole table and one record.",
-        f'mechanism = {{ name = "maxent", epsilon = {TABLE_EPSILON}, delta = {_tiny(choices.delta)}, corpus = "{CORPUS}" }}',
+        f'mechanism = {{ name = "maxent", epsilon = {TABLE_EPSILON}, delta = {delta}, corpus = "{CORPUS}" }}',
     ]
 
 
