@@ -49,10 +49,17 @@ from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.parts import id_lists, read_ids
 from dptext_etl.runner.shard.charging import PAIRS, sum_of_pairs
 from dptext_etl.runner.source import copies
-from dptext_etl.runner.source.column_types import coarse
+from dptext_etl.runner.source.column_types import HELD, coarse
 from dptext_etl.runner.source.examine import Examined, IdCounts, refuse_ids
 from dptext_etl.runner.source.guessing import Spelled
-from dptext_etl.runner.source.roles import Table, check_roles, coarse_schema, pinned_orders, wanted_columns
+from dptext_etl.runner.source.roles import (
+    Table,
+    check_roles,
+    coarse_schema,
+    labels_to_cast,
+    pinned_orders,
+    wanted_columns,
+)
 from dptext_etl.runner.source.selection import STAYS, Order, by_digest, require_plain
 from dptext_etl.runner.source.table import hidden_by
 from dptext_etl.storage import Storage
@@ -69,7 +76,7 @@ def published_ids(table: Table[DataFrame], policy: Policy, layout: Layout, manif
     if manifest.file_format != "parquet":
         msg = "an incremental run on Spark can only compare with published parts in Parquet files"
         raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
-    if policy.ids == "keep":
+    if manifest.ids == "keep":
         storage, column, names = layout.published, policy.id, [part.path for part in manifest.parts]
     else:
         require_plain(policy, table.schema[policy.id])
@@ -79,7 +86,7 @@ def published_ids(table: Table[DataFrame], policy: Policy, layout: Layout, manif
     with seam("reading the ids that are published", InputError, _HINT):
         if storage.remote:
             return _from_store(rows, policy.id, storage, column, names)
-        if policy.ids != "keep":
+        if manifest.ids != "keep":
             for name in names:
                 read_ids(storage, name)
         paths = [f"file://{storage.absolute().folder / name}" for name in names]
@@ -126,7 +133,8 @@ def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFr
     require_free_names(frame, policy)
     schema = pl.Schema({n: plain_type(dtype) for n, dtype in polars_schema(frame, wanted_columns(policy)).items()})
     dropped, kind = check_roles(policy, schema, layout, lambda: hidden_by(frame.columns, lambda: _compared(frame)))
-    rows = _in_pinned_order(_without_void(frame), schema, policy)
+    texts = {name: named(name).cast("string") for name in labels_to_cast(policy, schema)}
+    rows = _in_pinned_order(_without_void(frame.withColumns(texts) if texts else frame), schema, policy)
     return Table(rows, coarse_schema(polars_schema(rows), policy), dropped, kind)
 
 
@@ -182,6 +190,7 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
         check=check_ids,
         with_persons=partial(with_persons, policy=policy),
         without=lambda rows, manifest: _unpublished(replace(table, frame=rows), policy, layout, manifest),
+        mark=lambda rows, manifest: _marked(replace(table, frame=rows), policy, layout, manifest),
         at_most=lambda rows, most: at_most(rows, policy, most, order or by_digest),
     )
     return replace(examined, seen=seen[0], copied=seen[0].copied)
@@ -356,6 +365,14 @@ def _unpublished(table: Table[DataFrame], policy: Policy, layout: Layout, manife
     with seam("comparing the frame with the published table", InputError, HINT):
         new = table.frame.join(published, on=policy.id, how="left_anti")
         return new, new.count()
+
+
+def _marked(table: Table[DataFrame], policy: Policy, layout: Layout, manifest: Manifest) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    published = published_ids(table, policy, layout, manifest).withColumn(HELD, F.lit(True))
+    joined = table.frame.join(published, on=policy.id, how="left")
+    return joined.select(*(named(name) for name in table.frame.columns), F.coalesce(HELD, F.lit(False)).alias(HELD))
 
 
 def at_most(rows: DataFrame, policy: Policy, most: int, order: Order) -> tuple[DataFrame, int, int]:

@@ -28,6 +28,8 @@ from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
 
+HELD = "__dptext_held"
+"""Column that says whether the id of a row is published now."""
 _NAMES = frozenset({"arrow.uuid", "arrow.json", "null"})
 _STORES = ("s3://", "gs://", "az://", "abfs")
 _UUID_PARTS = ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))

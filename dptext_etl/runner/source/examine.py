@@ -74,6 +74,10 @@ class Examined(Generic[Rows]):
     # rows that are left out, `beyond` or `nameless`, by month or year; None if they are not counted
     outside: Mapping[str, int] | None = None
     copied: tuple[str, ...] = ()  # columns that would be published unchanged, and hold raw texts of their rows
+    manifest: Manifest | None = None  # of the version that is published now
+    # rows without those that are published now, and their number; rows with the column `column_types.HELD`
+    without: Callable[[Rows, Manifest], tuple[Rows, int]] | None = None
+    mark: Callable[[Rows, Manifest], Rows] | None = None
 
     @classmethod
     def of(  # noqa: PLR0917  (what an engine brings)
@@ -84,6 +88,7 @@ class Examined(Generic[Rows]):
         check: Callable[[], tuple[int, int, int | None]],
         with_persons: Callable[[Rows], Rows],
         without: Callable[[Rows, Manifest], tuple[Rows, int]],
+        mark: Callable[[Rows, Manifest], Rows],
         at_most: Callable[[Rows, int], tuple[Rows, int, int]],
     ) -> Self:
         manifest = Manifest.read(layout)
@@ -97,6 +102,7 @@ class Examined(Generic[Rows]):
         if most is not None:
             rows, wanted, pairs = at_most(named, most)
         examined = cls(table, rows, total, wanted, None, 0, beyond=rest - wanted, nameless=nameless, pairs=pairs)
+        examined = replace(examined, manifest=manifest, without=without, mark=mark)
         if manifest is None or not adds:
             return examined
         new, count = without(rows, manifest)
@@ -150,6 +156,7 @@ def examine(
         check=check,
         with_persons=lambda rows: rows.drop_nulls(str(policy.subject)),
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
+        mark=lambda rows, manifest: selection.marked(rows, policy, layout, manifest),
         at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch, selection.order_of(policy)),
     )
     copied = copied_columns(read.frame, policy)
