@@ -234,6 +234,18 @@ class Mechanism(Extension):
         }
         return html_output.facts(self.name, entries)
 
+    def require_charge(self) -> None:
+        """Refuse a charge below the loss of the draws; families that know the loss override this.
+
+        Raises:
+            PolicyError: A draw loses more than it is charged.
+        """
+
+    def cfg(self) -> str:
+        """Return the configuration hash, 64 hex digits; refuse a mechanism that charges less than its draws lose."""
+        self.require_charge()
+        return super().cfg()
+
     def configuration(self) -> dict[str, Any]:
         """Return the settings that determine the output, apart from key, record, and text; their hash is `cfg`.
 
