@@ -42,7 +42,7 @@ def test_noise_is_drawn_under_a_key_of_the_release_all_rows_and_their_sums(stati
 
 
 def test_noise_is_independent_where_only_second_moments_differ(statistic):
-    """Sums that agree must not get equal noise: its difference would show that of the second moments."""
+    """Sums that agree must not get equal noise, or its difference would show how the second moments differ."""
     found = summed(statistic, [("r1", "the room was cold", "billing")])
     other = replace(found, moments=found.moments + (np.arange(len(found.moments)) == 7))
     noise = [noisy(statistic, key(statistic), partial).sums - partial.sums for partial in (found, other)]
