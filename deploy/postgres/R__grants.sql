@@ -19,7 +19,7 @@ ALTER TABLE "dptext_ledger".event ENABLE ROW LEVEL SECURITY;
 DROP POLICY IF EXISTS dptext_select ON "dptext_ledger".event;
 CREATE POLICY dptext_select ON "dptext_ledger".event FOR SELECT USING (true);
 DROP POLICY IF EXISTS dptext_insert ON "dptext_ledger".event;
-CREATE POLICY dptext_insert ON "dptext_ledger".event FOR INSERT WITH CHECK (has_table_privilege('"dptext_ledger".meta', 'UPDATE') OR CASE WHEN kind = 'CAP_SET' THEN NOT (body::jsonb ? 'public_key') AND NOT EXISTS (SELECT FROM "dptext_ledger".event AS earlier WHERE (earlier.kind = 'CAP_SET' AND earlier.body::jsonb->'name' = event.body::jsonb->'name' AND earlier.body::jsonb->'period' = event.body::jsonb->'period') OR (earlier.kind = 'RESERVE' AND earlier.body::jsonb->'scope' <> event.body::jsonb->'scope' AND (earlier.body::jsonb->'name' = event.body::jsonb->'name' OR earlier.body::jsonb->'dataset' = event.body::jsonb->'dataset'))) ELSE kind NOT IN ('THAW', 'UNITS', 'READMIT') END);
+CREATE POLICY dptext_insert ON "dptext_ledger".event FOR INSERT WITH CHECK (has_table_privilege('"dptext_ledger".meta', 'UPDATE') OR CASE WHEN kind = 'CAP_SET' THEN NOT EXISTS (SELECT FROM "dptext_ledger".event AS earlier WHERE (earlier.kind = 'CAP_SET' AND earlier.body::jsonb->'name' = event.body::jsonb->'name' AND earlier.body::jsonb->'period' = event.body::jsonb->'period') OR (earlier.kind = 'RESERVE' AND earlier.body::jsonb->'scope' <> event.body::jsonb->'scope' AND (earlier.body::jsonb->'name' = event.body::jsonb->'name' OR earlier.body::jsonb->'dataset' = event.body::jsonb->'dataset'))) ELSE kind NOT IN ('THAW', 'UNITS', 'READMIT') END);
 
 -- steward
 GRANT CONNECT ON DATABASE "dptext" TO "dptext_steward";
@@ -42,7 +42,7 @@ ALTER TABLE "dptext_ledger".event ENABLE ROW LEVEL SECURITY;
 DROP POLICY IF EXISTS dptext_select ON "dptext_ledger".event;
 CREATE POLICY dptext_select ON "dptext_ledger".event FOR SELECT USING (true);
 DROP POLICY IF EXISTS dptext_insert ON "dptext_ledger".event;
-CREATE POLICY dptext_insert ON "dptext_ledger".event FOR INSERT WITH CHECK (has_table_privilege('"dptext_ledger".meta', 'UPDATE') OR CASE WHEN kind = 'CAP_SET' THEN NOT (body::jsonb ? 'public_key') AND NOT EXISTS (SELECT FROM "dptext_ledger".event AS earlier WHERE (earlier.kind = 'CAP_SET' AND earlier.body::jsonb->'name' = event.body::jsonb->'name' AND earlier.body::jsonb->'period' = event.body::jsonb->'period') OR (earlier.kind = 'RESERVE' AND earlier.body::jsonb->'scope' <> event.body::jsonb->'scope' AND (earlier.body::jsonb->'name' = event.body::jsonb->'name' OR earlier.body::jsonb->'dataset' = event.body::jsonb->'dataset'))) ELSE kind NOT IN ('THAW', 'UNITS', 'READMIT') END);
+CREATE POLICY dptext_insert ON "dptext_ledger".event FOR INSERT WITH CHECK (has_table_privilege('"dptext_ledger".meta', 'UPDATE') OR CASE WHEN kind = 'CAP_SET' THEN NOT EXISTS (SELECT FROM "dptext_ledger".event AS earlier WHERE (earlier.kind = 'CAP_SET' AND earlier.body::jsonb->'name' = event.body::jsonb->'name' AND earlier.body::jsonb->'period' = event.body::jsonb->'period') OR (earlier.kind = 'RESERVE' AND earlier.body::jsonb->'scope' <> event.body::jsonb->'scope' AND (earlier.body::jsonb->'name' = event.body::jsonb->'name' OR earlier.body::jsonb->'dataset' = event.body::jsonb->'dataset'))) ELSE kind NOT IN ('THAW', 'UNITS', 'READMIT') END);
 
 -- auditor
 GRANT CONNECT ON DATABASE "dptext" TO "dptext_auditor";

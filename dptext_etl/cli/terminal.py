@@ -119,11 +119,6 @@ JSON, EMITTED = "dptext_etl.json", "dptext_etl.emitted"
 """Entries of a context's `meta`: the command has --json, and it has printed its JSON object."""
 
 
-def asks() -> bool:
-    """Return whether someone sits at a terminal and can be asked."""
-    return sys.stdin.isatty()
-
-
 def emit(facts: Mapping[str, Any]) -> None:
     """Print `facts` as one JSON object on stdout; infinite numbers become the string "inf"."""
     click.echo(json.dumps(finite(facts), ensure_ascii=False, indent=2, default=str))

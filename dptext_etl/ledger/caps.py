@@ -70,7 +70,6 @@ class Scopes:
         Other writers rely on which scopes there are, and on their datasets: the first charge of one is exclusive.
         """
         pinned, wanted = self.check(scope, cap, **allowed)
-        key = None if cap is None or cap.public_key == self.signer(scope) else cap.public_key
         contents = self._contents.latest()
         if scope.dataset not in contents.members.get(pinned.id, ()):
             self._store.require_exclusive()
@@ -78,7 +77,7 @@ class Scopes:
         if wanted is None:
             return pinned._replace(id=number)
         capped = wanted._replace(id=number)
-        self._pin(pinned, capped, scope.dataset, reason=reason, public_key=key)
+        self._pin(pinned, capped, scope.dataset, reason=reason)
         return capped
 
     def check(
@@ -94,8 +93,6 @@ class Scopes:
         self._refuse_other_scopes(contents, scope, pinned, cap)
         if cap is None:
             return pinned, None
-        signer = self.signer(scope)
-        _refuse_unsigned(scope, cap, signer, raising=raising)
         wanted, uncounted = pinned._replace(measure=cap.measure, limits=limits(cap)), self._uncounted(scope, pinned)
         if uncounted and not raising:
             contents.refuse_frozen(scope.dataset, scope.group)
@@ -113,12 +110,7 @@ class Scopes:
             _refuse_change(scope, pinned, wanted, raising=raising, lowering=lowering)
         if pinned.id != NEW and pinned != wanted:
             self._store.require_steward()
-        return pinned, wanted if uncounted or pinned != wanted or cap.public_key != signer else None
-
-    def signer(self, scope: Scope) -> str | None:
-        """Return the public key that signs the caps of a group or dataset, in all periods and groups, or None."""
-        signers = self._contents.latest().signers
-        return signers.get(scope.name, signers.get(Scope(scope.dataset).name))
+        return pinned, wanted if uncounted or pinned != wanted else None
 
     def _refuse_other_scopes(self, contents: Contents, scope: Scope, pinned: Pinned, cap: Cap | None) -> None:
         """Refuse charges that another scope of the dataset would not count."""
@@ -218,23 +210,6 @@ def _change(before: Pinned, after: Pinned) -> Change:
         return "first" if before.measure is None else "measure"
     higher = any(new > old for old, new in zip(before.limits, after.limits, strict=True))
     return "higher" if higher else "same" if before == after else "lower"
-
-
-def _refuse_unsigned(scope: Scope, cap: Cap, signer: str | None, *, raising: bool) -> None:
-    """Refuse a cap that the pinned key did not sign, or that is for another dataset or unit; only `set_cap` pins a key.
-
-    A cap of each person that were one of each record would bound nothing for a person with many records.
-    """
-    if cap.dataset not in {None, scope.dataset}:
-        raise LedgerError(f"the cap is signed for the dataset {cap.dataset}, got {scope.dataset}", "name its own file")
-    unit = cap.unit or (scope.unit if cap.public_key is None else "subject")
-    if unit != scope.unit:
-        raise LedgerError(f"the cap is signed per {unit}, got unit {scope.unit!r}", "sign a file with this `unit`")
-    if cap.public_key != signer and not (raising and cap.public_key is not None):
-        by = "no key" if signer is None else f"the key {signer}"
-        hint = f"`dptext ledger set-cap {scope.dataset} --signed FILE --public-key KEY --reason WORDS` pins a key"
-        msg = f"the ledger pins {by} for caps of {scope.name}, and this cap has another signer, or none"
-        raise LedgerError(msg, hint)
 
 
 def _refuse_change(scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: bool, lowering: bool) -> None:

@@ -113,7 +113,6 @@ class Contents:
         releases: Releases by number.
         scopes: Scopes by number.
         members: Datasets that were charged in a scope or got its cap, by the scope's number.
-        signers: Public keys that sign caps, by the name of a scope.
         caps: Caps of a scope in their order: event, measure, and limits.
         batches: Batches by number, in ascending order.
         of_release: Numbers of batches by release and nonce.
@@ -144,7 +143,6 @@ class Contents:
         self.releases: dict[int, Release] = {}
         self.scopes: dict[int, Pinned] = {}
         self.members: dict[int, set[str]] = {}
-        self.signers: dict[str, str] = {}
         self.caps: dict[int, list[tuple[int, str, list[int]]]] = {}
         self.batches: dict[int, Batch] = {}
         self.of_release: dict[Key, list[int]] = {}
@@ -340,8 +338,6 @@ class Contents:
             yield "its limits are not those of its measure"
         self.scopes[number] = pinned
         self.caps.setdefault(number, []).append((seq, facts["measure"], limits))
-        if "public_key" in facts:
-            self.signers[facts["name"]] = self.signers[Scope(facts["dataset"]).name] = facts["public_key"]
 
     def _reserve(self, seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
         key = facts["release"], facts["nonce"]

@@ -78,6 +78,11 @@ def together(part: dict[str, Any]) -> str:
     return f"All scopes of the ledger together have charged one person epsilon {epsilon} at most{excluded}"
 
 
+def published_lines(part: Mapping[str, int]) -> list[str]:
+    """Say how many rows readers see before a run, and how many it publishes."""
+    return [f"published now: {part['now']:,} rows; this run: {part['this_run']:,}"] if part else []
+
+
 ENOUGH = 0.95
 """The share of rows from which on no larger cap is shown."""
 MOST_PERIODS = 6

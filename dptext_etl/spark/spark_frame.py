@@ -35,6 +35,7 @@ def run_frame(
     check_workers: bool | None = None,
     partition: str | None = None,
     accept_lower_cap: bool = False,
+    accept_fewer_rows: bool = False,
     progress: Listener | None = None,
     **entries: Any,
 ) -> RunSummary:
@@ -54,6 +55,7 @@ def run_frame(
             master is local.
         partition: Name of the partition, if the policy has a place for one.
         accept_lower_cap: Lower the pinned cap to the policy's cap; otherwise a lower cap is refused.
+        accept_fewer_rows: Leave out more than 10% of the published rows that the source still holds.
         progress: Called with counts, rate, and remaining time, from a separate thread.
         entries: Entries of the policy to set: `sink`, `ledger`, `cap`, `keep`, `unit`, …
 
@@ -73,6 +75,7 @@ def run_frame(
         engine=SparkEngine(df, gpus_per_task, check_workers),
         partition=partition,
         accept_lower_cap=accept_lower_cap,
+        accept_fewer_rows=accept_fewer_rows,
         progress=progress,
     )
 
@@ -84,6 +87,7 @@ def stage_frame(
     gpus_per_task: float = 0,
     partition: str | None = None,
     accept_lower_cap: bool = False,
+    accept_fewer_rows: bool = False,
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> StagedRun:
@@ -94,6 +98,7 @@ def stage_frame(
         engine=engine,
         partition=partition,
         accept_lower_cap=accept_lower_cap,
+        accept_fewer_rows=accept_fewer_rows,
         progress=progress,
         checkpoint=checkpoint,
     )

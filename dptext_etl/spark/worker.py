@@ -128,6 +128,17 @@ def release_series(policy_json: str, text: Any, ids: Any, subject: Any) -> Any:
     return released.to_pandas()
 
 
+@bare
+def published_ids(key: str, dataset: str, release: str, ids: Any) -> Any:
+    """Return the hashes that a view shows in the place of ids, a batch at a time."""
+    from dptext_etl.runner.publish.parts import keyed_ids  # imports Polars
+
+    with seam("hashing ids", DPTextError, _DEFECT):
+        array = ids if isinstance(ids, pa.Array) else _arrow(ids)
+        hashed = keyed_ids(key, dataset, release, _required_ids(array, "record ids"))
+        return hashed.to_arrow().cast(pa.string()) if array is ids else hashed.to_pandas()
+
+
 def _arrow(column: Any) -> pa.Array:
     if hasattr(column, "columns"):  # a DataFrame, which is a composite id
         return pa.Table.from_pandas(column, preserve_index=False).to_struct_array().combine_chunks()
@@ -137,7 +148,8 @@ def _arrow(column: Any) -> pa.Array:
 
 def _required_ids(ids: pa.Array, what: str, *, by_name: bool = False) -> pa.Array:
     if ids.null_count:
-        raise InputError(f"{ids.null_count:,} {what} of a batch are null", _SWAPPED)
+        hint = f"{_SWAPPED}; only a run leaves rows without a subject out, or charges them apart (on_null_subject)"
+        raise InputError(f"{ids.null_count:,} {what} of a batch are null", hint if what == "subject ids" else _SWAPPED)
     return canonical_ids(ids, by_name=by_name)
 
 

@@ -6,13 +6,13 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dptext_etl.cli import failures, terminal
 from dptext_etl.cli.options import (
+    AcceptFewerRows,
     AcceptLowerCap,
     Device,
     Dtype,
@@ -58,15 +58,14 @@ PLAN_KEYS = (
 
 @command(app, "dptext plan privacy.toml", PLAN_KEYS)
 def plan(
-    policy: Annotated[
-        list[Path], typer.Argument(metavar="POLICY", help="The policy file; several are planned in this order.")
-    ],
+    policy: PolicyFile,
     *,
     partition: Partition = None,
     delta: Annotated[
         float, typer.Option(help="The delta for the statement about all records of one person, such as 1e-9.")
     ] = 1e-6,
     accept_lower_cap: AcceptLowerCap = False,
+    accept_fewer_rows: AcceptFewerRows = False,
     engine: Engine = "polars",
 ) -> None:
     """Report the most that a run would cost, and why it would be refused, before anything is drawn or charged.
@@ -74,36 +73,34 @@ def plan(
     The exit code is the one that `dptext run` would have, as far as it is known without a draw. With an engine other
     than polars, the plan also checks that the engine can carry out the run. The numbers depend on the words of your
     texts: keep them inside your boundary, like the numbers of the ledger.
-
-    Several policies are planned as if the runs followed each other: each meets the caps that those before it charged.
-    Then the keys are plans, joint, refusal.
     """
     if engine == "polars":
         skip_pandas()
-    elif len(policy) > 1:
-        raise UsageError("several policies are planned in this process", f"plan each one with --engine {engine}")
     from dptext_etl import engines
     from dptext_etl.runner import planning
 
     with ExitStack() as opened:
-        loaded = [load_policy(each) for each in policy]
-        started = None if engine == "polars" else engines.named(engine).started(loaded[0], partition)
+        loaded = load_policy(policy)
+        started = None if engine == "polars" else engines.named(engine).started(loaded, partition)
         require = None if started is None else opened.enter_context(started).open
-        choices: dict[str, Any] = {"partition": partition, "delta": delta, "accept_lower_cap": accept_lower_cap}
-        choices["progress"] = opened.enter_context(progress_bar())
+        progress = opened.enter_context(progress_bar())
         try:
-            if len(loaded) > 1:
-                forecast = planning.plan_in_order(loaded, **choices)
-            else:
-                forecast = planning.plan(*loaded, **choices, require=require).as_dict()
+            forecast = planning.plan(
+                loaded,
+                partition=partition,
+                delta=delta,
+                accept_lower_cap=accept_lower_cap,
+                accept_fewer_rows=accept_fewer_rows,
+                progress=progress,
+                require=require,
+            ).as_dict()
         except DPTextError as refusal:
             opened.close()  # the progress bar goes before the counts
             if not terminal.as_json():  # else the fields of the refusal hold them
                 _show_counts(refusal.fields.get("counts", {}))
             raise
     if not terminal.emitted(forecast):
-        show_costs = _show_in_order if "plans" in forecast else _show_plan
-        show_costs(forecast)
+        _show_plan(forecast)
     if forecast["refusal"] is not None:
         raise refusal_of(forecast["refusal"])
 
@@ -117,6 +114,7 @@ def run(
         bool, typer.Option("--all-partitions", help="Run every partition that the source has, in order.")
     ] = False,
     accept_lower_cap: AcceptLowerCap = False,
+    accept_fewer_rows: AcceptFewerRows = False,
     engine: Engine = "polars",
     device: Device = None,
     dtype: Dtype = None,
@@ -143,7 +141,8 @@ def run(
         about = {"dataset": loaded.dataset, "release": loaded.release, "partition": name}
         failures.log_run(log_level, log_format, about)
         with _counting(name, names, len(summaries)) if all_partitions else nullcontext():
-            summaries.append(_execute(engine, loaded, name, accept_lower_cap=accept_lower_cap))
+            accepted = {"accept_lower_cap": accept_lower_cap, "accept_fewer_rows": accept_fewer_rows}
+            summaries.append(_execute(engine, loaded, name, accepted))
         if not terminal.as_json():
             show(summaries[-1], full=full)
             if profile:
@@ -153,7 +152,7 @@ def run(
 
 def _all_partitions(policy: Policy, partition: str | None) -> Sequence[str]:
     """Return the partitions of the source; a name that cannot be part of a path is refused before any of them runs."""
-    from dptext_etl.errors import InputError, PolicyError, UsageError
+    from dptext_etl.errors import InputError, PolicyError
     from dptext_etl.policy import PARTITION
     from dptext_etl.runner.layout import check_partition
     from dptext_etl.runner.source.table import partitions_of_source
@@ -189,15 +188,13 @@ def compute_on(device: str | None, dtype: str | None) -> None:
             os.environ[name] = value
 
 
-def _execute(engine: str, policy: Policy, partition: str | None, *, accept_lower_cap: bool) -> dict[str, Any]:
+def _execute(engine: str, policy: Policy, partition: str | None, accepted: dict[str, Any]) -> dict[str, Any]:
     """Run a policy and return the results: counts, spends and verdicts, never a text or an id."""
     from dptext_etl import engines
 
     try:
         with progress_bar() as progress, engines.named(engine).started(policy, partition) as started:
-            done = engines.run(
-                policy, engine=started, partition=partition, accept_lower_cap=accept_lower_cap, progress=progress
-            )
+            done = engines.run(policy, engine=started, partition=partition, progress=progress, **accepted)
         summary = done.as_dict()
         summary["remaining"] = terminal.balance(summary["remaining"])
     except KeyboardInterrupt:
@@ -305,34 +302,6 @@ def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
         yield draw
 
 
-def _show_in_order(forecast: Mapping[str, Any]) -> None:
-    from dptext_etl.runner.shard.charging import at_most
-
-    joint = forecast["joint"]
-    columns = ("dataset", "release", "rows", "of", "per record", "per subject", "over the cap", "refused")
-    rows = [
-        (
-            *(item[name] for name in ("dataset", "release", "rows", "component")),
-            *((item[name] or {}).get("max") for name in ("per_record", "per_subject")),
-            item["over_cap"].get("records", 0),
-            item["refusal"]["message"] if item["refusal"] else None,
-        )
-        for item in forecast["plans"]
-    ]
-    terminal.heading("At most, in this order")
-    terminal.table(columns, rows)
-    for shared in joint["scopes"]:
-        terminal.heading(f"Together in {shared['scope']}, per {shared['unit']}: {' and '.join(shared['plans'])}")
-        places = next(iter(shared["charged"].values()))
-        terminal.table(("", *places), [(name, *quantiles.values()) for name, quantiles in shared["charged"].items()])
-    if joint["apart"]:
-        terminal.say("not all of these runs share a scope: no single cap bounds their total charge to one person")
-    whole = joint["together"]
-    by = " or ".join(whole["units"])
-    amount = f"epsilon {at_most(whole['epsilon'])} at delta {at_most(whole['delta'])}"
-    terminal.say(f"all records of one {by} in all runs: {amount}, the sums")
-
-
 def _show_counts(counts: Mapping[str, int]) -> None:
     """Show the counts of a plan that the ids of the source stopped."""
     if counts:
@@ -421,6 +390,7 @@ def show_table(table: Mapping[str, Any]) -> None:
     from dptext_etl.runner.source import guessing
 
     parts = {
+        "published": table_check.published_lines,
         "traceable": table_check.traceable_lines,
         "spellings": guessing.spelling_lines,
         "selection": table_check.selection_lines,

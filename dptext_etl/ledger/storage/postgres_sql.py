@@ -205,7 +205,7 @@ _FIRST_CAP = (  # no scope has a cap already, and no charge of the dataset or gr
 )
 _EVENTS = (
     "INSERT WITH CHECK (has_table_privilege({meta}, 'UPDATE') OR CASE WHEN kind = 'CAP_SET'"
-    f" THEN NOT (body::jsonb ? 'public_key') AND {_FIRST_CAP} ELSE kind NOT IN ('THAW', 'UNITS', 'READMIT') END)"
+    f" THEN {_FIRST_CAP} ELSE kind NOT IN ('THAW', 'UNITS', 'READMIT') END)"
 )
 _POLICIES = {
     "segment": (
