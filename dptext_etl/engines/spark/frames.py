@@ -234,7 +234,7 @@ def check(table: Table[DataFrame], policy: Policy) -> Seen:
     refuse_ids(policy, seen.ids)
     if seen.not_utf8:
         wrong = ", ".join(repr(policy.kept_columns[place]) for place in seen.not_utf8)
-        msg = f"strings of the kept columns {wrong} are not UTF-8; nothing was spent"
+        msg = f"strings of the kept columns {wrong} are not UTF-8; no budget used"
         raise InputError(msg, "decode them in the source, or do not keep the column")
     return seen
 

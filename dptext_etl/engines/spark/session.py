@@ -172,7 +172,7 @@ def read_source(
     if files.format == "parquet":
         types = logical_types(files)
         if any(is_logical(dtype, frozenset({"arrow.uuid"})) for dtype in types.values()):
-            msg = "the source has a column of UUIDs, which Spark does not read from Parquet files; nothing was spent"
+            msg = "the source has a column of UUIDs, which Spark does not read from Parquet files; no budget used"
             raise InputError(msg, "run with the engine polars, or write the column as strings")
         with seam("opening the source with Spark", InputError, READ_HINT):
             frame = spark.read.parquet(*map(located, files.paths))
