@@ -1,4 +1,4 @@
-"""Derive what a ledger holds from its journal: releases, scopes and caps, batches, publications, forgotten people.
+"""Derive the contents of a ledger from its journal: releases, scopes and caps, batches, publications, forgotten people.
 
 A ledger stores its journal and sealed segments, and nothing else. Each process reads the bodies of all events once, and
 then newer ones. It checks their hash chain, and that each event may follow those before it. So no row of another table
@@ -57,7 +57,7 @@ class Pinned(NamedTuple):
 
 @dataclass
 class Release:
-    """A release name of a column, and what it pins."""
+    """A release name of a column, and its pinned configuration."""
 
     id: int
     dataset: str
@@ -105,7 +105,7 @@ class Publication(NamedTuple):
 
 
 class Contents:
-    """What a ledger holds, by its journal. Only the holder of the store's lock reads or writes it.
+    """The contents of a ledger, by its journal. Only the holder of the store's lock reads or writes it.
 
     Attributes:
         generation: Counts how often the journal was read from its first event.
@@ -335,7 +335,7 @@ class Contents:
         number, limits = facts["scope"], [int(limit) for limit in facts["limits"]]
         pinned = self.scopes[number]._replace(measure=facts["measure"], limits=tuple(limits))
         if len(limits) != len(pinned.components):
-            yield "its limits are not those of its measure"
+            yield "its number of limits does not fit its measure"
         self.scopes[number] = pinned
         self.caps.setdefault(number, []).append((seq, facts["measure"], limits))
 

@@ -124,7 +124,7 @@ class Records:
         return mask, used
 
     def refunds(self, event: int) -> Iterator[Refund]:
-        """Iterate over what an event settled, batch by batch.
+        """Iterate over the rows that an event settled, batch by batch.
 
         Raises:
             LedgerError: A row is not committed, was settled before, or used more than it was charged.
