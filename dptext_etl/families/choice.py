@@ -56,7 +56,7 @@ class ShuffledLabels(BaseModel):
     """The labels under which a shuffled release publishes its texts.
 
     Attributes:
-        column: Column of strings that holds them. They are not protected.
+        column: Column that holds them, of strings, whole numbers ("5"), or booleans ("true"). They are not protected.
         values: The public list of labels. Others, and null, count as "other": published if listed, and otherwise left
             out, uncharged.
     """
@@ -157,13 +157,6 @@ SHUFFLED_NEIGHBORS = "two tables that differ in one record's text, where readers
 _LABELED = " of each label, and labels are the same in both"
 MOST_DRAWS = 1024  # draws of one text, at most
 Count = Annotated[PositiveInt, Field(le=MOST_DRAWS)]
-
-
-def usual_law(texts: int, epsilon: float) -> Law:
-    """Return how a public text is drawn from a corpus of that many texts that no one calibrated."""
-    written = Decimal(repr(epsilon))
-    near = near_texts(texts, written, usual_hit(written, {}))
-    return Law(texts, near, *weights(texts, near, written))
 
 
 class ChoiceMechanism(Mechanism):
