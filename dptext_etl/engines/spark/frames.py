@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard
 from dptext_etl.checks.comparison import Counted, short_digests
+from dptext_etl.checks.kept_strings import LEAST_CHARACTERS, compared_columns
 from dptext_etl.data_types import named_as, plain_type
 from dptext_etl.engines.spark.judging import (
     SCHEMA,
@@ -228,7 +229,7 @@ def check(table: Table[DataFrame], policy: Policy) -> Seen:
     """
     every = policy.records_per_subject is None and policy.on_null_subject != "quarantine"
     groups = table_check.groups_of(policy.kept_columns) if every and policy.keep else ()
-    compared = copies.compared_columns(policy, table.schema)
+    compared = compared_columns(policy, table.schema)
     with seam("reading the ids of the frame", InputError, HINT):
         seen = _count(table.frame, policy, ids=True, groups=groups, compared=compared)
     refuse_ids(policy, seen.ids)
@@ -289,9 +290,7 @@ def _may_be_long(rows: DataFrame, names: Sequence[str]) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     kinds = {name: rows.schema[name].dataType.typeName() for name in names}
-    long = (
-        F.length(named(name)) >= copies.LEAST_CHARACTERS if kinds[name] == "string" else F.lit(True) for name in names
-    )
+    long = (F.length(named(name)) >= LEAST_CHARACTERS if kinds[name] == "string" else F.lit(True) for name in names)
     return reduce(or_, long)
 
 
