@@ -293,6 +293,39 @@ def forget(
 
 
 @bare
+def preview(
+    policy: PolicyLike,
+    *,
+    partition: str | None = None,
+    subjects: Sequence[str] = (),
+    records: Sequence[str] = (),
+    missing: bool = False,
+) -> Forgotten:
+    """Say what `forget` would do, without locks and changes; files in staging are not counted."""
+    policy = resolve(policy)
+    layout = Layout.of(policy, partition)
+    _require(policy, subjects, records, missing=missing)
+    before = published_manifest(layout)
+    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+        require_same_ledger(ledger, layout, policy, freezing=False)
+        refs, ids = _refs(ledger, policy, before), subject_ids(policy, subjects)
+        require_known(policy, layout, ledger, ids, records)
+        people = listed(policy, layout, before, ledger, ids, records, missing=missing)
+        people.require_gone_from_source()
+        named = pa.array(sorted(people.records), pa.large_string())
+        new, held = ledger.people.would_forget(policy.dataset, named, ids, refs)
+    stays = policy.synthetic is not None
+    withdrawn = not identified(before) and not stays and held
+    removed = before.rows if withdrawn else len(people.published)
+    older = versions.unlisted(layout, before)
+    if removed:  # the current version goes, too
+        linked = not layout.remote_sink and layout.local.linked
+        older = [*versions.unlisted(layout, None), *([layout.local.path.readlink().name] if linked else [])]
+    version = before.version + (1 if removed else 0)
+    return Forgotten(version, removed, before.rows - removed, older, 0, new, withdrawn, stays)
+
+
+@bare
 def forget_drafts(
     policy: Policy, *, partition: str | None, subjects: Sequence[str], records: Sequence[str]
 ) -> tuple[int, int]:
