@@ -35,9 +35,10 @@ from dptext_etl.engines.spark.judging import (
     sizes_of,
     totals,
 )
-from dptext_etl.engines.spark.spark_types import local_frame, named, polars_schema
+from dptext_etl.engines.spark.spark_types import local_frame, located, named, polars_schema
 from dptext_etl.engines.spark.tasks import SHARD
 from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.files import literal
 from dptext_etl.id_forms import IdForm, Normalization, normalized, spelling
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
@@ -79,7 +80,7 @@ def published_ids(table: Table[DataFrame], policy: Policy, layout: Layout, manif
         if policy.ids != "keep":
             for name in names:
                 read_ids(storage, name)
-        paths = [f"file://{storage.absolute().folder / name}" for name in names]
+        paths = [located(str(storage.folder / name)) for name in names]
         kind = rows.schema[policy.id].dataType
         return rows.sparkSession.read.parquet(*paths).select(named(column).cast(kind).alias(policy.id))
 
@@ -110,7 +111,7 @@ def _ids(
                     if column == "id" and name.endswith(".ids"):
                         series = read_ids(copies, name)
                     else:
-                        table = pl.read_parquet(copies.local_path(name), columns=[column])
+                        table = pl.read_parquet(literal(copies.local_path(name)), columns=[column])
                         series = table.select(named_as(pl.col(column), kind)).to_series()
                     ids = series.drop_nulls().to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema.field(0).type)
                     yield pa.RecordBatch.from_arrays([ids], schema=schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from inspect import signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -22,6 +23,15 @@ def named(name: str) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.col(f"`{name.replace('`', '``')}`")
+
+
+def url_of(path: str) -> str:
+    return path if "://" in path else f"file://{Path(path).absolute()}"
+
+
+def located(path: str) -> str:
+    """Return the URL by which Spark reads one file: `[` and `{` begin patterns otherwise."""
+    return re.sub(r"([\\*?\[\]{}])", r"\\\1", url_of(path))
 
 
 def local_frame(spark: SparkSession, rows: pl.DataFrame, schema: StructType) -> DataFrame:
