@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dptext_etl.column import require_row_by_row
 from dptext_etl.engines.spark.session import require_workers
-from dptext_etl.engines.spark.spark_types import polars_schema
+from dptext_etl.engines.spark.spark_types import polars_schema, require_unpadded
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers, opened, ship
 from dptext_etl.errors import LedgerError, PolicyError, bare
 from dptext_etl.id_forms import Normalization
@@ -300,6 +300,7 @@ def register_view(
     if missing := (columns | subject) - set(raw.columns):
         msg = f"the table has no column {', '.join(map(repr, sorted(missing)))}, and the policy names it"
         raise PolicyError(msg, "a view needs every column that the policy names")
+    require_unpadded(raw, policy)
     schema = polars_schema(raw, (policy.id, *subject))
     check_id(policy.id, schema[policy.id])
     for column in subject:

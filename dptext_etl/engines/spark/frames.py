@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard
 from dptext_etl.checks.comparison import Counted, short_digests
-from dptext_etl.data_types import named_as, plain_type
+from dptext_etl.data_types import named_as, parsed, plain_type
 from dptext_etl.engines.spark.judging import (
     SCHEMA,
     SIZES,
@@ -35,7 +35,7 @@ from dptext_etl.engines.spark.judging import (
     sizes_of,
     totals,
 )
-from dptext_etl.engines.spark.spark_types import local_frame, located, named, polars_schema
+from dptext_etl.engines.spark.spark_types import local_frame, located, named, polars_schema, require_unpadded
 from dptext_etl.engines.spark.tasks import SHARD
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.files import literal
@@ -125,7 +125,20 @@ def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFr
     schema = pl.Schema({n: plain_type(dtype) for n, dtype in polars_schema(frame, wanted_columns(policy)).items()})
     dropped, kind = check_roles(policy, schema, layout, lambda: hidden_by(frame.columns, lambda: _compared(frame)))
     rows = _in_pinned_order(_without_void(frame), schema, policy)
-    return Table(rows, coarse_schema(polars_schema(rows), policy), dropped, kind)
+    types = {**polars_schema(rows), **published_zones(policy, layout, schema)}
+    return Table(rows, coarse_schema(types, policy), dropped, kind)
+
+
+def published_zones(policy: Policy, layout: Layout, schema: Mapping[str, Any]) -> dict[str, pl.Datetime]:
+    """Return the types of moments that the release published in another zone than UTC: they keep it."""
+    manifest = Manifest.of_release(policy, layout)
+    published = {} if manifest is None else {name: parsed(kind) for name, kind in manifest.schema.items()}
+    both = ((name, dtype, published.get(name)) for name, dtype in schema.items() if isinstance(dtype, pl.Datetime))
+    return {
+        name: pl.Datetime(dtype.time_unit, before.time_zone)
+        for name, dtype, before in both
+        if dtype.time_zone is not None and isinstance(before, pl.Datetime) and before.time_zone is not None
+    }
 
 
 def _compared(frame: DataFrame) -> tuple[int, bool]:
@@ -187,7 +200,8 @@ def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
     """Return the given ids that the frame uses, in published rows as well."""
     wanted = canonical_ids(ids.to_arrow())
     with seam("comparing canary ids with the ids of the frame", InputError, HINT):
-        used = source.table.frame.select(named(ids.name)).mapInArrow(partial(_used, wanted), "id string").collect()
+        rows = source.table.frame.select(named(ids.name).alias("id"))  # `mapInArrow` splits a name at a dot
+        used = rows.mapInArrow(partial(_used, wanted), "id string").collect()
         return ids.filter(pl.Series(wanted, dtype=pl.String).is_in([row[0] for row in used]))
 
 
@@ -328,14 +342,14 @@ def at_most(rows: DataFrame, policy: Policy, most: int, order: Order) -> tuple[D
     from pyspark.sql import functions as F  # noqa: N812
 
     pairs = rows.select(named(policy.id), named(str(policy.subject))).filter(named(str(policy.subject)).isNotNull())
-    schema = pairs.select(F.col(pairs.columns[0]).alias("id")).schema.add("person", "binary").add("place", "binary")
+    schema = pairs.select(named(policy.id).alias("id")).schema.add("person", "binary").add("place", "binary")
     by_person = Window.partitionBy("person").orderBy("place")
     placed = pairs.toDF("id", "person").mapInArrow(partial(_places, policy.normalize, order), schema)
     beyond = placed.withColumn("number", F.row_number().over(by_person)).filter(F.col("number") > most)
     if policy.per_subject is not None:
         beyond = beyond.filter(~F.col("place").startswith(F.lit(bytearray(STAYS))))
     left = rows.join(beyond.select(F.col("id").alias(policy.id)), on=policy.id, how="left_anti")
-    chosen = left.select(named(policy.id), named(str(policy.subject)))
+    chosen = left.select(named(policy.id).alias("id"), named(str(policy.subject)).alias("person"))
     sums = chosen.mapInArrow(partial(_pairs, policy.normalize), "rows long, pairs string")
     with seam("choosing the records of each person", InputError, HINT):
         totals = sums.collect()
@@ -474,3 +488,4 @@ def require_free_names(frame: DataFrame, policy: Policy) -> None:
     if twice:
         msg = f"the frame has several columns {', '.join(map(repr, twice))}"
         raise InputError(msg, "select or rename them before")
+    require_unpadded(frame, policy)

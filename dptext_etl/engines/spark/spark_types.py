@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.errors import InputError, seam
+from dptext_etl.policy import Policy
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -44,10 +45,10 @@ def local_frame(spark: SparkSession, rows: pl.DataFrame, schema: StructType) -> 
 
 
 def polars_schema(frame: Any, wanted: tuple[str, ...] | None = None) -> pl.Schema:
-    """Return the columns of a Spark frame with the types that its batches have."""
+    """Return the columns of a Spark frame with their types in a run; a TIMESTAMP, which has no zone, is in UTC."""
     from pyspark.sql.pandas.types import to_arrow_type
 
-    zone: dict[str, Any] = {"timezone": frame.sparkSession.conf.get("spark.sql.session.timeZone")}
+    zone: dict[str, Any] = {"timezone": "UTC"}
     options = zone if "timezone" in signature(to_arrow_type).parameters else {}  # Spark 4.0 and newer
     types = {}
     for place, field in enumerate(frame.schema.fields, start=1):
@@ -55,6 +56,19 @@ def polars_schema(frame: Any, wanted: tuple[str, ...] | None = None) -> pl.Schem
             read = wanted is None or field.name in wanted
             types[field.name] = pl.Series(pa.array([], to_arrow_type(field.dataType, **options) if read else pa.null()))
     return pl.Schema({name: series.dtype for name, series in types.items()})
+
+
+def require_unpadded(frame: Any, policy: Policy) -> None:
+    """Refuse ids and subjects of type CHAR, which Spark fills with blanks in some tables and not in others."""
+    for field in frame.schema.fields:
+        if field.name in {policy.id, policy.subject} and _CHAR.search(json.dumps(field.jsonValue())):
+            role = "record ids" if field.name == policy.id else "subjects"
+            msg = f"{role} (column {field.name!r}) are of type CHAR, which Spark fills with blanks"
+            hint = "make it VARCHAR or STRING in the table, or cast it: rtrim(column) as STRING; nothing was spent"
+            raise InputError(msg, hint, {"column": field.name})
+
+
+_CHAR = re.compile(r'"(__CHAR_VARCHAR_TYPE_STRING|type|elementType|keyType|valueType)": "[^"]*\bchar\(\d+\)')
 
 
 def metadata(frame: Any) -> int:
