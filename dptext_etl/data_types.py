@@ -67,6 +67,19 @@ def plain_type(dtype: Any, *, rename: bool = False) -> Any:  # noqa: PLR0911  (o
     return dtype
 
 
+def in_zone(dtype: Any, zone: str) -> Any:
+    """Return a type whose moments, which may be inside, are in a zone; timestamps without a zone stay."""
+    if isinstance(dtype, pl.List):
+        return pl.List(in_zone(dtype.inner, zone))
+    if isinstance(dtype, pl.Map):
+        return pl.Map(in_zone(dtype.key, zone), in_zone(dtype.value, zone))
+    if isinstance(dtype, pl.Struct):
+        return pl.Struct({field.name: in_zone(field.dtype, zone) for field in dtype.fields})
+    if isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:
+        return pl.Datetime(dtype.time_unit, zone)
+    return dtype
+
+
 def plain(column: pl.Expr, dtype: Any, *, rename: bool = False) -> pl.Expr:  # noqa: PLR0911  (one per kind)
     """Return a column without the metadata of its type; with `rename`, fields of structs are named by position, too.
 
