@@ -53,7 +53,7 @@ def run_frame(
         Counts, spends, verdicts, and the place of the published table.
 
     Raises:
-        InputError: The frame does not fit the policy; nothing was spent.
+        InputError: The frame does not fit the policy; no budget used.
         PolicyError: The run cannot be carried out as written; nothing is lost.
         BudgetError: Records are over the cap, and on_cap is "refuse".
         GateError: A gate failed: nothing is published, charges stay, and the release name is revoked.

@@ -57,7 +57,7 @@ from dptext_etl.runner.publish.manifest import claims, policy_notes, with_gate, 
 from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt
 from dptext_etl.runner.shard.charging import Column, at_most
 from dptext_etl.runner.shard.computing import require_published_texts
-from dptext_etl.runner.source.examine import examine, present
+from dptext_etl.runner.source.examine import Examined, examine, present
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.selection import persons_of
 from dptext_etl.runner.source.table import READ_HINT
@@ -112,7 +112,7 @@ def plan(
     progress: Listener | None = None,
     require: Callable[[Policy, Layout], object] | None = None,
 ) -> PlanSummary:
-    """Forecast a run: collect all refusals, count draws, and add up worst cases. Nothing is spent.
+    """Forecast a run: collect all refusals, count draws, and add up worst cases. No budget is used.
 
     Args:
         policy: The policy, or the path of its file.
@@ -193,7 +193,7 @@ def plan(
             table.frame,
             traceable=traced,
             spellings=over_all.spellings,
-            selection=table_check.selection_facts(policy, source, previewed),
+            selection=_selected(policy, source, previewed),
             published=published_facts(policy, source, previewed),
         ),
         notes=[
@@ -261,9 +261,23 @@ def _cost(column: ColumnPolicy, gate: int, facts: Mapping[str, Any] | None, posi
 
 def _checked_table(policy: Policy, frame: pl.LazyFrame, **parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts that are shown under "The table"."""
+    scope = Scope.of(policy)
     with ledger_of(policy) as ledger:
         parts["scopes"] = table_check.of_persons(policy, ledger, _persons(policy, frame))
+        if ledger is not None and policy.cap is not None:
+            used = ledger.remaining(scope)
+            counts = {"units": used.units, "exhausted": used.exhausted, "unit": scope.unit}
+            parts["at_cap"] = counts if used.units else {}
     return {name: part for name, part in parts.items() if part}
+
+
+def _selected(policy: Policy, source: Examined[Any], previewed: Expected) -> dict[str, Any]:
+    """Return what `table_check.selection_facts` does, and rows that are left out of partitions so far."""
+    found = table_check.partitions(policy)
+    return {
+        **table_check.selection_facts(policy, source, previewed),
+        **({"partitions": found} if any(gone for *_, gone in found) else {}),
+    }
 
 
 def _persons(policy: Policy, frame: pl.LazyFrame) -> Iterator[pa.Array]:

@@ -18,8 +18,17 @@ from typing import Any, NamedTuple
 
 from dptext_etl import column, files, object_stores
 from dptext_etl.checks.canaries import CanaryPlan, Present, plan_canaries
-from dptext_etl.errors import DiskError, DPTextError, InputError, KeyReferenceError, PolicyError, counted, seam
-from dptext_etl.guarantee import refuse_more_records
+from dptext_etl.errors import (
+    DiskError,
+    DPTextError,
+    InputError,
+    KeyReferenceError,
+    LedgerError,
+    PolicyError,
+    counted,
+    seam,
+)
+from dptext_etl.guarantee import MICRO, Disclosure, refuse_more_records
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope, anchor_files
 from dptext_etl.ledger.batch import resolve_id_key
 from dptext_etl.ledger.caps import limits
@@ -28,7 +37,7 @@ from dptext_etl.ledger.releases import RESTORE, refuse_other_table
 from dptext_etl.ledger.storage.opening import require_writable
 from dptext_etl.ledger.storage.store import POSTGRES, resolve_url, sqlite_path
 from dptext_etl.ledger.types import NEW
-from dptext_etl.mechanism import stated_records
+from dptext_etl.mechanism import stated_records, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.forecast import Expected, ledger_of
 from dptext_etl.runner.layout import Layout
@@ -43,7 +52,7 @@ from dptext_etl.runner.shard.attempt import (
     refuse_too_few,
     require_same_ledger,
 )
-from dptext_etl.runner.shard.charging import PAIRS, Column
+from dptext_etl.runner.shard.charging import PAIRS, Column, at_most
 from dptext_etl.runner.shard.computing import replays, require_earlier_texts
 from dptext_etl.runner.shard.shard import refuse_other_persons
 from dptext_etl.runner.source.copies import refuse_copies
@@ -129,6 +138,23 @@ def columns_of(attempt: Attempt, ledger: Ledger | None, source: Examined[Any]) -
     return [Column(item, ref, item.release_key()) for item, ref in zip(attempt.columns, refs, strict=True)]
 
 
+def refuse_late_disclosure(policy: Policy, ledger: Ledger | None) -> None:
+    """Refuse to show which texts changed in a release whose versions promised not to show it.
+
+    Specification: docs/spec/privacy.md#release-again.
+    """
+    if ledger is None or not policy.discloses_changes:
+        return
+    for name, ref in ledger.releases.find_all(policy).items():
+        if Disclosure.CHANGED not in ledger.releases.disclosures(ref):
+            msg = f"{ref} promises that no version shows which texts changed, and its published versions rely on it; "
+            msg += f'on_changed = "{policy.on_changed}" would show it'
+            cost = at_most(worst_spend(policy.column_policy(name).mechanism).eps_approx / MICRO)
+            records = counted(ledger.records(ref), "record")
+            hint = 'on_changed = "keep" publishes the earlier released texts at no cost. A new release name charges '
+            raise LedgerError(msg, f"{hint}{records} again, each epsilon {cost} at most")
+
+
 class Previews(NamedTuple):
     """The preview of a run, in counts."""
 
@@ -159,6 +185,7 @@ def preflight(
     with ledger_of(policy) as ledger:
         check(partial(attempt.require_environment, ledger))
         check(partial(require_cap, attempt, ledger))
+        check(partial(refuse_late_disclosure, policy, ledger))
         columns = columns_of(attempt, ledger, source)
         check(partial(refuse_copies, policy, source.copied))
         check(partial(require_untraceable, policy, attempt.layout, traceable, ledger, [item.ref for item in columns]))
@@ -349,9 +376,9 @@ def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -
             "charged them; it holds one text per record id"
         )
         hint = (
-            'on_changed = "keep" publishes their earlier released texts again; "quarantine" leaves them out, and '
-            '"release_again" charges their new texts: both show which texts changed, so set them before the first run '
-            f"of a release. Changed data, or another key, also goes under a new name, at full spend. {listed}"
+            'on_changed = "keep" publishes their earlier released texts again, at no cost; "quarantine" leaves them '
+            'out, and "release_again" charges their new texts: both show which texts changed, so set them before the '
+            f"first run of a release. Changed data, or another key, also goes under a new name, at full spend. {listed}"
         )
         raise InputError(msg, hint, {"records": changed})
     if unkept and policy.on_changed == "keep":

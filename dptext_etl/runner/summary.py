@@ -40,7 +40,7 @@ from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.storage import Storage
 
 _TITLES = {"quarantined": "left out over the cap", "over_contribution": "left out beyond per_subject"}
-NOTHING_SPENT = "nothing was spent: no record was new to this release"
+NO_BUDGET_USED = "no budget used: no record was new to this release"
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def _notes(staged: StagedRun) -> list[str]:
     if staged.dropped:
         notes.append(f"columns that the policy does not name were dropped unread: {', '.join(staged.dropped)}")
     if rows["read"] and not rows["new"] and not rows.get("changed_released"):
-        notes.append(NOTHING_SPENT)
+        notes.append(NO_BUDGET_USED)
     return notes
 
 
@@ -372,8 +372,8 @@ def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:
     outcome = "there are no new rows to publish" if incremental else "nothing changed"
     notes = [
         f"already published: {outcome}; {_NOTE}",
-        *(note for note in earlier.notes[1:] if note != NOTHING_SPENT),
-        NOTHING_SPENT,
+        *(note for note in earlier.notes[1:] if note != NO_BUDGET_USED),
+        NO_BUDGET_USED,
     ]
     if incremental:
         same = {name: count for name, count in earlier.rows.items() if name in {*_EXCLUDED, "changed_kept", "read"}}

@@ -306,7 +306,7 @@ def register_view(
     _refuse_in_view(policy, charge=charge)
     if check_workers:
         ask_workers(spark, form, [column.mechanism for column in columns], keys_of(policy.key, ledger))
-    with seam(f"reading the table {table!r}", PolicyError, "is its name right, and may this session read it?"):
+    with seam(f"looking for the table {table!r}", PolicyError, "is its name right, and may this session read it?"):
         raw = spark.table(table)
         _ = raw.columns  # Spark Connect looks for the table only now
     rows, given = open_table(raw, policy, Layout(policy.source, policy.sink)).frame, [named(policy.id)]

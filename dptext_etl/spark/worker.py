@@ -9,7 +9,8 @@ With a ledger, `dptext_etl.ledger.account` charges a batch before its texts are 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -77,7 +78,19 @@ def arguments(columns: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, An
     return arguments["text"], arguments["id"], arguments.get("subject")
 
 
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Let a refusal leave the worker as its sentence, in front of which Spark would write a stack trace."""
+    try:
+        yield
+    except DPTextError as error:
+        if type(error) is not DPTextError:  # a defect keeps its trace
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # this process ends with the error
+        raise
+
+
 @bare
+@refusing()
 def release(policy_json: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None = None) -> pa.Array:
     """Release one batch of a Spark column, charged first if the function has a ledger."""
     take_gpu()
@@ -129,6 +142,7 @@ def release_series(policy_json: str, text: Any, ids: Any, subject: Any) -> Any:
 
 
 @bare
+@refusing()
 def published_ids(key: str, dataset: str, release: str, ids: Any) -> Any:
     """Return the hashes that a view shows in the place of ids, a batch at a time."""
     from dptext_etl.runner.publish.parts import keyed_ids  # imports Polars

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dptext_etl.cli.app import app
+from dptext_etl.engines import run
 from dptext_etl.engines.engine import stage
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.guarantee import MICRO
@@ -66,7 +67,10 @@ def test_the_screen(make_job, reviews):
     shown = CliRunner().invoke(app, ["plan", str(job.write_policy())]).output
     assert "The table" in shown
     assert "4 persons; 3 without case and blanks" in " ".join(shown.split())
-    assert "500 → 100%, 1,000 → 100%" in shown
+    assert "A cap of epsilon 500 keeps 100% of rows.\nA cap of epsilon 1,000 keeps 100% of rows.\n" in shown
+    own = [line for line in shown.splitlines() if str(job.folder) not in line]
+    assert max(map(len, own)) <= 80
+    assert "--rows 60 --label COLUMN" in shown
 
 
 DAYS = ["2026-09-30", "2026-10-01", "2026-10-02", None]
@@ -106,9 +110,28 @@ def test_plans_and_runs_show_which_periods_lose_rows(make_job, reviews, kept, li
 
 def test_six_periods_are_shown():
     each = [[f"2026-{month:02d}", 100, month] for month in range(1, 10)]
-    (line,) = table_check.selection_lines({"by": "day", "periods": each})
-    assert line == "left out by day: up to 2026-04: 2%, 2026-05: 5%, 2026-06: 6%, 2026-07: 7%, 2026-08: 8%, 2026-09: 9%"
-    assert table_check.selection_lines({"by": "day", "periods": each[3:]})[0].startswith("left out by day: 2026-04: 4%")
+    first, *others = table_check.selection_lines({"by": "day", "periods": each})
+    assert (first, len(others)) == ("day up to 2026-04: 2% of rows left out", 5)
+    assert others[-1] == "day 2026-09: 9% of rows left out"
+    assert table_check.selection_lines({"by": "day", "periods": each[3:]})[0] == "day 2026-04: 4% of rows left out"
+
+
+def test_a_plan_of_a_month_says_who_is_at_the_cap_and_what_earlier_months_lost(make_job, reviews):
+    """Two rows of a person fit; the first month has six of each, the second one has them again."""
+    text = [{"name": "review", "mechanism": {"name": "surrogate", "epsilon": 1.0, "corpus": "example"}}]
+    job = make_job(column=text, cap={"measure": "pure", "epsilon": 4.0, "period": "2026"}, min_released=0.0)
+    for month in ("2026-09", "2026-10"):
+        name = pl.format("{}/{}", pl.lit(month), "id").alias("id")
+        reviews().with_columns(name).write_parquet(job.folder / f"{month}.parquet")
+    places = {"source": str(job.folder / "{partition}.parquet"), "sink": str(job.folder / "published" / "{partition}")}
+    job.values |= places
+    done = run(job.policy(), partition="2026-09")
+    assert (done.rows["released"], done.rows["quarantined"]) == (160, 80)
+    found = plan(job.policy(), partition="2026-10").table
+    assert found["at_cap"] == {"units": 40, "exhausted": 40, "unit": "subject"}
+    assert found["selection"]["partitions"] == [["2026-09", 240, 80]]
+    assert table_check.at_cap_lines(found["at_cap"]) == ["At their cap now: 40 of 40 people (100.0%)."]
+    assert "partition 2026-09: 33% of rows left out so far" in table_check.selection_lines(found["selection"])
 
 
 def test_counts_of_spark_tasks_add_up():

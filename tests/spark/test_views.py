@@ -42,6 +42,8 @@ def test_a_view_does_not_hide_what_is_wrong_at_its_registration(films, whole):
     films.table("films").drop("user").createOrReplaceTempView("without_users")
     with pytest.raises(InputError, match="the source has no column 'user'"):
         register_view(films, "released_films", table="without_users", policy=whole)
+    with pytest.raises(PolicyError, match=r"looking for the table 'nope' failed(.|\n)*is its name right"):
+        register_view(films, "released_films", table="nope", policy=whole)
     # A second registration would read the view of the first one, and release released texts
     for name in ("films", "FILMS"):
         with pytest.raises(PolicyError, match="the view has the name of its table"):

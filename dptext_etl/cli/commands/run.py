@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -100,7 +102,8 @@ def plan(
                 _show_counts(refusal.fields.get("counts", {}))
             raise
     if not terminal.emitted(forecast):
-        _show_plan(forecast)
+        labeled = loaded.labels is not None or (loaded.synthetic is not None and loaded.synthetic.labels is not None)
+        _show_plan(forecast, policy, labeled=labeled)
     if forecast["refusal"] is not None:
         raise refusal_of(forecast["refusal"])
 
@@ -320,68 +323,81 @@ _THEN = {"quarantine": "left out", "refuse": "a reason to refuse the run"}
 _OMITTED = {"without_subject": "left out without a person", "changed_excluded": "left out with a changed text"}
 
 
-def _show_plan(forecast: Mapping[str, Any]) -> None:
+def _show_plan(forecast: Mapping[str, Any], policy: Path, *, labeled: bool) -> None:
+    """Show a plan, one fact per line: the rows, the loss of one person, then the table."""
     from dptext_etl.device import Computing
     from dptext_etl.runner.shard.charging import at_most
+    from dptext_etl.runner.source.first_policy import rehearsal_call
 
-    odds = forecast["log10_odds"]
-    cap_odds = _odds(odds.get("cap"))
-    if cap_odds is not None and "delta" in forecast["cap"]:
-        cap_odds += ", plus delta"
-    if cap_odds is not None and float(odds["cap"]) >= _VACUOUS:  # "inf" included
-        cap_odds += " (bounds nothing in practice)"
-    models = [
-        f"{item['name']}: {Computing(**item['computing'])}" for item in forecast["columns"] if "computing" in item
-    ]
-    unread = ["names not shown: nothing of them is read"] if forecast["dropped"] else []
-    of_subjects = f", of {forecast['subjects']:,} subjects" if forecast["subjects"] else ""
-    budgets = [
-        f"{item['name']}: epsilon {part['epsilon']:g} for {part['pays']}"
-        for item in forecast["columns"]
-        for part in item.get("budget", ())
-    ]
-    terminal.pairs(
-        {
-            "dataset": forecast["dataset"],
-            "release": forecast["release"],
-            "rows": f"{forecast['rows']:,}{of_subjects}",
-            "draws": forecast["draws"],
-            "columns": [f"{item['name']}: {item['mechanism']}, {item['class']}" for item in forecast["columns"]],
-            "discloses": [meaning for item in forecast["columns"] for meaning in item["meanings"].values()],
-            **({"budget of a record": budgets} if budgets else {}),
-            **({"models compute": models} if models else {}),
-            "dropped columns": [*forecast["dropped"], *unread],
-            "contacts": forecast["hosts"] or "no other host",
-            "cap": forecast["cap"] and {**forecast["cap"], "odds at most": cap_odds},
-            "over the cap": {**forecast["over_cap"], "they are": _THEN[forecast["on_cap"]]}
-            if forecast["cap"]
-            else None,
-            **{title: forecast["excluded"][name] for name, title in _OMITTED.items() if name in forecast["excluded"]},
-            **({"changed since they were released": forecast["changed"]} if forecast["changed"] else {}),
-        }
+    columns, odds, over = forecast["columns"], forecast["log10_odds"], forecast["over_cap"]
+    unread = [f"{', '.join(forecast['dropped'])} (names not shown: nothing of them is read)"]
+    budgets = [(item["name"], part) for item in columns for part in item.get("budget", ())]
+    terminal.facts(
+        [
+            ("dataset", forecast["dataset"]),
+            ("release", forecast["release"]),
+            ("partition", forecast["partition"]),
+            ("rows", f"{forecast['rows']:,}"),
+            ("people", f"{forecast['subjects']:,}" if forecast["subjects"] else None),
+            ("draws", f"{forecast['draws']:,}"),
+            ("columns", [f"{item['name']}: {item['mechanism']}, {item['class']}" for item in columns]),
+            ("reveals", [meaning for item in columns for meaning in item["meanings"].values()] or "nothing unchanged"),
+            ("budget", [f"{name}: epsilon {part['epsilon']:g} for {part['pays']}" for name, part in budgets]),
+            ("computes", [f"{one['name']}: {Computing(**one['computing'])}" for one in columns if "computing" in one]),
+            ("dropped", unread if forecast["dropped"] else None),
+            ("contacts", forecast["hosts"] or "no other host"),
+            *((title, forecast["excluded"].get(name)) for name, title in _OMITTED.items()),
+            ("changed since they were released", forecast["changed"] or None),
+        ]
+    )
+    together, person = forecast["together"], "person" if forecast["together"]["unit"] == "subject" else "record"
+    epsilon = together["epsilon"]
+    terminal.heading(f"Loss of one {person}")
+    terminal.facts(
+        [
+            ("this run", f"epsilon {epsilon if isinstance(epsilon, str) else at_most(epsilon)} at most"),
+            ("at delta", f"{together['delta']:g} (rule {together['rule']})"),
+            ("odds move by", _odds(odds.get("largest_subject") or odds.get("largest_record"))),
+            ("cap", _cap(forecast["cap"])),
+            ("at the cap", _cap_odds(forecast)),
+            ("over the cap", forecast["cap"] and f"{over['records']:,} records of {over['units']:,} {person}s"),
+            ("they are", _THEN[forecast["on_cap"]] if forecast["cap"] and over["records"] else None),
+        ]
     )
     places = list(forecast["per_record"])
     rows = [("record", *forecast["per_record"].values(), _odds(odds.get("largest_record")))]
     if forecast["per_subject"]:
-        rows.append(("subject", *forecast["per_subject"].values(), _odds(odds.get("largest_subject"))))
+        rows.append(("person", *forecast["per_subject"].values(), _odds(odds.get("largest_subject"))))
     terminal.heading(f"At most, in {forecast['component']}")
     terminal.table(("per", *places, "odds at max"), rows)
-    terminal.say(
-        f"one {' or '.join(sorted({item['unit'] for item in forecast['columns']}))} moves the odds between two texts by"
-        f" {_odds(odds['per_word'])} at most; beyond 10^13 a bound says little"
-    )
-    together = forecast["together"]
-    epsilon = together["epsilon"]
-    terminal.say(
-        f"all records of one {together['unit']} together: epsilon"
-        f" {epsilon if isinstance(epsilon, str) else at_most(epsilon)}"
-        f" at delta {together['delta']:g} (rule {together['rule']})"
+    unit = " or ".join(sorted({item["unit"] for item in columns}))
+    terminal.sentences(
+        [
+            f"One {unit} moves the odds between two texts by {_odds(odds['per_word'])} at most.",
+            "Beyond 10^13, a bound says little.",
+        ]
     )
     show_table(forecast["table"])
-    for line in forecast["notes"]:
-        terminal.say(line)
-    for later in forecast["refusals"][1:]:  # the first one ends the command
-        terminal.say(f"also in the way of a run: {later['message']}")
+    terminal.sentences(forecast["notes"])
+    counted = forecast["rows"] - sum(forecast["excluded"].get(name, 0) for name in ("quarantined", "changed_excluded"))
+    terminal.say("Rehearse on public texts before you run:")
+    terminal.say(f"  {rehearsal_call(shlex.quote(str(policy)), counted, labeled=labeled)}")
+    terminal.sentences(f"also in the way of a run: {later['message']}" for later in forecast["refusals"][1:])
+
+
+def _cap(cap: Mapping[str, Any] | None) -> str | None:
+    """Write a cap: epsilon 20, delta 1e-06, period all."""
+    if cap is None:
+        return None
+    return ", ".join(f"{name} {terminal.number(amount)}" for name, amount in cap.items() if name != "measure")
+
+
+def _cap_odds(forecast: Mapping[str, Any]) -> str | None:
+    odds = forecast["log10_odds"].get("cap")
+    if odds is None:
+        return None
+    vacuous = " (bounds nothing in practice)" if float(odds) >= _VACUOUS else ""  # "inf" included
+    return f"odds move by {_odds(odds)} at most{', plus delta' if 'delta' in forecast['cap'] else ''}{vacuous}"
 
 
 def show_table(table: Mapping[str, Any]) -> None:
@@ -394,13 +410,13 @@ def show_table(table: Mapping[str, Any]) -> None:
         "traceable": table_check.traceable_lines,
         "spellings": guessing.spelling_lines,
         "selection": table_check.selection_lines,
+        "at_cap": table_check.at_cap_lines,
         "scopes": table_check.scope_lines,
     }
-    said = [line for name, lines in parts.items() for line in lines(table.get(name, {}))]
-    if said:
+    lines = [line for name, lines_of in parts.items() for line in lines_of(table.get(name, {}))]
+    if lines:
         terminal.heading("The table")
-    for line in said:
-        terminal.say(line)
+    terminal.sentences(lines)
 
 
 def _odds(power: float | str | None) -> str | None:

@@ -36,6 +36,7 @@ from dptext_etl.engines.spark.judging import (
     sizes_of,
     totals,
 )
+from dptext_etl.engines.spark.session import located
 from dptext_etl.engines.spark.spark_types import local_frame, named, polars_schema
 from dptext_etl.engines.spark.tasks import SHARD
 from dptext_etl.errors import InputError, bare, seam
@@ -89,7 +90,7 @@ def published_ids(table: Table[DataFrame], policy: Policy, layout: Layout, manif
         if manifest.ids != "keep":
             for name in names:
                 read_ids(storage, name)
-        paths = [f"file://{storage.absolute().folder / name}" for name in names]
+        paths = [located(str(storage.folder / name)) for name in names]
         kind = rows.schema[policy.id].dataType
         return rows.sparkSession.read.parquet(*paths).select(named(column).cast(kind).alias(policy.id))
 
@@ -233,7 +234,7 @@ def check(table: Table[DataFrame], policy: Policy) -> Seen:
     refuse_ids(policy, seen.ids)
     if seen.not_utf8:
         wrong = ", ".join(repr(policy.kept_columns[place]) for place in seen.not_utf8)
-        msg = f"strings of the kept columns {wrong} are not UTF-8; nothing was spent"
+        msg = f"strings of the kept columns {wrong} are not UTF-8; no budget used"
         raise InputError(msg, "decode them in the source, or do not keep the column")
     return seen
 

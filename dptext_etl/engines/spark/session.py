@@ -64,13 +64,14 @@ def read_version(spark: SparkSession, files: Files, version: Version, options: d
             return spark.createDataFrame([], columns)
         reader = spark.read.schema(columns)
         if table.partition_by:  # their values are in the names of folders below the table's
-            reader = reader.option("basePath", _located(table.root))
-        frame = reader.parquet(*map(_located, table.paths))
+            reader = reader.option("basePath", located(table.root))
+        frame = reader.parquet(*map(located, table.paths))
         return frame.select(*(named(field.name) for field in columns.fields))
 
 
-def _located(path: str) -> str:
-    return path if "://" in path else f"file://{path}"
+def located(path: str) -> str:
+    """Return the URL by which Spark finds a place: a local path is one of this process."""
+    return path if "://" in path else f"file://{Path(path).absolute()}"
 
 
 _SURROUNDINGS = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "SPARK_CONF_DIR")
@@ -171,11 +172,10 @@ def read_source(
     if files.format == "parquet":
         types = logical_types(files)
         if any(is_logical(dtype, frozenset({"arrow.uuid"})) for dtype in types.values()):
-            msg = "the source has a column of UUIDs, which Spark does not read from Parquet files; nothing was spent"
+            msg = "the source has a column of UUIDs, which Spark does not read from Parquet files; no budget used"
             raise InputError(msg, "run with the engine polars, or write the column as strings")
-        paths = [path if "://" in path else f"file://{path}" for path in files.paths]
         with seam("opening the source with Spark", InputError, READ_HINT):
-            frame = spark.read.parquet(*paths)
+            frame = spark.read.parquet(*map(located, files.paths))
             empty = [name for name, dtype in types.items() if str(dtype) == "null"]
             return frame.withColumns({name: named(name).cast("string") for name in empty}) if empty else frame
     table = open_table(policy, layout, files, coarsen=False)

@@ -131,7 +131,7 @@ _IN_TABLE = re.compile(rf"_dptext|_delta_log|metadata|v\d+|{_DRAFTS}")
 _DATA_FILE = re.compile(r"part-\d+(-[0-9a-f]{16})?\.(parquet|csv|ndjson)")
 """Names in a folder that a run published, or in a copy of one."""
 _AGAIN = "is there room and access? Run the same policy again: it continues from here"
-_MOUNT = 'name a folder in it, such as sink = "MOUNT/published"; nothing was spent'
+_MOUNT = 'name a folder in it, such as sink = "MOUNT/published"; no budget used'
 PUBLISHING = "is publishing to this sink"
 _BUSY = (f"another run {PUBLISHING}", "wait for it, or stop it; then run again")
 

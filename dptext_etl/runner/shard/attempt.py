@@ -216,7 +216,7 @@ def refuse_other_records(ref: ReleaseRef) -> NoReturn:
 def refuse_no_records(policy: Policy, records: int) -> None:
     """Refuse a synthetic table in which no record would count."""
     if policy.synthetic is not None and not records:
-        raise InputError("all records of the source were forgotten or are over the cap", "this run spent nothing")
+        raise InputError("all records of the source were forgotten or are over the cap", "no budget used")
 
 
 def refuse_too_few(policy: Policy, texts: int, labels: Mapping[str, int] | None = None) -> None:

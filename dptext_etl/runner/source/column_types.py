@@ -100,7 +100,7 @@ def _arrow_schema(file: pq.ParquetFile) -> pa.Schema:
         columns = [file.metadata.schema.column(place) for place in range(file.metadata.num_columns)]
         intervals = sum(column.converted_type == "INTERVAL" for column in columns)
         if intervals:
-            msg = f"{counted(intervals, 'column')} of the source of type INTERVAL cannot be read; nothing was spent"
+            msg = f"{counted(intervals, 'column')} of the source of type INTERVAL cannot be read; no budget used"
             raise InputError(msg, "leave the column out of the file, or cast it to a number of seconds")
         return file.schema_arrow
 
@@ -181,7 +181,7 @@ def require_same_types(policy: Policy, layout: Layout, manifest: Manifest, schem
         if layout.logged:  # a table with a log holds the moments of every zone in UTC
             both = _ZONE.sub("UTC", now), _ZONE.sub("UTC", then)
         if both[0] != both[1]:
-            msg = f"column {place} ({name!r}) is of type {now}, and published as {then}; nothing was spent"
+            msg = f"column {place} ({name!r}) is of type {now}, and published as {then}; no budget used"
             raise InputError(msg, _HINT, {"column": name})
 
 
@@ -263,7 +263,7 @@ def _refuse_values(name: str, place: int, kind: str, count: int, *, named: bool)
     else:
         msg = f"{where} is published as {kind}, and {values} not keep their spelling as such"
         hint = f"{as_text} and incremental = false publish all rows as text, at no cost; {as_now} gives up spellings"
-    raise InputError(f"{msg}; nothing was spent", hint, {"column": name, "values": count})
+    raise InputError(f"{msg}; no budget used", hint, {"column": name, "values": count})
 
 
 def coarse_type(kept: Kept, dtype: pl.DataType) -> pl.DataType:
@@ -277,7 +277,7 @@ def coarse_type(kept: Kept, dtype: pl.DataType) -> pl.DataType:
         "top": (dtype == pl.String, "strings", "String"),
     }[way]
     if not fits:
-        msg = f"keep: {way!r} needs {wanted}, and column {kept.column!r} holds {kind_of(dtype)}; nothing was spent"
+        msg = f"keep: {way!r} needs {wanted}, and column {kept.column!r} holds {kind_of(dtype)}; no budget used"
         hint = f'cast it in the source; of a CSV file, csv = {{ types = {{ {json.dumps(kept.column)} = "{kind}" }} }}'
         raise InputError(msg, hint, {"column": kept.column})
     return pl.Int32() if kept.as_ == "year" else pl.String()

@@ -214,7 +214,7 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
     for item in policy.column_policies() if policy.synthetic is None else ():
         refuse_more_records(rows, stated_records(item.mechanism), f"column {item.column!r}")
     if not rows:
-        raise NoRowsError("the source has no rows", "nothing was spent or published")
+        raise NoRowsError("the source has no rows", "no budget used, nothing published")
     facts = {"counts": counts.in_refusals(per_subject=policy.subject is not None and policy.unit == "subject")}
     if null_ids:
         raise InputError(
@@ -235,7 +235,7 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
             f"{counted(repeated, 'record id occurs', 'record ids occur')} more than once in "
             f"column {policy.id!r}; a record is released once"
         )
-        hint = "keep one row of each id, or name a column that is unique per row; nothing was spent or published"
+        hint = "keep one row of each id, or name a column that is unique per row; no budget used, nothing published"
         raise InputError(msg, hint, {"ids": repeated, "column": policy.id, **facts})
 
 

@@ -188,7 +188,7 @@ def _require_fit(names: Sequence[str], schema: pl.Schema, file_format: str) -> N
         empty = any(isinstance(part, pl.Struct) and not part.fields for part in parts)
         if empty or any(isinstance(part, _UNFIT[file_format]) for part in parts):
             written = "Parquet" if file_format == "parquet" else file_format.upper()
-            msg = f"column {name!r} of type {kind_of(schema[name])} cannot be in a {written} file; nothing was spent"
+            msg = f"column {name!r} of type {kind_of(schema[name])} cannot be in a {written} file; no budget used"
             hint = "publish as Parquet (a sink such as published/reviews.parquet)"
             raise InputError(msg, f"{'cast it' if file_format == 'parquet' else hint}, or do not keep it")
 
