@@ -42,7 +42,7 @@ def read(entries: Mapping[str, Any]) -> dict[str, Any]:
         msg = f"{' and '.join(others)}: not signed; a cap from a file has `file` and `public_key`, and no other entry"
         raise ValueError(msg)
     try:
-        stated = tomllib.loads(Path(entries["file"]).read_text("utf-8"))
+        stated = tomllib.loads(Path(entries["file"]).read_text("utf-8-sig"))
     except (OSError, ValueError, TypeError):
         raise PolicyError(
             "the file of the cap is missing, or is not TOML", "name the file that `dptext ledger sign-cap` wrote"

@@ -34,7 +34,7 @@ pub enum Problem {
     NotANumber,
     /// A number that no type holds.
     TooLarge,
-    /// Half of a pair of code units, which is no character.
+    /// Half of a pair of code units, which is not a character.
     Surrogate,
     /// A field that an object has twice.
     Twice,
