@@ -174,5 +174,11 @@ def test_parquet_files_of_a_folder_are_read_as_polars_reads_them(spark, make_job
     with pytest.raises(InputError, match="column 'shop' is in the names of the source's folders"):
         read_source(spark, job.policy())
     rows.drop("note").write_parquet(place)
+    spark.read.parquet(str(other.folder / "raw.parquet")).coalesce(1).write.parquet(str(other.folder / "written"))
+    (written,) = (other.folder / "written").glob("*.parquet")
+    read_source(spark, job.policy(source=str(written), keep=[], subject="user_id"))
+    reviews(7).write_parquet(written)
+    with pytest.raises(InputError, match=r"has changed since Hadoop wrote its checksums next to it"):
+        read_source(spark, job.policy(source=str(written), keep=[], subject="user_id"))
     with pytest.raises(InputError, match=r"part-0.parquet has no such column \(column 'note'"):
         read_source(spark, job.policy())

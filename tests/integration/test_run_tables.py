@@ -257,6 +257,22 @@ def test_the_path_of_the_catalog_starts_from_the_policys_folder(from_catalog, mo
     assert loaded.source_catalog["uri"] == f"sqlite:///{from_catalog.folder}/catalog.db"
 
 
+def test_a_policy_in_a_folder_with_odd_signs_may_begin_with_a_byte_order_mark(make_job, reviews, save):
+    """Its paths start from the folder; a partition whose name no key allows is named."""
+    job = make_job("what?[a]%20")
+    for name in ("2026-01", "2026 02"):
+        save(reviews(40), job.folder / "raw" / f"{name}.csv")
+    path = job.write_policy(source="raw/{partition}.csv", sink="out/{partition}", staging="staging")
+    text = path.read_text().replace(f"{job.folder}/", "")
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    done = dptext("run", path, "--partition", "2026-01")
+    assert done.exit_code == 0, done.output
+    assert scan_published(str(job.folder / "out" / "2026-01")).collect().height == 40
+    assert {one.name for one in job.folder.iterdir()} >= {"ledger.db", "staging", "out"}
+    done = dptext("run", path, "--all-partitions")
+    assert (done.exit_code, "the partition '2026 02'" in done.stderr) == (PolicyError.exit_code, True)
+
+
 @pytest.mark.thorough
 def test_spark_reads_a_table_of_its_catalog(from_catalog, make_job, spark):
     plain = make_job("plain")

@@ -7,6 +7,7 @@ import re
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import polars as pl
 import pyarrow as pa
@@ -33,6 +34,27 @@ def url_of(path: str) -> str:
 def located(path: str) -> str:
     """Return the URL by which Spark reads one file: `[` and `{` begin patterns otherwise."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", url_of(path))
+
+
+def has_other_checksum(path: Path) -> bool:
+    """Return whether Hadoop's file of checksums next to a local file belongs to other bytes, which Spark refuses.
+
+    The number of checksums is compared, and the first and the last one.
+    """
+    sums = path.with_name(f".{path.name}.crc")
+    if not sums.is_file():
+        return False
+    head, found = sums.read_bytes()[:8], sums.read_bytes()[8:]
+    step = max(1, int.from_bytes(head[4:], "big"))
+    places = range(0, path.stat().st_size, step)
+    if head[:4] != b"crc\0" or len(found) != 4 * len(places):
+        return True
+    with path.open("rb") as file:
+        for place in {*places[:1], *places[-1:]}:
+            file.seek(place)
+            if crc32(file.read(step)).to_bytes(4, "big") != found[place // step * 4 :][:4]:
+                return True
+    return False
 
 
 def local_frame(spark: SparkSession, rows: pl.DataFrame, schema: StructType) -> DataFrame:

@@ -60,8 +60,10 @@ def open_table(
     schema = schema_of(scanned)
     if files.format == "ndjson":  # Spark ignores the case of names
         from dptext_etl.csv_files import require_names
+        from dptext_etl.json_files import refuse_mixed
 
         require_names(schema.names(), "the source")
+        refuse_mixed(files.kinds, wanted)
     if added := from_folders(files, policy, scan, schema):
         scanned = with_logical_types(scan(paths_as=_PATHS), policy, types)
         scanned = scanned.with_columns(_by_path(values).alias(name) for name, values in added.items()).drop(_PATHS)

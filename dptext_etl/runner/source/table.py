@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -29,13 +29,16 @@ from dptext_etl.runner.source import listing, versions
 from dptext_etl.runner.source.versions import Version
 from dptext_etl.storage import Storage
 
+if TYPE_CHECKING:
+    from dptext_etl.json_files import Kinds
+
 
 def refuse_raw(paths: Sequence[str], policies: Iterable[Path] = (), *, why: str) -> None:
     """Refuse files that a policy names as its source; no row is read."""
     folders = {Path.cwd(), *(Path(path).absolute().parent for path in paths if not is_remote(path))}
     for policy in (*policies, *sorted(file for folder in folders for file in folder.glob("*.toml"))):
         try:
-            raw = tomllib.loads(policy.read_text("utf-8")).get("source")
+            raw = tomllib.loads(policy.read_text("utf-8-sig")).get("source")
         except (OSError, ValueError):
             raise PolicyError(f"the policy {policy} cannot be read", "repair it, or move it away") from None
         if isinstance(raw, str) and _named(raw, policy.absolute().parent, paths):
@@ -194,7 +197,9 @@ class Files:
                 return pl.scan_parquet(paths, hive_partitioning=False, **options)
             options["infer_schema_length"] = INFERRED_ROWS
             if self.format == "ndjson":
-                return pl.scan_ndjson(paths, schema=schema, schema_overrides=in_json, **options)
+                _ = self.kinds
+                sources = self._without_marks(paths_as) or paths
+                return pl.scan_ndjson(sources, schema=schema, schema_overrides=in_json, **options)
             overrides = {**(schema or {}), **dict.fromkeys(text_like, pl.String())}
             all_text |= schema is not None
             return self._scan_csv(self.each, paths_as, schema_overrides=overrides, infer_schema=not all_text, **options)
@@ -224,6 +229,29 @@ class Files:
                 msg = f"the file {path} has other columns than the first file {paths[0]}, or has them in another order"
                 raise InputError(msg, "write the files alike, or name those that are: a run reads one table")
         return paths
+
+    @cached_property
+    def kinds(self) -> tuple[Kinds, ...]:
+        """The kinds of the values of raw NDJSON files, after a check of all their lines."""
+        if self.format != "ndjson" or not self.raw:
+            return ()
+        from dptext_etl.json_files import require_lines, require_local_lines
+
+        if not is_remote(self.paths[0]):
+            return tuple(map(require_local_lines, self.each))
+        return tuple(require_lines(object_stores.chunks(path, self.storage), path, marked=False) for path in self.each)
+
+    def _without_marks(self, paths_as: str | None) -> list[IO[bytes]] | None:
+        """Read NDJSON files into memory, if one begins with the byte-order mark, which Polars does not read."""
+        from dptext_etl.json_files import without_mark
+
+        contents = {path: None if is_remote(path) else without_mark(path) for path in self.paths}
+        marked = [path for path, content in contents.items() if content is not None]
+        if marked and paths_as is not None:
+            msg = f"the file {marked[0]} begins with a byte-order mark, and folder names hold columns of the policy"
+            raise InputError(msg, "remove the mark: the first three bytes of the file")
+        read = (Path(path).read_bytes() if content is None else content for path, content in contents.items())
+        return [io.BytesIO(content) for content in read] if marked else None
 
     def _scan_csv(self, paths: Sequence[str], paths_as: str | None, **options: Any) -> pl.LazyFrame:
         sources: list[str] | list[IO[bytes]] = [*paths]
