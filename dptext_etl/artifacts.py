@@ -260,7 +260,7 @@ def _facts_in(path: Path) -> Any:
 
 
 def _stated(facts: Any) -> Lineage:
-    """Collect the files in facts: those of `MADE_FROM`, or else every SHA-256, in whatever entry."""
+    """Collect the files in facts: the list `MADE_FROM`, or else every SHA-256, in whatever entry."""
     if isinstance(facts, str):
         return {facts: ("", None)} if _DIGEST.fullmatch(facts) else {}
     if not isinstance(facts, dict | list):

@@ -82,7 +82,7 @@ def command(example: str, *keys: str) -> Callable[[Function], Function]:
 
 
 def inputs_of(given: Mapping[str, Any]) -> list[str]:
-    """Return the files and folders among the options of a command, and those of a policy's mechanisms."""
+    """Return the files and folders among the options of a command, and the public inputs of its policy."""
     from dptext_etl.policy import Policy
     from dptext_etl.runner.source.provenance import inputs_of_policy
 
