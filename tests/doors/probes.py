@@ -120,7 +120,7 @@ def probes(folder: Path, vectors: str) -> dict[str, Probe]:
     synthetic = {"synthetic": {"column": "review", "rows": 20, "per_subject": 4, "mechanism": maxent}, "column": []}
     santext = {"name": "santext", "variant": "plus", "epsilon": 3.0, "p": 0.4, "sensitive_share": 0.8, "vectors": vectors}
     unbounded = {"name": "review", "mechanism": santext, "allow": ["sens_class"]}
-    kept = lambda **rule: {"keep": ["kind", *([rule] if rule else [])]}  # noqa: E731
+    kept = lambda **rule: {"keep": ["kind", *([rule] if rule else [])]}
     return {
         "dataset": Probe({"dataset": "e"}),
         "release": Probe({"release": "2"}),

@@ -29,7 +29,8 @@ from dptext_etl.runner.source.column_types import (
     restored,
     with_nulls_typed,
 )
-from dptext_etl.runner.source.table import READ_HINT, Files, refuse_own_corpus, schema_of, why_hidden
+from dptext_etl.runner.source.provenance import refuse_own_inputs
+from dptext_etl.runner.source.table import READ_HINT, Files, schema_of, why_hidden
 
 Rows = TypeVar("Rows")
 """Rows as an engine holds them: a lazy frame, or a data frame of Spark."""
@@ -52,7 +53,7 @@ def open_table(
 ) -> Table[pl.LazyFrame]:
     """Find (unless someone did so before), scan and check the source of a policy; coarsen kept columns if asked to."""
     files = Files.find(layout) if files is None else files
-    refuse_own_corpus(policy, files.paths)
+    refuse_own_inputs(policy, files.paths)
     wanted = wanted_columns(policy)
     types = logical_types(files, wanted)
     scan = csv_scan(files, policy, layout) if files.format == "csv" else files.scan
