@@ -6,6 +6,7 @@ A file is written as a draft next to it, flushed to disk, and renamed: it is the
 from __future__ import annotations
 
 import atexit
+import glob
 import hashlib
 import os
 import secrets
@@ -33,6 +34,11 @@ _SPACE_HINT = (
 _UNLOCKED_SECONDS = 60.0  # how long a new temporary folder may not be locked yet
 
 Content = bytes | Callable[[IO[bytes]], object]  # the bytes of a file, or a function that writes them
+
+
+def literal(path: Path) -> str:
+    """Return a path for the readers of Polars, which read a name with `*`, `?`, or `[` as a pattern."""
+    return glob.escape(str(path))
 
 
 def sha256(path: Path) -> str:
@@ -176,7 +182,7 @@ def require_own(path: Path) -> None:
     if owner == user:
         return
     msg = f"the staging folder {path} belongs to user {owner}, not to user {user}: its owner could read raw texts"
-    raise InputError(msg, "remove it, or name your own folder as staging; nothing was spent")
+    raise InputError(msg, "remove it, or name your own folder as staging; no budget used")
 
 
 _OF_THE_KERNEL = ("/proc", "/sys")  # folders in which no one can make files, although their modes let root write
@@ -184,7 +190,7 @@ _OF_THE_KERNEL = ("/proc", "/sys")  # folders in which no one can make files, al
 
 def require_writable(folder: Path, *, making: bool = True) -> None:
     """Check, before anything is spent, that a folder can be written to. Make the folder if need be."""
-    hint = "the folder must be writable; nothing was spent"
+    hint = "the folder must be writable; no budget used"
     _require_possible(folder, f"writing to {folder} is not possible", hint)
     if not making:
         return
