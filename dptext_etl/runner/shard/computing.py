@@ -37,6 +37,7 @@ from dptext_etl.checks.text_counts import (
     sample,
 )
 from dptext_etl.column import release, rewrite, spends, steps_of
+from dptext_etl.data_types import by_name
 from dptext_etl.errors import DPTextError, InputError, LedgerError, counted, seam
 from dptext_etl.families.words import by_word
 from dptext_etl.guarantee import PURE
@@ -131,7 +132,7 @@ def find_replay(shards: Shards, reserved: Reserved, index: int, column: Column, 
 
 
 def _texts(shard: KeptShard, id_column: str, name: str) -> tuple[pl.Series, pl.DataFrame, KeptShard]:
-    texts = shard.frame.select(pl.col(name).alias("text"))
+    texts = shard.frame.select(by_name(name).alias("text"))
     if shard.draws is not None:
         texts = texts.with_columns(shard.draws[name].alias("draws"))
     return shard.frame[id_column], texts, shard
@@ -218,8 +219,8 @@ def _published_texts(
             continue
         with seam("reading the published table", InputError, _HINT):
             part_rows = scan(layout, replace(manifest, parts=(part,)))
-            ids = pl.col(policy.id) if own_ids is None else pl.lit(own_ids[index]).alias(policy.id)
-            texts = (pl.col(theirs).cast(pl.String).alias(name) for name, theirs in published.items())
+            ids = by_name(policy.id) if own_ids is None else pl.lit(own_ids[index]).alias(policy.id)
+            texts = (by_name(theirs).cast(pl.String).alias(name) for name, theirs in published.items())
             rows = part_rows.select(*texts, ids).filter(ids.is_not_null()).collect()
         yield index, part.sha256, rows
 

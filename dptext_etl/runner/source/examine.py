@@ -16,6 +16,7 @@ import polars as pl
 
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.comparison import Buckets
+from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.keys import canonical_ids, canonical_series
@@ -185,7 +186,7 @@ def count_ids(  # noqa: PLR0917
 ) -> IdCounts:
     """Count rows, null ids and subjects, repeated ids, and shards if asked for, in one pass over a source."""
     rows = null_ids = null_subjects = 0
-    columns = [pl.col(one) for one in dict.fromkeys((name, subject or name))]
+    columns = [by_name(one) for one in dict.fromkeys((name, subject or name))]
     if shards is not None:
         columns.append(cutting.size_of(frame.collect_schema()).alias(_SIZE))
     meter = Meter("ids", None, listener)

@@ -25,7 +25,7 @@ from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks import Verdict
 from dptext_etl.checks.comparison import BYTES, Buckets, ByteRows, short_digests
-from dptext_etl.data_types import kind_of, named_as
+from dptext_etl.data_types import by_name, kind_of, named_as
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
@@ -142,10 +142,10 @@ def _published_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest
     with seam("reading the ids that are published", hint=_PUBLISHED_HINT):
         dtype = frame.collect_schema()[policy.id]
         if manifest.ids == "keep":
-            return scan(layout, manifest).select(named_as(pl.col(policy.id), dtype).cast(dtype))
+            return scan(layout, manifest).select(named_as(by_name(policy.id), dtype).cast(dtype))
         require_plain(policy, dtype)
         ids = ids_of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts))
-        return pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(pl.col(policy.id).cast(dtype))
+        return pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(by_name(policy.id).cast(dtype))
 
 
 def require_plain(policy: Policy, dtype: pl.DataType) -> None:
