@@ -97,7 +97,9 @@ class HiddenIds:
         keyed = keyed_ids(self.key, self.dataset, self.release, ids).alias(self.column)
         order = keyed.arg_sort()
         frame = frame[order]
-        return frame, frame.drop(self.column) if self.mode == "drop" else frame.with_columns(keyed[order])
+        if self.mode == "drop":
+            return frame, frame.select(by_name(name) for name in frame.columns if name != self.column)
+        return frame, frame.with_columns(keyed[order])
 
     def keep(self, staging: Storage, digest: str, frame: pl.DataFrame) -> str:
         """Keep the records' own ids of a part inside, and return the name of the list."""

@@ -261,7 +261,7 @@ def compute(shards: Shards, reserved: Reserved, replays: Mapping[str, Replay]) -
     hardware = merge_hardware({item.name: _hardware(item, replays[item.name], ~canary)} for item in columns)
     records = raw.filter(~pl.col(CANARY))
     every = counts_all(policy)
-    read = {item.name: count_reading(item.policy.mechanism, records[item.name], every=every) for item in columns}
+    read = {item.name: count_reading(item.policy.mechanism, records[item.name].alias("text"), every=every) for item in columns}
     facts = {"counts": counts, "spends": spends, "copies": copies, "computed": hardware, "read": read}
     return Computed(frame, draws, {**facts, "failures": failures_of(released), "recomputed": again})
 
@@ -285,9 +285,9 @@ def recomputed(raw: pl.DataFrame, out: pl.DataFrame, ids: pa.Array, column: Colu
     if not len(places):
         return {"rows": 0, "equal": 0, "moved": 0}
     chosen = to_arrow(places)
-    texts = raw[column.name].gather(pl.Series(chosen)).to_arrow()
+    texts = raw[column.name].to_arrow().take(chosen)
     again = pl.Series(release(texts, ids.take(chosen), column.policy).text, dtype=pl.String)
-    rows = list(zip(texts.to_pylist(), out[column.name].gather(pl.Series(chosen)), again, strict=True))
+    rows = list(zip(texts.to_pylist(), out[column.name].to_arrow().take(chosen).to_pylist(), again, strict=True))
     moved = sum(new != mine and any(new == its and text != other for other, its, _ in rows) for text, mine, new in rows)
     return {"rows": len(rows), "equal": sum(mine == new for _, mine, new in rows), "moved": moved}
 

@@ -155,7 +155,7 @@ def examine(
         policy,
         layout,
         check=check,
-        with_persons=lambda rows: rows.drop_nulls(str(policy.subject)),
+        with_persons=lambda rows: rows.filter(by_name(str(policy.subject)).is_not_null()),
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
         mark=lambda rows, manifest: selection.marked(rows, policy, layout, manifest),
         at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch, selection.order_of(policy)),
@@ -172,7 +172,7 @@ def present(source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
     """Return the given ids that the source uses."""
     with seam("comparing canary ids with ids of the source", InputError, READ_HINT):
         candidates = ids.to_frame().lazy()
-        used = source.table.frame.select(ids.name)
+        used = source.table.frame.select(by_name(ids.name))
         return used.join(candidates, on=ids.name, how="semi").collect(engine="streaming").to_series()
 
 
@@ -202,7 +202,7 @@ def count_ids(  # noqa: PLR0917
             meter.add(batch.height)
         meter.end()
         suspects = None if null_ids or not rows else hashes.frequent(1)
-    repeated = None if suspects is None else _repeated(frame.select(name), suspects)
+    repeated = None if suspects is None else _repeated(frame.select(by_name(name)), suspects)
     return IdCounts(rows, null_ids, null_subjects, repeated)
 
 

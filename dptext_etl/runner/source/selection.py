@@ -203,11 +203,11 @@ def at_most(
     The choice depends on ids, in any order of rows, and on the records that a row-wise release holds already
     (docs/spec/shuffled.md#persons, docs/spec/privacy.md#per-subject). A row without a person has no limit.
     """
-    pairs = frame.select(policy.id, str(policy.subject))
+    pairs = frame.select(by_name(policy.id), by_name(str(policy.subject)))
     with seam("counting the records of each person", InputError, READ_HINT), closing(Buckets(8, scratch)) as hashes:
         total = nameless = 0
         for rows in batches(pairs, BATCH_ROWS):
-            batch = rows.drop_nulls(str(policy.subject))
+            batch = rows.filter(by_name(str(policy.subject)).is_not_null())
             nameless += rows.height - batch.height
             persons = persons_of(batch, policy)
             hashes.add(persons.hash().to_numpy().view(np.uint8).reshape(-1, 8))
@@ -217,9 +217,9 @@ def at_most(
             return frame, hashes.rows + nameless, total % PAIRS
         parts = []
         for rows in batches(pairs, BATCH_ROWS):
-            batch = rows.drop_nulls(str(policy.subject))
+            batch = rows.filter(by_name(str(policy.subject)).is_not_null())
             persons = persons_of(batch, policy)
-            theirs = batch.select(policy.id).with_columns(persons.alias(_PERSON))
+            theirs = batch.select(by_name(policy.id)).with_columns(persons.alias(_PERSON))
             parts.append(theirs.filter(persons.hash().is_in(crowded.implode())))
         crowd = pl.concat(parts)
         places = order(canonical_ids(crowd[policy.id].to_arrow()))
@@ -228,7 +228,7 @@ def at_most(
         if policy.per_subject is not None:  # it may have been lowered since
             excluded = excluded.filter(~pl.col(_ORDER).bin.starts_with(STAYS))
         total -= sum_of_pairs(canonical_ids(excluded[policy.id].to_arrow()), excluded[_PERSON])
-    return *anti_join(frame, excluded.lazy().select(policy.id), policy.id, scratch), total % PAIRS
+    return *anti_join(frame, excluded.lazy().select(by_name(policy.id)), policy.id, scratch), total % PAIRS
 
 
 def persons_of(batch: pl.DataFrame, policy: Policy) -> pl.Series:
@@ -251,7 +251,7 @@ def _rest(
     No id of a row is repeated. As far as rows and other ids begin alike, ids are compared as they are.
     """
     with closing(Buckets(BYTES + 8, scratch)) as candidates, closing(Buckets(BYTES, scratch)) as there:
-        alike, mine, theirs = _behind_equal(_id_batches(frame.select(name), name), _id_batches(others, name))
+        alike, mine, theirs = _behind_equal(_id_batches(frame.select(by_name(name)), name), _id_batches(others, name))
         for ids in theirs:
             there.add(_digests(ids))
         for ids in mine:
