@@ -261,7 +261,10 @@ def compute(shards: Shards, reserved: Reserved, replays: Mapping[str, Replay]) -
     hardware = merge_hardware({item.name: _hardware(item, replays[item.name], ~canary)} for item in columns)
     records = raw.filter(~pl.col(CANARY))
     every = counts_all(policy)
-    read = {item.name: count_reading(item.policy.mechanism, records[item.name].alias("text"), every=every) for item in columns}
+    read = {
+        item.name: count_reading(item.policy.mechanism, records[item.name].alias("text"), every=every)
+        for item in columns
+    }
     facts = {"counts": counts, "spends": spends, "copies": copies, "computed": hardware, "read": read}
     return Computed(frame, draws, {**facts, "failures": failures_of(released), "recomputed": again})
 
