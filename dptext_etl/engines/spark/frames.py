@@ -53,7 +53,7 @@ from dptext_etl.runner.shard.charging import PAIRS, sum_of_pairs
 from dptext_etl.runner.source import copies
 from dptext_etl.runner.source.column_types import HELD, coarse
 from dptext_etl.runner.source.examine import Examined, IdCounts, refuse_ids
-from dptext_etl.runner.source.guessing import Spelled
+from dptext_etl.runner.source.guessing import SPELLINGS, Spelled
 from dptext_etl.runner.source.roles import (
     Table,
     check_roles,
@@ -274,13 +274,13 @@ def _count(
     digests, sizes = totals(packs), sizes_of(packs)
     ids_counted = digests.get(_IDS, Counted())
     repeated = ids_counted.digests - (ids_counted.rows - ids_counted.shared)
-    spelled = [digests[name].digests for name in _SPELLED if name in digests]
+    spelled = [digests[name].digests for name in SPELLINGS if name in digests]
     return Seen(
         IdCounts(total, gaps, nameless, repeated),
         pairs % PAIRS,
         places,
         [sizes.get(str(place), (0, 0)) for place in range(len(groups))] if groups else None,
-        dict(zip(("persons", "alike"), spelled, strict=False)),
+        dict(zip(SPELLINGS, spelled, strict=False)),
         copied=copies.over(facts[5] for facts in each),
     )
 
@@ -294,7 +294,7 @@ def _may_be_long(rows: DataFrame, names: Sequence[str]) -> Column:
     return reduce(or_, long)
 
 
-_FACTS, _IDS, _SPELLED = "examined", "ids", ("persons", "alike")
+_FACTS, _IDS = "examined", "ids"
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 1 << 26
 
 
@@ -330,7 +330,7 @@ def _answers(questions: Questions, columns: list[pa.Array]) -> Iterator[Pack]:
         pairs = 0 if gaps else _sum_of_pairs(ids, persons, questions.persons)
         if questions.spellings and _is_utf8(persons):
             spelled.add(pl.Series(persons))
-        for name, digests in zip(_SPELLED, spelled.drained(), strict=True):
+        for name, digests in zip(SPELLINGS, spelled.drained(), strict=True):
             yield from packed(name, digests)
     kept, texts = [next(waiting) for _ in questions.kept], [*waiting]
     wrong = [place for place, column in enumerate(kept) if not _is_utf8(column)]
