@@ -67,7 +67,7 @@ class Release:
     id_type: str
     publishable: bool
     facts: dict[str, Any]
-    commitment: str | None  # to the noise key
+    commitment: str  # to the noise key
 
     def __str__(self) -> str:
         return f"{self.dataset}.{self.column}, release {self.release!r}"
@@ -279,6 +279,8 @@ class Contents:
             (item.dataset, item.column, item.release) == names for item in self.releases.values()
         ):
             yield "it pins a release name again, or under a number that is not the next one"
+        if "commitment" not in facts:
+            yield "its release is not committed to a noise key"
         self.releases[facts["release_id"]] = Release(
             facts["release_id"],
             *names,
@@ -286,14 +288,8 @@ class Contents:
             id_type=facts["id_type"],
             publishable=bool(facts["publishable"]),
             facts=facts["facts"],
-            commitment=facts.get("commitment"),
+            commitment=facts.get("commitment", ""),
         )
-
-    def _key(self, _seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
-        pinned = self.releases[facts["release"]]
-        if pinned.commitment not in {None, facts["commitment"]}:
-            yield "it commits a release to another noise key"
-        pinned.commitment = facts["commitment"]
 
     def _pin(self, seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
         yield from self._unusable(facts["release"])
@@ -445,7 +441,6 @@ class Contents:
 
     _HANDLERS: ClassVar[dict[Event, Callable[[Contents, int, Event, Facts], Iterator[str]]]] = {
         Event.RELEASE: _release,
-        Event.KEY: _key,
         Event.PIN: _pin,
         Event.BURN: _revoke,
         Event.FREEZE: _freeze,

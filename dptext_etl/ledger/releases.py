@@ -97,7 +97,6 @@ class Releases:
         *,
         guarantee: Guarantee | None = None,
         worst_case: Spend | None = None,
-        proven: bool = False,
         pin: bool = True,
     ) -> ReleaseRef:
         """Pin the release of a column policy, and its noise key (see `pin_release`)."""
@@ -119,7 +118,6 @@ class Releases:
             nonce=policy.nonce,
             refundable=mechanism.refundable,
             key=policy.secret,
-            proven=proven,
             pin=pin,
         )
 
@@ -135,18 +133,16 @@ class Releases:
         guarantee: Guarantee,
         worst_case: Spend,
         publishable: bool,
+        key: Secret,
         configuration: Mapping[str, Any] | None = None,
         artifact_hashes: Mapping[str, str] | None = None,
         nonce: int = 0,
         refundable: bool = False,
-        key: Secret | None = None,
-        proven: bool = False,
         pin: bool = True,
     ) -> ReleaseRef:
         """Pin a release name to a configuration, or find it pinned to the same. All that is stated is public.
 
-        Of the noise key, only a commitment is stored, and another key is refused from then on. A release of an earlier
-        version that holds records is committed only if `proven`: a record of it has the same identity under this key.
+        Of the noise key, only a commitment is stored, and another key is refused from then on.
 
         Without `pin` it is refused all the same where it would be, and nothing is written.
         """
@@ -154,8 +150,7 @@ class Releases:
         facts |= {"configuration": dict(configuration or {}), "artifact_hashes": dict(artifact_hashes or {})}
         facts |= {"expost": True} if refundable else {}
         names = {"dataset": dataset, "column": column, "release": release, "cfg": cfg, "id_type": id_type}
-        pinned = partial(self._register, names, facts, publishable=publishable, nonce=nonce)
-        register = partial(pinned, key=key, proven=proven, pin=pin)
+        register = partial(self._register, names, facts, publishable=publishable, nonce=nonce, key=key, pin=pin)
         if pin:
             return self._store.write(0, register)
         with self._store.snapshot():
@@ -191,8 +186,7 @@ class Releases:
         *,
         publishable: bool,
         nonce: int,
-        key: Secret | None,
-        proven: bool,
+        key: Secret,
         pin: bool,
     ) -> ReleaseRef:
         """Pin a release name, or find it pinned to the same configuration, key, and to no stronger claim.
@@ -221,16 +215,14 @@ class Releases:
         else:
             number = pinned.id
         ref = ReleaseRef(number, dataset, column, release, names["cfg"], nonce)
-        if key is not None and pinned is not None:
+        if pinned is not None:
             self.require_key(ref, key)
-            if pin and pinned.commitment is None and (proven or not self.lacks_key(ref)):
-                self._journal.append(Event.KEY, release=number, commitment=commitment(key, dataset, column, release))
         return ref
 
-    def _pin(self, names: Mapping[str, str], facts: Facts, key: Secret | None, *, publishable: bool) -> int:
+    def _pin(self, names: Mapping[str, str], facts: Facts, key: Secret, *, publishable: bool) -> int:
         number = len(self._contents.latest().releases) + 1
-        committed = {} if key is None else {"commitment": commitment(key, *(names[name] for name in _COMMITTED_NAMES))}
-        stated = {"publishable": publishable, **names, "facts": facts, **committed}
+        committed = commitment(key, *(names[name] for name in _COMMITTED_NAMES))
+        stated = {"publishable": publishable, **names, "facts": facts, "commitment": committed}
         self._journal.append(Event.RELEASE, release_id=number, **stated)
         return number
 
@@ -243,17 +235,8 @@ class Releases:
         with self._store.snapshot():
             pinned = self._contents.latest().releases.get(ref.id)
         expected = commitment(key, ref.dataset, ref.column, ref.release)
-        if pinned is not None and pinned.commitment not in {None, expected}:
+        if pinned is not None and pinned.commitment != expected:
             raise KeyReferenceError(f"{ref} was made under another noise key", RESTORE)
-
-    def lacks_key(self, ref: ReleaseRef) -> bool:
-        """Return whether a release holds records and is not committed to a noise key, as in earlier versions."""
-        with self._store.snapshot():
-            contents = self._contents.latest()
-            pinned = contents.releases.get(ref.id)
-            tallies = [tally for key, tally in contents.tallies.items() if key[0] == ref.id]
-        holds = any(tally["records"] > max(tally["canaries"], tally["aborted"]) for tally in tallies)
-        return holds and (pinned is None or pinned.commitment is None)
 
     def require_usable(self, ref: ReleaseRef) -> None:
         """Refuse a release that is revoked, or that this ledger does not know."""
