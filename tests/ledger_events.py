@@ -87,7 +87,7 @@ def _write(book):
         ledger.abort("job-3", compute_never_started=True, reason="never computed"),
     ]
     said["expired"] = ledger.expire("job-1", reason="will not be run again")
-    ledger.releases.record_publication([review, note], "v1-0123456789ab", digest("manifest").hex(), 4)
+    ledger.releases.record_publication([review, note], "v1-0123456789ab", digest("manifest").hex(), 4, sink="here")
     said["caps"] = _caps(book)
     book.ledger.releases.revoke(book.release("r0"), "canaries_native")
     _lose(book)

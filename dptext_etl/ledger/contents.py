@@ -130,6 +130,7 @@ class Contents:
         pins: Events and digests of pinned tables.
         published: Facts of all events that record a version.
         publications: Versions by release and nonce.
+        sinks: Keyed hashes of the sinks in which a manifest was recorded, by its digest.
     """
 
     def __init__(self, store: Store, journal: Journal) -> None:
@@ -160,6 +161,7 @@ class Contents:
         self.pins: dict[Key, tuple[int, str]] = {}
         self.published: list[Facts] = []
         self.publications: dict[Key, dict[str, Publication]] = {}
+        self.sinks: dict[str, set[str]] = {}
 
     def latest(self) -> Self:
         """Read newer events, and return the contents; refuse a journal that this library did not write.
@@ -416,6 +418,7 @@ class Contents:
         for release, nonce in facts["releases"]:
             self.publications.setdefault((release, nonce), {}).setdefault(facts["version"], version)
         self.published.append(facts)
+        self.sinks.setdefault(facts["manifest"], set()).add(facts["sink"])
 
     def _units(self, seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
         """Follow an acceptance of other units: columns and forms of units are pinned anew after it."""

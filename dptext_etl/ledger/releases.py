@@ -28,7 +28,6 @@ from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 
 RESTORE = "restore the key from your backup; a new key needs a new release name"
-SINK = "sink"  # names in a PUBLISH or RETIRE event the keyed hash of the sink
 _PINNED_FACTS = ("mechanism", "configuration", "artifact_hashes", "unit")
 _CLASSES = list(GuaranteeClass)  # from the strongest to the weakest
 _NEW_NAME = "use a new `release` name, which is charged in full"
@@ -323,18 +322,6 @@ class Releases:
             msg = f"release {release!r} of {dataset} is revoked: nothing further happens under this name"
             raise LedgerError(msg, f"if a gate fired, fix the cause; then {_NEW_NAME}")
 
-    def sinks(self) -> dict[str, set[str]]:
-        """Return the keyed hashes of the sinks that are known of manifests; older events name none."""
-        sinks: dict[str, set[str]] = {}
-        for facts in self._contents.latest().published:
-            if SINK in facts:
-                sinks.setdefault(facts["manifest"], set()).add(facts[SINK])
-        return sinks
-
-    def _is_elsewhere(self, manifest: str, sink: str | None) -> bool:
-        """Return whether a manifest is known, and not of this sink: two sinks may hold equal ones."""
-        return sink is not None and sink not in self.sinks().get(manifest, {sink})
-
     def record_publication(
         self,
         refs: ReleaseRef | Sequence[ReleaseRef],
@@ -342,18 +329,18 @@ class Releases:
         manifest: str,
         rows: int,
         *,
-        sink: str | None = None,
+        sink: str,
     ) -> None:
-        """Record a publication, in a sink if it is given. The same publication again changes nothing.
+        """Record a publication in a sink. The same publication again changes nothing.
 
         Every published row must be committed.
         """
         listed = [refs] if isinstance(refs, ReleaseRef) else list(refs)
-        where = self._hashed(sink)
+        where = self._id_key.sink(sink)
         with self._store.transaction():
             _require_publication(listed, manifest)
             new = [ref for ref in listed if not self._is_recorded(ref, version, manifest, rows)]
-            new = listed if self._is_elsewhere(manifest, where) else new
+            new = new if self._is_in(where, manifest) else listed
             for ref in new:
                 self.require_usable(ref)
                 contents, facts = self._contents.latest(), self._facts(ref)
@@ -369,17 +356,17 @@ class Releases:
                 self._record(Event.PUBLISH, new, where, version=version, manifest=manifest, rows=rows)
 
     def retire(
-        self, refs: Sequence[ReleaseRef], place: str, version: str, manifest: str, rows: int, *, sink: str | None = None
+        self, refs: Sequence[ReleaseRef], place: str, version: str, manifest: str, rows: int, *, sink: str
     ) -> None:
         """Record a version from which rows were removed, and retire the versions before it in its place of the sink.
 
         Charges stay, as HMACs; a revoked or frozen release may be retired, too. The same call again changes nothing.
         """
-        where = self._hashed(sink)
+        where = self._id_key.sink(sink)
         with self._store.transaction():
             _require_publication(refs, manifest)
             is_recorded = all(self._is_recorded(ref, version, manifest, rows) for ref in refs)
-            if is_recorded and not self._is_elsewhere(manifest, where):
+            if is_recorded and self._is_in(where, manifest):
                 return
             before: dict[tuple[int, int], dict[str, int]] = {}
             contents = self._contents.latest()
@@ -400,9 +387,12 @@ class Releases:
                 facts["others"] = [[*names, sorted(digests)] for names, digests in sorted(before.items())]
             self._record(Event.RETIRE, refs, where, **facts)
 
-    def _record(self, kind: Event, refs: Sequence[ReleaseRef], sink: str | None, **facts: Any) -> None:
-        facts |= {} if sink is None else {SINK: sink}
-        self._journal.append(kind, releases=[[ref.id, ref.nonce] for ref in refs], **facts)
+    def _record(self, kind: Event, refs: Sequence[ReleaseRef], sink: str, **facts: Any) -> None:
+        self._journal.append(kind, releases=[[ref.id, ref.nonce] for ref in refs], sink=sink, **facts)
+
+    def _is_in(self, sink: str, manifest: str) -> bool:
+        """Return whether a manifest was recorded in a sink, or in none: two sinks may hold equal ones."""
+        return sink in self._contents.latest().sinks.get(manifest, {sink})
 
     def _is_recorded(self, ref: ReleaseRef, version: str, manifest: str, rows: int) -> bool:
         item = self._contents.latest().publications.get((ref.id, ref.nonce), {}).get(version)
@@ -432,30 +422,19 @@ class Releases:
 
         A person was removed from these. Without a sink, a manifest counts that was retired wherever it was published.
         """
-        where = self._hashed(sink)
+        where, retired_in = None if sink is None else self._id_key.sink(sink), dict[str, set[str]]()
         with self._store.snapshot():
-            places: dict[str, set[str | None]] = {}  # the sinks in which a manifest was retired; None means all sinks
-            for facts in self._contents.latest().published:
+            contents = self._contents.latest()
+            for facts in contents.published:
                 others = (digests for *names, digests in facts.get("others", ()) if names == [ref.id, ref.nonce])
                 for digest in chain(
                     facts.get("retired", ()) if [ref.id, ref.nonce] in facts["releases"] else (), *others
                 ):
-                    places.setdefault(digest, set()).add(facts.get(SINK))
-            sinks_of = self.sinks() if places else {}
-        return {digest for digest, sinks in places.items() if _is_retired(sinks, sinks_of.get(digest, set()), where)}
-
-    def _hashed(self, sink: str | None) -> str | None:
-        return None if sink is None else self._id_key.sink(sink)
-
-
-def _is_retired(retired_in: set[str | None], published_in: set[str], sink: str | None) -> bool:
-    """Say whether a manifest is retired in a sink, or without one in each where it was published."""
-    if None in retired_in:
-        return True
-    if sink is None:
-        return published_in <= retired_in
-    # an old version that is put where it never was stays retired; where it was published is not known of older events
-    return sink in retired_in or bool(published_in and sink not in published_in)
+                    retired_in.setdefault(digest, set()).add(facts["sink"])
+        if where is None:
+            return {digest for digest, sinks in retired_in.items() if contents.sinks[digest] <= sinks}
+        # an old version stays retired where it never was recorded
+        return {digest for digest, sinks in retired_in.items() if where in sinks or where not in contents.sinks[digest]}
 
 
 def _require_publication(refs: Sequence[ReleaseRef], manifest: str) -> None:

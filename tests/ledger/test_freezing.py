@@ -65,7 +65,7 @@ def test_nothing_happens_in_a_frozen_dataset(kit):
         lambda: kit.ref(release="new"),
         lambda: kit.reserve(["c"], cap=9, refs=[ref]),
         lambda: kit.commit(["b"], ref=ref),
-        lambda: kit.ledger.releases.record_publication(ref, "v1", "ab" * 32, 1),
+        lambda: kit.ledger.releases.record_publication(ref, "v1", "ab" * 32, 1, sink="here"),
     ):
         with pytest.raises(LedgerError, match=said):
             attempt()
