@@ -88,7 +88,10 @@ def outcome(door: Callable[[Case], Any], case: Case) -> tuple[str, Any]:
     try:
         kind, shown = "done", door(case)
     except Exception as error:
-        if not isinstance(error, DPTextError) and type(error).__module__.partition(".")[0] not in {"pyspark", "_duckdb"}:
+        if not isinstance(error, DPTextError) and type(error).__module__.partition(".")[0] not in {
+            "pyspark",
+            "_duckdb",
+        }:
             raise  # Spark and DuckDB wrap our errors
         kind, shown = "refused", str(error)
     return kind, repr(shown).replace(str(case.folder), "")
