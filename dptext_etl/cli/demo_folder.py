@@ -26,6 +26,7 @@ import numpy as np
 import dptext_etl
 from dptext_etl import engines
 from dptext_etl.errors import GateError, PolicyError, seam
+from dptext_etl.files import literal
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.policy import ColumnPolicy, Policy
 
@@ -154,7 +155,7 @@ class DemoFolder:
         """Read the raw table of all requests, which the demo may do because they are public."""
         import polars as pl
 
-        return pl.read_parquet(self.path / "raw" / "requests.parquet")
+        return pl.read_parquet(literal(self.path / "raw" / "requests.parquet"))
 
     def published(self, form: str) -> pl.DataFrame:
         """Read the table that was published in one of the three forms."""

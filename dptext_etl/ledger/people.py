@@ -223,6 +223,18 @@ class People:
             _note(db, Event.FORGET, dataset, new, **{OF: UNIT})
             return _note(db, Event.FORGET, dataset, wanted - past.records)
 
+    def would_forget(
+        self, dataset: str, records: pa.Array, subjects: pa.Array, refs: Iterable[ReleaseRef]
+    ) -> tuple[int, bool]:
+        """Return how many records `forget` would note, and whether releases hold any that is forgotten then."""
+        db, hashed, units = self._db, self._db.id_key.records(records).hashes, self._db.id_key.subjects(subjects)
+        with db.store.snapshot():
+            past = forgotten(db, dataset).records
+            wanted = _set(hashed) | _set(charged_to(db, dataset, units))
+            hashes = hashed_ids(as_rows(wanted | past))
+            held = hashes.size and any(db.look_up(ref, hashes).present.any() for ref in refs)
+            return len(wanted - past), bool(held)
+
     def readmit(self, dataset: str, records: pa.Array, reason: str, subjects: pa.Array | None = None) -> int:
         """Let forgotten records and subjects of a dataset be released again, and return how many records there are."""
         require_plain(reason, "readmission")

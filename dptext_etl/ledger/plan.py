@@ -398,8 +398,8 @@ class Lookup:
     No process needs more than the ids of its records, or the places of its batches.
     """
 
-    def __init__(self, db: Database, ref: ReleaseRef, chain: str | None = None) -> None:
-        self._db, self.ref, self.chain = db, ref, chain
+    def __init__(self, db: Database, ref: ReleaseRef, chain: str | None = None, *, identities: bool = False) -> None:
+        self._db, self.ref, self.chain, self._identities = db, ref, chain, identities
 
     def hashed(self, ids: pa.Array, canary: Mask | None = None) -> Bytes:
         """Hash record ids, shape (records, 16)."""
@@ -431,7 +431,8 @@ class Lookup:
     def digests(self, places: I64) -> tuple[Mask, Bytes, I64]:
         """Return which records are committed, shape (records,), digests of their texts, (records, 32), and positions.
 
-        With a chain of post-processings: which of them it rewrote, and the digests of the results.
+        With a chain of post-processings: which of them it rewrote, and the digests of the results. With `identities`:
+        the identities of the raw texts instead of digests.
         """
         if not (places[1:] > places[:-1]).all():
             packed, where = np.unique(places, return_inverse=True)
@@ -441,11 +442,13 @@ class Lookup:
         every = Places.unpack(np.where(mask, places, 0))
         with self._db.store.snapshot():
             mask[mask] = records.states_of(every.take(mask)) == State.COMMITTED
-            if mask.all() and self.chain is None:
+            if mask.all() and self.chain is None and not self._identities:
                 return mask, *records.digests_and_positions(every)
             digests, positions = np.zeros((len(places), WIDTH), np.uint8), np.zeros(len(places), np.int64)
             committed = every.take(mask)
             digests[mask], positions[mask] = records.digests_and_positions(committed)
+            if self._identities:
+                digests[mask] = records.reserved(committed, "idem_key")
             if self.chain is not None:
                 rewritten, digests[mask] = records.postprocessed(committed, self.chain)
                 mask[mask] = rewritten

@@ -44,7 +44,7 @@ def public_facts(guarantee: Guarantee, worst: Spend) -> dict[str, Any]:
         "class": guarantee.guarantee_class.value,
         "disclosures": sorted(item.value for item in guarantee.disclosures),
         "assumptions": sorted(guarantee.assumptions),
-        "neighbours": guarantee.neighbors,
+        "neighbors": guarantee.neighbors,
         "unit": guarantee.unit,
         "worst_case": worst.as_dict(),
         "least": {"epsilon": _number(bound.epsilon), "delta": _number(bound.delta), "rule": bound.rule},
@@ -276,7 +276,7 @@ class Releases:
         return bound if isinstance(bound, int) else None
 
     def disclosures(self, ref: ReleaseRef) -> frozenset[str]:
-        """Return what the pinned claim of a release says that it discloses."""
+        """Return the disclosures in the pinned claim of a release."""
         return frozenset(self._facts(ref)["disclosures"])
 
     def _facts(self, ref: ReleaseRef) -> Facts:

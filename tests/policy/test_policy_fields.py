@@ -35,6 +35,7 @@ subject = "person"
 TERMS
 keep = ["stars"]
 keep_unique = "accepted"
+keep_copies = ["stars"]
 strict_columns = true
 key = "env:FILMS_SECRET"
 on_cap = "refuse"
