@@ -67,6 +67,19 @@ def plain_type(dtype: Any, *, rename: bool = False) -> Any:  # noqa: PLR0911  (o
     return dtype
 
 
+def in_zone(dtype: Any, zone: str) -> Any:
+    """Return a type whose moments, which may be inside, are in a zone; timestamps without a zone stay."""
+    if isinstance(dtype, pl.List):
+        return pl.List(in_zone(dtype.inner, zone))
+    if isinstance(dtype, pl.Map):
+        return pl.Map(in_zone(dtype.key, zone), in_zone(dtype.value, zone))
+    if isinstance(dtype, pl.Struct):
+        return pl.Struct({field.name: in_zone(field.dtype, zone) for field in dtype.fields})
+    if isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:
+        return pl.Datetime(dtype.time_unit, zone)
+    return dtype
+
+
 def plain(column: pl.Expr, dtype: Any, *, rename: bool = False) -> pl.Expr:  # noqa: PLR0911  (one per kind)
     """Return a column without the metadata of its type; with `rename`, fields of structs are named by position, too.
 
@@ -121,7 +134,7 @@ def named_as(column: pl.Expr, dtype: Any) -> pl.Expr:
 
 
 def parsed(written: str) -> Any | None:
-    """Read a type that Polars printed, as manifests hold them; None where it is none, or printed by its kind.
+    """Read a type that Polars printed, as manifests hold simple ones; None where it is none, or printed by its kind.
 
     >>> parsed("Datetime(time_unit='us', time_zone='UTC')") == pl.Datetime("us", "UTC"), parsed("List of Int64")
     (True, None)
@@ -132,18 +145,8 @@ def parsed(written: str) -> Any | None:
         return None
 
 
-def published_kind(written: str) -> str:
-    """Print a type of a manifest, of whatever version, as a run publishes it now.
-
-    >>> published_kind("List(Enum(categories=['raw']))"), published_kind("List of String")
-    ('List of String', 'List of String')
-    """
-    dtype = parsed(written)
-    return written if dtype is None else kind_of(plain_type(dtype, rename=True))
-
-
 def carries(written: str) -> bool:
-    """Return whether a type of a manifest is one that no run publishes any more: it holds names or categories.
+    """Return whether a type of a manifest holds names or categories: no run publishes such a type.
 
     >>> carries("Struct({'raw': Int64})"), carries("Struct of 1 field (Int64)"), carries("List(Int64)")
     (True, False, False)

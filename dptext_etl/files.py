@@ -6,6 +6,7 @@ A file is written as a draft next to it, flushed to disk, and renamed: it is the
 from __future__ import annotations
 
 import atexit
+import glob
 import hashlib
 import os
 import secrets
@@ -33,6 +34,11 @@ _SPACE_HINT = (
 _UNLOCKED_SECONDS = 60.0  # how long a new temporary folder may not be locked yet
 
 Content = bytes | Callable[[IO[bytes]], object]  # the bytes of a file, or a function that writes them
+
+
+def literal(path: Path) -> str:
+    """Return a path for the readers of Polars, which read a name with `*`, `?`, or `[` as a pattern."""
+    return glob.escape(str(path))
 
 
 def sha256(path: Path) -> str:

@@ -26,6 +26,7 @@ import numpy as np
 import dptext_etl
 from dptext_etl import engines
 from dptext_etl.errors import GateError, PolicyError, seam
+from dptext_etl.files import literal
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.policy import ColumnPolicy, Policy
 
@@ -154,7 +155,7 @@ class DemoFolder:
         """Read the raw table of all requests, which the demo may do because they are public."""
         import polars as pl
 
-        return pl.read_parquet(self.path / "raw" / "requests.parquet")
+        return pl.read_parquet(literal(self.path / "raw" / "requests.parquet"))
 
     def published(self, form: str) -> pl.DataFrame:
         """Read the table that was published in one of the three forms."""
@@ -188,12 +189,15 @@ def _build_corpus(place: DemoFolder) -> dict[str, str]:
 
     from dptext_etl.corpora import building
     from dptext_etl.corpora.building import Source
-    from dptext_etl.corpora.shipped.everyday_30k import LICENSE, PROVENANCE, generate
+    from dptext_etl.corpora.shipped.everyday_30k import LICENSE, PROVENANCE, sentences
     from dptext_etl.corpora.shipped.everyday_30k_2 import LEFT_OUT
 
     topic_of = {domain: topic for topic, domains in DOMAINS.items() for domain in domains}
-    usable = (made for made in generate() if made.domain in topic_of and not LEFT_OUT.search(made.text))
-    topics = {made.text: topic_of[made.domain] for made in usable}
+    topics = {
+        sentence: topic_of[domain]
+        for sentence, domain in sentences().select("text", "domain").iter_rows()
+        if domain in topic_of and not LEFT_OUT.search(sentence)
+    }
     source = place.forms / "public-texts.parquet"
     pl.DataFrame({"text": list(topics)}).write_parquet(source)
     building.build(

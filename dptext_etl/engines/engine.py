@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, Self
 
@@ -33,7 +33,6 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.observing import observed
 from dptext_etl.runner.preflight import planned_canaries, preflight, published_facts, require_places
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
-from dptext_etl.runner.publish.forgetting import renew_types
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import (
     check,
@@ -53,7 +52,7 @@ from dptext_etl.runner.shard.attempt import (
     refuse_too_few,
     row_counts,
 )
-from dptext_etl.runner.shard.charging import Column
+from dptext_etl.runner.shard.charging import PAIRS, Column
 from dptext_etl.runner.shard.computing import keep_published
 from dptext_etl.runner.shard.shard import Phase, ShardResult, give_back, outcomes, refuse_other_persons, whole_table
 from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
@@ -74,6 +73,7 @@ class Work(Generic[Rows]):
     staging: Staging
     checkpoint: Checkpoint
     digest: str = ""  # of the synthetic table that records are compared and committed with, 64 hex digits
+    pairs: Mapping[str, int] = field(default_factory=dict)  # `Expected.pairs` of the rows; empty if not previewed
 
 
 class Engine(ABC, Generic[Rows]):
@@ -299,7 +299,6 @@ def run(
     policy, engine = resolve(policy), engine or named("polars")()
     with observed(policy, progress) as seen:
         attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap, accept_fewer_rows=accept_fewer_rows)
-        renew_types(policy, attempt.layout, checkpoint)
         steps, source = partial(_all_steps, attempt, engine, seen.progress, checkpoint), _input(attempt, engine)
         return seen.done(steps() if source is None else _recognized(source, engine) or source.run(steps))
 
@@ -366,7 +365,6 @@ def stage(
         Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap, accept_fewer_rows=accept_fewer_rows),
         engine or named("polars")(),
     )
-    renew_types(attempt.policy, attempt.layout, checkpoint)
 
     def steps() -> StagedRun:
         with staged(attempt, engine, progress, checkpoint) as (staged_run, _):
@@ -417,7 +415,7 @@ def staged(
             with profile.stage("open"):
                 refs = attempt.register(ledger, table.id_type)
             checkpoint("registered")
-            work = replace(work, refs=refs, checkpoint=checkpoint)
+            work = replace(work, refs=refs, checkpoint=checkpoint, pairs=previews.rows.pairs)
             reserved = _reserve_all(engine, work, progress) if attempt.charges_first else None
             take = _texts if policy.synthetic is None else _sums
             shards, answers, released, other = take(engine, work, reserved or [], progress)
@@ -470,9 +468,13 @@ def _sums(engine: Engine[Any], work: Work[Any], reserved: list[ShardResult], pro
 
 def _compute(engine: Engine[Any], work: Work[Any], phase: Phase, progress: Listener | None) -> list[ShardResult]:
     """Compute all shards in a phase, and refuse a source that changed in the meantime."""
-    wanted = work.source.wanted
+    wanted, before = work.source.wanted, work.source.pairs if work.source.every_row is None else None
     done = engine.compute(work, phase, Meter(phase, wanted, progress)) if wanted else []
     refuse_other_rows(wanted, sum(item.rows for item in done))
+    if work.pairs:
+        before = sum(work.pairs.values()) % PAIRS
+    if before is not None and phase != "compare":
+        refuse_other_persons(before, sum(item.pairs for item in done) % PAIRS)
     return done
 
 
@@ -486,7 +488,6 @@ def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None
         over, table = outcomes(done)[Outcome.OVER_CAP.name], whole_table(done)
         if work.attempt.refusing:
             refuse_over_cap(over)
-        refuse_other_persons(work.source.pairs, done)
         if policy.synthetic is not None:
             from dptext_etl.runner.shard.summing import whole_sum
 

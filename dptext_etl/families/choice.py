@@ -31,6 +31,7 @@ from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.corpus import MOST_WORDS, SentenceModel, fetched, is_remote, nearest, products
 from dptext_etl.corpora.frequencies import Weights, near_texts, usual_hit, weights
 from dptext_etl.device import Computing, computing
+from dptext_etl.families.loss import Loss, require_charge
 from dptext_etl.guarantee import (
     LARGEST_DELTA,
     LARGEST_SUM,
@@ -256,6 +257,9 @@ class ChoiceMechanism(Mechanism):
     @property
     def _epsilon_tight(self) -> Fraction:
         return self.weights.loss
+
+    def require_charge(self) -> None:
+        require_charge(self, Loss.of(self.weights.loss))
 
     @property
     def law(self) -> Law:

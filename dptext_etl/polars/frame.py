@@ -120,7 +120,7 @@ def _pinned_ids(policy: Policy) -> IdForm | None:
     manifest = Manifest.read(Layout.of_sink(policy.sink, {}))
     if manifest is None or (manifest.dataset, manifest.release) != (policy.dataset, policy.release):
         return None
-    written = manifest.kinds.get(policy.id)
+    written = manifest.schema.get(policy.id)
     if written == "String":
         return IdForm("string")
     return IdForm("integer") if written is not None and written.lstrip("U").startswith("Int") else None

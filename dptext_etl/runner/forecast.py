@@ -38,7 +38,7 @@ from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.publish.manifest import guarantee_of, with_gate
-from dptext_etl.runner.shard.charging import Charged, Column, by_label, charge, views_of
+from dptext_etl.runner.shard.charging import PAIRS, Charged, Column, by_label, charge, views_of
 from dptext_etl.runner.source.column_types import HELD, period_of
 from dptext_etl.runner.source.cutting import pieces
 from dptext_etl.runner.source.guessing import Spelled
@@ -331,6 +331,8 @@ class Expected:
     spellings: Mapping[str, int] = field(default_factory=dict)  # of persons (`table_check.spellings`)
     # records with a draw by label of a shuffled release, without forgotten ones; those over the cap count
     labels: Mapping[str, int] = field(default_factory=dict)
+    # sums of digests of records with their persons (`Charged.pairs`): on Spark by the number of the shard
+    pairs: Mapping[str, int] = field(default_factory=dict)
     # of rows with the mark `column_types.HELD`: those that are left out, and forgotten ones
     held: Sequence[int] = (0, 0)
 
@@ -372,6 +374,7 @@ class Expected:
         return cls(
             kept=[sum(counts) for counts in zip(*(part.kept for part in listed if part.kept), strict=True)],
             periods=periods,
+            pairs={number: pairs for part in listed for number, pairs in part.pairs.items()},
             # a person with spellings in several tasks would count several times
             spellings=listed[0].spellings if len(listed) == 1 else {},
             **sums,
@@ -404,13 +407,15 @@ class Preview:
         self._forgotten = 0  # rows with the mark `HELD` that were forgotten
         self._spelled = Spelled(policy.normalize, scratch)
         self._unkept = self._drawn = self._words = self._computed = self._moved = 0
+        self._pairs = dict[str, int]()
 
-    def add(self, frame: pl.DataFrame) -> None:
+    def add(self, frame: pl.DataFrame, shard: str = "") -> None:
         """Add the next rows, without canary rows. The ledger is read first: a call that it refused can be repeated."""
         pinned = any(item.ref.id != NEW for item in self._columns)  # else no text can have changed
         charged = charge(frame, self._columns, self._policy, identified=pinned, counted=not self.published)
         outcome, asking, kept, units, used, moved = self._answer(charged)
         self._moved += int(moved.sum())
+        self._pairs[shard] = (self._pairs.get(shard, 0) + charged.pairs) % PAIRS
         counts = np.bincount(outcome).tolist()
         self._answers.update({Outcome(kind).name: count for kind, count in enumerate(counts) if count})
         self._computed += int((~np.isin(outcome, (Outcome.COMMITTED, *EXCLUDED))).sum()) or self._unwritten(charged)
@@ -487,6 +492,7 @@ class Preview:
             held=(sum(self._gone[at] + judged[at] for at in self._rows if at % 2) - self._forgotten, self._forgotten),
             spellings=self._spelled.counts(),
             labels=dict(self._labels),
+            pairs=self._pairs,
         )
 
     def _unwritten(self, charged: Charged) -> int:

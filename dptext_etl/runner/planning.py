@@ -202,7 +202,6 @@ def plan(
             *cap_notes,
             *notes(policy, beyond=source.beyond, replayed=previewed.charged_before),
             *policy_notes(policy),
-            *attempt.layout.notes,
         ],
     )
 

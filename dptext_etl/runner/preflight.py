@@ -2,8 +2,8 @@
 
 Nothing is drawn or charged, and the ledger is only read. A run raises the first refusal. A plan goes through the same
 steps in the same order and collects the refusals: places, source, canary rows, pinned terms, and the ledger's answers
-to the rows. Refusals depend on counts, spends, and balances, and on which texts changed; never on the contents of a
-text.
+to the rows. Refusals depend on counts, spends, and balances, on which texts changed, and on whether a column that is
+published unchanged holds texts (`runner.source.copies`); on nothing else in a text.
 """
 
 from __future__ import annotations
@@ -53,8 +53,10 @@ from dptext_etl.runner.shard.attempt import (
     refuse_too_few,
     require_same_ledger,
 )
-from dptext_etl.runner.shard.charging import Column, at_most
+from dptext_etl.runner.shard.charging import PAIRS, Column, at_most
 from dptext_etl.runner.shard.computing import replays, require_earlier_texts
+from dptext_etl.runner.shard.shard import refuse_other_persons
+from dptext_etl.runner.source.copies import refuse_copies
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import forms_of
 from dptext_etl.runner.table_check import require_untraceable
@@ -186,6 +188,7 @@ def preflight(
         check(partial(require_cap, attempt, ledger))
         check(partial(refuse_late_disclosure, policy, ledger))
         columns = columns_of(attempt, ledger, source)
+        check(partial(refuse_copies, policy, source.copied))
         check(partial(require_untraceable, policy, attempt.layout, traceable, ledger, [item.ref for item in columns]))
         free = not planning and _is_free(policy, ledger)
         expected = Expected() if free else look(columns, ledger, source.rows)
@@ -214,6 +217,8 @@ def refuse(  # noqa: PLR0917
 ) -> None:
     """Refuse a run by its preview."""
     policy, layout, refs, (expected, over_all) = attempt.policy, attempt.layout, [item.ref for item in columns], both
+    if source.pairs is not None and over_all.answers:
+        check(partial(refuse_other_persons, source.pairs, sum(over_all.pairs.values()) % PAIRS))
     check(partial(refuse_unproven_key, ledger, refs, over_all))
     check(partial(refuse_other_units, Scope.of(policy), over_all.moved, over_all.records))
     if source.base is not None:

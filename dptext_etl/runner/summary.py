@@ -36,7 +36,7 @@ from dptext_etl.runner.shard import staging
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.charging import refund_notes, spend_facts, total_spends
 from dptext_etl.runner.shard.staging import READING, StagedRun
-from dptext_etl.runner.source.table import READ_HINT, Files, table_version
+from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.storage import Storage
 
 _TITLES = {"quarantined": "left out over the cap", "over_contribution": "left out beyond per_subject"}
@@ -165,7 +165,7 @@ def summarize(
         published_rows=published.rows,
         manifest=published.manifest,
         staging=layout.staging.url,
-        notes=[published.note, *_notes(staged), *policy_notes(policy), *refund_notes(spends), *layout.notes],
+        notes=[published.note, *_notes(staged), *policy_notes(policy), *refund_notes(spends)],
         profile=staged.profile.as_list(),
         table=staged.table,
     )
@@ -247,13 +247,13 @@ class Input:
                 "cfg": attempt.configurations(),
                 "gates": [gate.name for gate in judges(policy, Stage.STAGED)],
                 "files": [[path, self._digest(path)] for path in self.files.paths],
-                **({} if self.files.version is None else {"version": self.files.version}),
+                **({} if self.files.version is None else {"version": self.files.version.name}),
             }
         return attempt.secret.derive("seal", INPUT_LABEL + canon(facts)).hex()
 
     def _digest(self, path: str) -> str:
         if self.files.version is not None:
-            return table_version(self.files, from_files=False).digest
+            return self.files.version.digest
         digest = hashlib.sha256()
         with Path(path).open("rb", buffering=0) as file:
             while piece := file.read(1 << 20):
@@ -396,7 +396,7 @@ def _marks(files: Files) -> tuple[tuple[int, ...], ...]:
 
 
 def _noted(attempt: Attempt) -> dict[str, Any] | None:
-    """Read the output of `note`; None if it is missing or was changed, or if an earlier version wrote it."""
+    """Read the output of `note`; None if it is missing, was changed, or has another version."""
     facts = staging.opened(attempt.staging_key, _KIND, attempt.layout.staging.read(FILE)) or {}
     try:
         _again(facts["summary"], incremental=False)

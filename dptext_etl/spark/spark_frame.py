@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dptext_etl.engines import run, stage
 from dptext_etl.engines.spark.session import read_text
 from dptext_etl.engines.spark.spark_engine import SparkEngine
+from dptext_etl.engines.spark.spark_types import located
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.policy import Policy, PolicyLike, run_policy
 from dptext_etl.runner import RunSummary
@@ -125,8 +126,7 @@ def published(
     """
     layout = Layout.of_sink(path, dict(storage_options or {}))
     manifest = published_manifest(layout, verify=verify)
-    places = [layout.part(part.path) for part in manifest.parts]
-    paths = [place if "://" in place else f"file://{place}" for place in places]
+    paths = [located(layout.part(part.path)) for part in manifest.parts]
     if manifest.file_format != "parquet":
         return read_text(spark, paths, manifest.file_format, scan(layout, manifest).collect_schema())
     with seam(

@@ -1,6 +1,5 @@
 """A rehearsal reads only public texts, quotes none, and says what to do."""
 
-import functools
 import json
 from fractions import Fraction
 
@@ -26,14 +25,6 @@ from dptext_etl_eval.rehearsal import Figure, answers, free, recommendation
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
 SENTINEL = "zzqsentinelqzz"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _generated_once():
-    """All sentences need seconds to generate."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stand_in, "generate", functools.cache(stand_in.generate))
-        yield
 
 
 @pytest.fixture

@@ -197,7 +197,8 @@ class SparkEngine(Engine["DataFrame"]):
         if not is_local(spark) if self._check_workers is None else self._check_workers:
             columns = [] if policy.synthetic is not None else policy.column_policies()
             parts = [part for column in columns for part in (column.mechanism, *column.postprocess)]
-            require_workers(spark, ["dptext_etl.engines.spark.tasks"], parts, [policy.key])
+            library = ["pyiceberg"] if self._source is not None and self._source.format == "iceberg" else []
+            require_workers(spark, ["dptext_etl.engines.spark.tasks", *library], parts, [policy.key])
         table = open_table(self._frame, policy, layout)
         if self._source is None:
             return table
@@ -308,7 +309,13 @@ class SparkEngine(Engine["DataFrame"]):
             published=work.source.rows is work.source.every_row,
             checkpoint=work.checkpoint,
             digest=work.digest,
+            pairs=work.pairs or None,
             bundled=rows is self._kept,
+            zones={
+                name: dtype.time_zone
+                for name, dtype in work.source.table.schema.items()
+                if isinstance(dtype, pl.Datetime) and dtype.time_zone not in {None, "UTC"}
+            },
         )
         return run_tasks(rows, config, meter.add, profile)
 

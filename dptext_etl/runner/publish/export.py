@@ -175,7 +175,7 @@ def contract(manifest: Manifest) -> dict[str, Any]:
                 "name": manifest.dataset,
                 "logicalType": "object",
                 "physicalType": "table",
-                "properties": [column(*entry) for entry in manifest.kinds.items()],
+                "properties": [column(*entry) for entry in manifest.schema.items()],
                 "quality": [rows, *checks],
             }
         ],
@@ -289,13 +289,13 @@ def _require(agrees: bool, problem: str) -> None:
 
 def _table(content: bytes, manifest: Manifest) -> int:
     """Return the number of rows of a data file, whose columns must match the manifest."""
-    kinds, file = manifest.kinds, io.BytesIO(content)
+    kinds, file = manifest.schema, io.BytesIO(content)
     if manifest.file_format == "parquet":
         rows = pl.scan_parquet(file)
     else:
         csv = manifest.file_format == "csv"
         rows = pl.scan_csv(file, infer_schema=False) if csv else pl.scan_ndjson(file, infer_schema_length=None)
-    typed = manifest.file_format == "parquet" and not manifest.carries
+    typed = manifest.file_format == "parquet"
     schema = rows.collect_schema().items()
     columns = [(name, kind_of(plain_type(dtype, rename=True)) if typed else kinds.get(name)) for name, dtype in schema]
     _require(columns == [*kinds.items()], "a data file has other columns than the manifest")

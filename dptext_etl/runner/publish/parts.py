@@ -32,7 +32,7 @@ from dptext_etl.data_types import all_plain
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.families.choice import COUNT, OTHER, Shuffled
-from dptext_etl.files import sha256
+from dptext_etl.files import literal, sha256
 from dptext_etl.ledger import Ledger
 from dptext_etl.parallel import map_in_order
 from dptext_etl.policy import LedgerSpec, Policy
@@ -50,6 +50,20 @@ _LISTS_AGAIN = (
     "they are in the staging folder of this release and partition, inside the boundary: is it that folder? A run of "
     "the same policy with incremental = false writes them again, at no cost"
 )
+
+
+def keyed_ids(key: str, dataset: str, release: str, ids: pa.Array) -> pl.Series:
+    """Return the hashes of canonical ids that a release publishes in their place (docs/spec/stream.md#published-ids).
+
+    Args:
+        key: Reference to the noise secret.
+        dataset: Name of the dataset.
+        release: Name of the release.
+        ids: Canonical ids, shape (ids,).
+    """
+    secret = keys.resolve(key).derive("seal", _LABEL + canon([dataset, release]))
+    hashed = pa.array(_kernel.hash_ids(_kernel.Secret.from_bytes(secret), "rec", ids))
+    return pl.Series(hashed).cast(pl.Binary).bin.encode("hex")
 
 
 @dataclass(frozen=True)
@@ -79,15 +93,11 @@ class HiddenIds:
 
         The order says nothing of the source.
         """
-        secret = keys.resolve(self.key).derive("seal", _LABEL + canon([self.dataset, self.release]))
-        ids = keys.canonical_series(frame[self.column])
-        hashed = pa.array(_kernel.hash_ids(_kernel.Secret.from_bytes(secret), "rec", ids.to_arrow()))
-        keyed = pl.Series(self.column, hashed).cast(pl.Binary)
+        ids = keys.canonical_series(frame[self.column]).to_arrow()
+        keyed = keyed_ids(self.key, self.dataset, self.release, ids).alias(self.column)
         order = keyed.arg_sort()
         frame = frame[order]
-        if self.mode == "drop":
-            return frame, frame.drop(self.column)
-        return frame, frame.with_columns(keyed[order].bin.encode("hex"))
+        return frame, frame.drop(self.column) if self.mode == "drop" else frame.with_columns(keyed[order])
 
     def keep(self, staging: Storage, digest: str, frame: pl.DataFrame) -> str:
         """Keep the records' own ids of a part inside, and return the name of the list."""
@@ -147,7 +157,7 @@ def ids_of_parts(staging: Storage, spec: LedgerSpec, digests: Iterable[str]) -> 
 def read_ids(staging: Storage, name: str) -> pl.Series:
     """Read a list, and refuse one that holds other ids than its name says."""
     with seam("reading the ids of a published part", InputError, _LISTS_AGAIN):
-        ids = pl.read_parquet(staging.local_path(name, fresh=True))["id"]
+        ids = pl.read_parquet(literal(staging.local_path(name, fresh=True)))["id"]
         if _hash(ids) != name.split("-")[2]:
             raise InputError("a list of the ids of a published part has changed since it was written", _LISTS_AGAIN)
         return ids

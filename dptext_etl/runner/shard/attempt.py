@@ -21,6 +21,7 @@ from dptext_etl._kernel import Secret
 from dptext_etl.errors import BudgetError, InputError, KeyReferenceError, LedgerError, counted
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope, anchor_files
 from dptext_etl.ledger.anchor_files import AnchorFiles, StoredAnchor, read, write
+from dptext_etl.parallel import require_threads
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
@@ -124,6 +125,7 @@ class Attempt:
         accept_lower_cap: bool = False,
         accept_fewer_rows: bool = False,
     ) -> Attempt:
+        require_threads()
         require_provenance(policy)
         columns = policy.charged_columns()
         secret = columns[0].secret
@@ -148,12 +150,7 @@ class Attempt:
 
     def require_environment(self, ledger: Ledger | None, *, recording: bool = False) -> None:
         """Refuse the ledger and the key of another environment, if the policy names its own."""
-        policy = self.policy
-        if policy.environment is not None:
-            owned = {"noise key": self.secret.derive("seal", b"dptext/environment/v1\0").hex()}
-            owned |= {} if ledger is None else {"ledger": ledger.ledger_id}
-            options = policy.storage_options
-            anchor_files.require_environment(policy.environment, owned, policy.ledger, options, recording=recording)
+        require_environment(self.policy, self.secret, ledger, recording=recording)
 
     @contextmanager
     def alone(self) -> Iterator[Staging]:
@@ -178,6 +175,14 @@ class Attempt:
     def configurations(self) -> list[str]:
         chains = [column.chain for column in self.columns if column.chain is not None]
         return [column.mechanism.cfg() for column in self.columns] + chains
+
+
+def require_environment(policy: Policy, secret: Secret, ledger: Ledger | None, *, recording: bool) -> None:
+    if policy.environment is not None:
+        owned = {"noise key": secret.derive("seal", b"dptext/environment/v1\0").hex()}
+        owned |= {} if ledger is None else {"ledger": ledger.ledger_id}
+        options = policy.storage_options
+        anchor_files.require_environment(policy.environment, owned, policy.ledger, options, recording=recording)
 
 
 def refuse_over_cap(over: int) -> None:

@@ -26,7 +26,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import CsvType, Kept
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.source.table import READ_HINT, TABLE_HINT, Files, schema_of
+from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
 
 HELD = "__dptext_held"
 """Column that says whether the id of a row is published now."""
@@ -41,15 +41,14 @@ def logical_types(files: Files, wanted: Collection[str] = ()) -> dict[str, pa.Da
     With `wanted`, only these columns count, and the files are compared (`Files.refuse_drift`) once it is known that
     Polars can open them.
     """
-    if files.format == "iceberg":
-        with seam("opening the source", InputError, TABLE_HINT):
-            from pyiceberg.table import StaticTable
-
-            table = StaticTable.from_metadata(files.paths[0], properties=dict(files.storage))
-            schemas = [table.scan(snapshot_id=int(files.version or 0)).projection().as_arrow()]
+    if files.version is not None:
+        schemas = [files.version.arrow_schema()] if files.format == "iceberg" else []
     elif files.format == "parquet":
-        with seam("opening the source (parquet)", InputError, READ_HINT):
-            schemas = [_arrow_schema(file) for path in files.paths if (file := _opened(path, files)) is not None]
+        schemas = []
+        for path in files.paths:
+            with seam(f"opening the file {path}", InputError, READ_HINT):
+                if (file := _opened(path, files)) is not None:
+                    schemas.append(_arrow_schema(file))
     else:
         schemas = []
     if wanted:
@@ -181,7 +180,7 @@ def require_same_types(policy: Policy, layout: Layout, manifest: Manifest, schem
     for place, name in enumerate(manifest.schema, start=1):
         if name not in clear:
             continue
-        both = now, then = kind_of(plain_type(schema[name], rename=True)), manifest.kinds[name]
+        both = now, then = kind_of(plain_type(schema[name], rename=True)), manifest.schema[name]
         if layout.logged:  # a table with a log holds the moments of every zone in UTC
             both = _ZONE.sub("UTC", now), _ZONE.sub("UTC", then)
         if both[0] != both[1]:

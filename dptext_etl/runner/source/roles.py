@@ -12,8 +12,8 @@ from urllib.parse import unquote
 import polars as pl
 
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.data_types import kind_of, parts_of, plain, plain_type
-from dptext_etl.errors import DPTextError, InputError, by_place, collect, counted, meant, together
+from dptext_etl.data_types import from_text, kind_of, parts_of, plain, plain_type
+from dptext_etl.errors import DPTextError, InputError, by_place, collect, counted, meant, seam, together
 from dptext_etl.families.choice import OTHER
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
@@ -30,7 +30,8 @@ from dptext_etl.runner.source.column_types import (
     restored,
     with_nulls_typed,
 )
-from dptext_etl.runner.source.table import Files, refuse_own_corpus, schema_of, why_hidden
+from dptext_etl.runner.source.provenance import refuse_own_inputs
+from dptext_etl.runner.source.table import READ_HINT, Files, schema_of, why_hidden
 
 Rows = TypeVar("Rows")
 """Rows as an engine holds them: a lazy frame, or a data frame of Spark."""
@@ -53,7 +54,7 @@ def open_table(
 ) -> Table[pl.LazyFrame]:
     """Find (unless someone did so before), scan and check the source of a policy; coarsen kept columns if asked to."""
     files = Files.find(layout) if files is None else files
-    refuse_own_corpus(policy, files.paths)
+    refuse_own_inputs(policy, files.paths)
     wanted = wanted_columns(policy)
     types = logical_types(files, wanted)
     scan = csv_scan(files, policy, layout) if files.format == "csv" else files.scan
@@ -61,16 +62,13 @@ def open_table(
     schema = schema_of(scanned)
     if files.format == "ndjson":  # Spark ignores the case of names
         from dptext_etl.csv_files import require_names
+        from dptext_etl.json_files import refuse_mixed
 
         require_names(schema.names(), "the source")
-    in_folders = {} if files.version is not None else folder_columns(files.paths)
-    if added := {name: in_folders[name] for name in wanted if name not in schema and name in in_folders}:
+        refuse_mixed(files.kinds, wanted)
+    if added := from_folders(files, policy, scan, schema):
         scanned = with_logical_types(scan(paths_as=_PATHS), policy, types)
-        values = (
-            pl.col(_PATHS).replace_strict(list(by_path), list(by_path.values()), return_dtype=pl.String).alias(name)
-            for name, by_path in added.items()
-        )
-        scanned = scanned.with_columns(*values).drop(_PATHS)
+        scanned = scanned.with_columns(_by_path(values).alias(name) for name, values in added.items()).drop(_PATHS)
     table = table_of(scanned, policy, layout, coarsen=coarsen)
     return replace(table, origin=files.origin, exact=keeps_spelling(files, policy, layout, table.schema))
 
@@ -100,6 +98,39 @@ def folder_columns(paths: Sequence[str]) -> dict[str, dict[str, str | None]]:
     each = {path: _pairs(path) for path in paths}
     shared = set.intersection(*map(set, each.values())) if each else set()
     return {name: {path: pairs[name] for path, pairs in each.items()} for name in sorted(shared)}
+
+
+def from_folders(
+    files: Files, policy: Policy, scan: Callable[..., pl.LazyFrame], schema: Mapping[str, pl.DataType]
+) -> dict[str, dict[str, str | None]]:
+    """Return the columns of a policy that are only in the folder names of its files, as `folder_columns` does.
+
+    Refuse a column that the files hold, too, with other values: libraries differ about which of them they read.
+    """
+    if files.version is not None:
+        return {}
+    in_folders = folder_columns(files.each)
+    wanted = [name for name in wanted_columns(policy) if name in schema]
+    twice = {name: in_folders[other] for name in wanted for other in in_folders if other.lower() == name.lower()}
+    for name, values in twice.items():
+        if name in string_columns(policy) or _other_values(scan(paths_as=_PATHS), name, schema[name], values):
+            msg = f"column {name!r} is in the names of the source's folders, and in its files with other values"
+            hint = f"rename the folders, such as {name}=…, or the column; no budget used"
+            raise InputError(msg, hint, {"column": name})
+    return {name: in_folders[name] for name in wanted_columns(policy) if name not in schema and name in in_folders}
+
+
+def _other_values(rows: pl.LazyFrame, name: str, dtype: pl.DataType, values: Mapping[str, str | None]) -> bool:
+    there, here = _by_path(values), pl.col(name)
+    if dtype.is_nested() or dtype == pl.Binary:
+        return True
+    same = here.eq_missing(from_text(there, dtype, strict=False)) & (there.is_null() == here.is_null())
+    with seam("comparing a column with the names of folders", InputError, READ_HINT):
+        return not rows.select(same.all()).collect(engine="streaming").item()
+
+
+def _by_path(values: Mapping[str, str | None]) -> pl.Expr:
+    return pl.col(_PATHS).replace_strict([*values], [*values.values()], return_dtype=pl.String)
 
 
 def _pairs(path: str) -> dict[str, str | None]:

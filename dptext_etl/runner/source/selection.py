@@ -34,6 +34,7 @@ from dptext_etl.runner.forecast import ledger_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest, scan
 from dptext_etl.runner.publish.parts import ids_of_parts
+from dptext_etl.runner.shard.charging import PAIRS, sum_of_pairs
 from dptext_etl.runner.source.column_types import HELD
 from dptext_etl.runner.source.roles import shown_columns
 from dptext_etl.runner.source.table import READ_HINT, batches
@@ -80,8 +81,6 @@ def _write(staging: Storage, facts: Mapping[str, object]) -> None:
 
 
 BATCH_ROWS = 1 << 18
-PAIRS = 1 << 128
-"""Digests of records with their persons are added modulo this number, in any order of rows."""
 Order = Callable[[pa.Array], pl.Series]
 """Gives every canonical id its place among the records of a person, as bytes in ascending order."""
 _PUBLISHED_HINT = "are the published parts all there?"
@@ -230,15 +229,6 @@ def at_most(
             excluded = excluded.filter(~pl.col(_ORDER).bin.starts_with(STAYS))
         total -= sum_of_pairs(canonical_ids(excluded[policy.id].to_arrow()), excluded[_PERSON])
     return *anti_join(frame, excluded.lazy().select(policy.id), policy.id, scratch), total % PAIRS
-
-
-def sum_of_pairs(ids: pa.Array, persons: pa.Array | pl.Series) -> int:
-    """Add up digests of canonical ids with their canonical subjects: another person of a record changes the sum."""
-    rows = pl.DataFrame({"id": pl.Series(ids, dtype=pl.String), _PERSON: pl.Series(persons, dtype=pl.String)})
-    length = pl.col(_PERSON).str.len_bytes().cast(pl.String)
-    both = rows.select(pl.concat_str(length, pl.lit(":"), _PERSON, "id")).to_series()
-    places: list[int] = short_digests(both).sum(axis=0, dtype=np.int64).tolist()
-    return sum(value << 8 * place for place, value in enumerate(places)) % PAIRS
 
 
 def persons_of(batch: pl.DataFrame, policy: Policy) -> pl.Series:
