@@ -24,6 +24,7 @@ from dptext_etl.errors import (
     InputError,
     LedgerError,
     PolicyError,
+    collect,
     counted,
     seam,
 )
@@ -198,17 +199,6 @@ def preflight(
         if ledger is None and planning:  # a run makes a ledger first, and freezes the dataset in it
             check(partial(same_ledger, None))
     return Previews(expected, over_all)
-
-
-def collect(refusals: list[DPTextError] | None, step: Callable[[], object]) -> None:
-    """Carry out a step; with a list, collect its refusal instead of stopping there."""
-    try:
-        step()
-    except DPTextError as error:
-        if refusals is None:
-            raise
-        if error.message not in {item.message for item in refusals}:
-            refusals.append(error)
 
 
 def _is_free(policy: Policy, ledger: Ledger | None) -> bool:
