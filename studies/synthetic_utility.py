@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import math
 import os
 import statistics
 import sys
@@ -204,7 +203,7 @@ def voted(data: Set, statistic: Statistic, seed: int, candidates: int) -> Rows:
     """
     first = summed(data, replace(statistic, variance=2 * statistic.variance), seed)
     scores = nearest_mean(first).scores(statistic.corpus.vectors)
-    sigma = math.sqrt(statistic.variance) / statistic.projection.clip  # votes differ by sqrt(2), sums by 2 clips
+    sigma = statistic.sigma  # votes differ by sqrt(2), sums by 2 clips
     points, random, labels = vectors(statistic, data.train[0]), np.random.default_rng(seed), np.array(data.train[1])
     texts: list[str] = []
     shares = shares_of_rows(floored(first.counts[: len(statistic.labels)]), ROWS)
@@ -238,7 +237,8 @@ def baselines(kept: FigureCache, data: Set) -> dict[str, float]:
     place = describe(Corpus.open(EVERYDAY), epsilon=1.0, delta=DELTA, labels=data.labels)
 
     def blank() -> Noisy:
-        return Noisy(place, Partial.zero(place).sums)
+        zero = Partial.zero(place)
+        return Noisy(place, zero.sums, zero.moments)
 
     def once(name: str, measure: Callable[[], float]) -> float:
         return kept.figure((name, data.name, place.corpus.sha256), measure)

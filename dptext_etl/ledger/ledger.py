@@ -152,7 +152,7 @@ class Ledger(LedgerReader):
         """
 
         def agree() -> None:
-            self._db.standing.refuse_frozen(scope.dataset)
+            self._db.contents.latest().refuse_frozen(scope.dataset)
             self._db.scopes.charge(scope, cap, lowering=lowering)
 
         self._db.store.write(0, agree)
@@ -169,7 +169,7 @@ class Ledger(LedgerReader):
             LedgerError: The cap differs from the pinned one, or the dataset is frozen.
         """
         with self._db.store.snapshot():
-            self._db.standing.refuse_frozen(scope.dataset, scope.group)
+            self._db.contents.latest().refuse_frozen(scope.dataset, scope.group)
             self._db.scopes.check(scope, cap, lowering=lowering)
 
     @bare
@@ -236,8 +236,8 @@ class Ledger(LedgerReader):
         """
         if count is not None:
             with self._db.store.snapshot():
-                ledger_rows = self._db.store.rows("select coalesce(sum(rows), 0) from batch")[0][0]
-            if 2 * (int(ledger_rows) + count) <= KEPT:
+                ledger_rows = sum(batch.rows for batch in self._db.contents.latest().batches.values())
+            if 2 * (ledger_rows + count) <= KEPT:
                 return None
         pairs = [hash_ids(self._db.id_key, scope.unit, *row, own=own) for row in rows]
         records, units = concatenated(pair[0] for pair in pairs), concatenated(pair[1] for pair in pairs)

@@ -131,7 +131,7 @@ def _stage(policy: Policy, partition: str | None, seen: Observed, raw: dg.AssetK
 def _publish(policy: Policy, partition: str | None, seen: Observed, raw: dg.AssetKey) -> steps.Metadata:
     began = time.monotonic()
     if steps.is_empty(policy, partition):
-        raise NoRowsError("the source had no rows when it was staged", "nothing was spent or published")
+        raise NoRowsError("the source had no rows when it was staged", "no budget used, nothing published")
     staged = steps.load_run(policy, partition)
     verdicts = steps.load_verdicts(staged)
     if staged.input is not None and "recognized" in staged.input:

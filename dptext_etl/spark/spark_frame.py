@@ -36,6 +36,7 @@ def run_frame(
     check_workers: bool | None = None,
     partition: str | None = None,
     accept_lower_cap: bool = False,
+    accept_fewer_rows: bool = False,
     progress: Listener | None = None,
     **entries: Any,
 ) -> RunSummary:
@@ -55,6 +56,7 @@ def run_frame(
             master is local.
         partition: Name of the partition, if the policy has a place for one.
         accept_lower_cap: Lower the pinned cap to the policy's cap; otherwise a lower cap is refused.
+        accept_fewer_rows: Leave out more than 10% of the published rows that the source still holds.
         progress: Called with counts, rate, and remaining time, from a separate thread.
         entries: Entries of the policy to set: `sink`, `ledger`, `cap`, `keep`, `unit`, …
 
@@ -74,6 +76,7 @@ def run_frame(
         engine=SparkEngine(df, gpus_per_task, check_workers),
         partition=partition,
         accept_lower_cap=accept_lower_cap,
+        accept_fewer_rows=accept_fewer_rows,
         progress=progress,
     )
 
@@ -85,6 +88,7 @@ def stage_frame(
     gpus_per_task: float = 0,
     partition: str | None = None,
     accept_lower_cap: bool = False,
+    accept_fewer_rows: bool = False,
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> StagedRun:
@@ -95,6 +99,7 @@ def stage_frame(
         engine=engine,
         partition=partition,
         accept_lower_cap=accept_lower_cap,
+        accept_fewer_rows=accept_fewer_rows,
         progress=progress,
         checkpoint=checkpoint,
     )

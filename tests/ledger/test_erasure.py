@@ -38,16 +38,6 @@ def test_all_records_that_were_ever_charged_to_a_person_are_forgotten(kit):
 
 
 @each_store
-def test_an_edited_list_of_forgotten_records_is_found(kit):
-    kit.reserve(["a"], ["ann"])
-    forget(kit, "a")
-    store = kit.db.store
-    with store.transaction():
-        store.execute("delete from meta where name='forgotten/reviews'")
-    assert any("forgotten/reviews" in problem for problem in kit.ledger.verify().problems)
-
-
-@each_store
 def test_manifests_of_all_releases_at_a_place_are_retired(kit):
     first, second = kit.ref(), kit.ref(release="r2")
     for ref, digest in ((first, "ab" * 32), (second, "cd" * 32)):

@@ -17,7 +17,6 @@ from typing import Any
 from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError
 from dptext_etl.ledger.storage.store import (
     APPLICATION,
-    INDEXED,
     NOTHING_WRITTEN,
     SCHEMA,
     VERSION,
@@ -87,19 +86,6 @@ class SqliteStore(Store):
             run(f"pragma journal_size_limit={WAL_BYTES}")
         if empty:
             self._make_schema()
-        elif version == INDEXED and not self.read_only:
-            self._drop_index()
-
-    def _drop_index(self) -> None:
-        """Bring a ledger of the version before up to date: an open process of it fails from now on.
-
-        Its index must be dropped, not emptied: an empty one would say that nothing was charged.
-        """
-        with self.transaction():
-            if self._connection.execute("pragma user_version").fetchone()[0] == INDEXED:  # or another was faster
-                for table in ("run_part", "run"):
-                    self._connection.execute(f"drop table {table}")
-                self._connection.execute(f"pragma user_version={VERSION}")
 
     def _set_options(self) -> None:
         """Wait for the disk at every commit; fill no freed page with zeros: the ledger holds keyed hashes only."""

@@ -28,6 +28,8 @@ from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
 
+HELD = "__dptext_held"
+"""Column that says whether the id of a row is published now."""
 _NAMES = frozenset({"arrow.uuid", "arrow.json", "null"})
 _STORES = ("s3://", "gs://", "az://", "abfs")
 _UUID_PARTS = ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))
@@ -101,7 +103,7 @@ def _arrow_schema(file: pq.ParquetFile) -> pa.Schema:
         columns = [file.metadata.schema.column(place) for place in range(file.metadata.num_columns)]
         intervals = sum(column.converted_type == "INTERVAL" for column in columns)
         if intervals:
-            msg = f"{counted(intervals, 'column')} of the source of type INTERVAL cannot be read; nothing was spent"
+            msg = f"{counted(intervals, 'column')} of the source of type INTERVAL cannot be read; no budget used"
             raise InputError(msg, "leave the column out of the file, or cast it to a number of seconds")
         return file.schema_arrow
 
@@ -178,11 +180,11 @@ def require_same_types(policy: Policy, layout: Layout, manifest: Manifest, schem
     for place, name in enumerate(manifest.schema, start=1):
         if name not in clear:
             continue
-        both = now, then = kind_of(plain_type(schema[name], rename=True)), manifest.kinds[name]
+        both = now, then = kind_of(plain_type(schema[name], rename=True)), manifest.schema[name]
         if layout.logged:  # a table with a log holds the moments of every zone in UTC
             both = _ZONE.sub("UTC", now), _ZONE.sub("UTC", then)
         if both[0] != both[1]:
-            msg = f"column {place} ({name!r}) is of type {now}, and published as {then}; nothing was spent"
+            msg = f"column {place} ({name!r}) is of type {now}, and published as {then}; no budget used"
             raise InputError(msg, _HINT, {"column": name})
 
 
@@ -264,7 +266,7 @@ def _refuse_values(name: str, place: int, kind: str, count: int, *, named: bool)
     else:
         msg = f"{where} is published as {kind}, and {values} not keep their spelling as such"
         hint = f"{as_text} and incremental = false publish all rows as text, at no cost; {as_now} gives up spellings"
-    raise InputError(f"{msg}; nothing was spent", hint, {"column": name, "values": count})
+    raise InputError(f"{msg}; no budget used", hint, {"column": name, "values": count})
 
 
 def coarse_type(kept: Kept, dtype: pl.DataType) -> pl.DataType:
@@ -278,7 +280,7 @@ def coarse_type(kept: Kept, dtype: pl.DataType) -> pl.DataType:
         "top": (dtype == pl.String, "strings", "String"),
     }[way]
     if not fits:
-        msg = f"keep: {way!r} needs {wanted}, and column {kept.column!r} holds {kind_of(dtype)}; nothing was spent"
+        msg = f"keep: {way!r} needs {wanted}, and column {kept.column!r} holds {kind_of(dtype)}; no budget used"
         hint = f'cast it in the source; of a CSV file, csv = {{ types = {{ {json.dumps(kept.column)} = "{kind}" }} }}'
         raise InputError(msg, hint, {"column": kept.column})
     return pl.Int32() if kept.as_ == "year" else pl.String()
