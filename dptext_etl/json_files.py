@@ -57,7 +57,7 @@ def require_lines(chunks: Iterable[bytes], name: str, *, marked: bool = True) ->
         return {tuple(path): kinds for path, kinds in rows.kinds}
     kind, line = rows.problem
     what, hint = _PROBLEMS[kind]
-    raise InputError(f"line {line} of {name} {what}; nothing was spent", hint, {"line": line})
+    raise InputError(f"line {line} of {name} {what}; no budget used", hint, {"line": line})
 
 
 def require_local_lines(path: str) -> Kinds:
@@ -96,4 +96,4 @@ def refuse_mixed(files: Iterable[Kinds], columns: Sequence[str]) -> None:
             msg = (
                 f"column {path[0]!r} holds {others} next to numbers with a fraction or an exponent, whose digits change"
             )
-            raise InputError(f"{msg}; nothing was spent", "write all its values as strings", {"column": path[0]})
+            raise InputError(f"{msg}; no budget used", "write all its values as strings", {"column": path[0]})

@@ -44,7 +44,7 @@ def public_facts(guarantee: Guarantee, worst: Spend) -> dict[str, Any]:
         "class": guarantee.guarantee_class.value,
         "disclosures": sorted(item.value for item in guarantee.disclosures),
         "assumptions": sorted(guarantee.assumptions),
-        "neighbours": guarantee.neighbors,
+        "neighbors": guarantee.neighbors,
         "unit": guarantee.unit,
         "worst_case": worst.as_dict(),
         "least": {"epsilon": _number(bound.epsilon), "delta": _number(bound.delta), "rule": bound.rule},

@@ -82,7 +82,7 @@ HABITS = {
     "take": r"\b(?:takes?|took|taken|taking)\b(?! (?:turns|place|part|effect|precedence|part in|its turn|over)\b)",
 }
 """Habits that one phrase cannot decide, counted in code only."""
-SERIALIZED = {"licence", "neighbour", "neighbours", "nearest_neighbour", "NearestNeighbour"}
+SERIALIZED = {"licence", "neighbour", "nearest_neighbour", "NearestNeighbour"}
 """Keys of cards, manifests, and ledgers, a format, and an attack of stored figures."""
 BRITISH = re.compile(r"neighbour|behaviour|colour|licence|realis|catalogue|favour|centre", re.IGNORECASE)
 OWN_PAGES = [

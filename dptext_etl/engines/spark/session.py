@@ -184,11 +184,11 @@ def _read_parquet(spark: SparkSession, files: Files, policy: Policy) -> DataFram
 
     types = logical_types(files)
     if any(is_logical(dtype, frozenset({"arrow.uuid"})) for dtype in types.values()):
-        msg = "the source has a column of UUIDs, which Spark does not read from Parquet files; nothing was spent"
+        msg = "the source has a column of UUIDs, which Spark does not read from Parquet files; no budget used"
         raise InputError(msg, "run with the engine polars, or write the column as strings")
     if hidden := [path for path in files.each if path.rpartition("/")[2].startswith((".", "_"))]:
         msg = f'the name of the file {hidden[0]} begins with "." or "_", and Spark ignores such files'
-        raise InputError(msg, "rename the file, or run with the engine polars; nothing was spent")
+        raise InputError(msg, "rename the file, or run with the engine polars; no budget used")
     if stale := [path for path in files.each if not is_remote(path) and has_other_checksum(Path(path))]:
         msg = f"the file {stale[0]} has changed since Hadoop wrote its checksums next to it, and Spark cannot read it"
         raise InputError(msg, f"remove .{Path(stale[0]).name}.crc in its folder if the file is right")

@@ -86,7 +86,7 @@ def require_unpadded(frame: Any, policy: Policy) -> None:
         if field.name in {policy.id, policy.subject} and _CHAR.search(json.dumps(field.jsonValue())):
             role = "record ids" if field.name == policy.id else "subjects"
             msg = f"{role} (column {field.name!r}) are of type CHAR, which Spark fills with blanks"
-            hint = "make it VARCHAR or STRING in the table, or cast it: rtrim(column) as STRING; nothing was spent"
+            hint = "make it VARCHAR or STRING in the table, or cast it: rtrim(column) as STRING; no budget used"
             raise InputError(msg, hint, {"column": field.name})
 
 

@@ -320,8 +320,7 @@ def preview(
     removed = before.rows if withdrawn else len(people.published)
     older = versions.unlisted(layout, before)
     if removed:  # the current version goes, too
-        linked = not layout.remote_sink and layout.local.linked
-        older = [*versions.unlisted(layout, None), *([layout.local.path.readlink().name] if linked else [])]
+        older = versions.unlisted(layout, None)
     version = before.version + (1 if removed else 0)
     return Forgotten(version, removed, before.rows - removed, older, 0, new, withdrawn, stays)
 

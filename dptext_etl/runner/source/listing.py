@@ -16,7 +16,7 @@ from stat import S_ISDIR, S_ISREG
 from dptext_etl.errors import InputError
 
 _HIDDEN = (".", "_")
-_HINT = "repair it, remove it, or name the other files by a pattern such as FOLDER/2026-*.parquet; nothing was spent"
+_HINT = "repair it, remove it, or name the other files by a pattern such as FOLDER/2026-*.parquet; no budget used"
 
 
 def matching(pattern: str) -> list[str]:

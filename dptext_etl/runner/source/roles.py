@@ -113,7 +113,7 @@ def from_folders(
     for name, values in twice.items():
         if name in string_columns(policy) or _other_values(scan(paths_as=_PATHS), name, schema[name], values):
             msg = f"column {name!r} is in the names of the source's folders, and in its files with other values"
-            hint = f"rename the folders, such as {name}=…, or the column; nothing was spent"
+            hint = f"rename the folders, such as {name}=…, or the column; no budget used"
             raise InputError(msg, hint, {"column": name})
     return {name: in_folders[name] for name in wanted_columns(policy) if name not in schema and name in in_folders}
 
