@@ -143,13 +143,13 @@ def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFr
 
 def published_zones(policy: Policy, layout: Layout, schema: Mapping[str, Any]) -> dict[str, pl.Datetime]:
     """Return the types of moments that the release published in another zone than UTC: they keep it."""
-    manifest = Manifest.of_release(policy, layout)
-    published = {} if manifest is None else {name: parsed(kind) for name, kind in manifest.schema.items()}
-    both = ((name, dtype, published.get(name)) for name, dtype in schema.items() if isinstance(dtype, pl.Datetime))
+    moments = {name: dtype for name, dtype in schema.items() if isinstance(dtype, pl.Datetime) and dtype.time_zone}
+    manifest = Manifest.of_release(policy, layout) if moments else None
+    published = {} if manifest is None else {name: parsed(manifest.schema.get(name, "")) for name in moments}
     return {
-        name: pl.Datetime(dtype.time_unit, before.time_zone)
-        for name, dtype, before in both
-        if dtype.time_zone is not None and isinstance(before, pl.Datetime) and before.time_zone is not None
+        name: pl.Datetime(moments[name].time_unit, before.time_zone)
+        for name, before in published.items()
+        if isinstance(before, pl.Datetime) and before.time_zone is not None
     }
 
 
