@@ -7,8 +7,8 @@ import pytest
 
 from dptext_etl import Policy
 from dptext_etl.errors import GateError, InputError, PolicyError
-from dptext_etl.policy.plan_rules import OtherTextWarning
 from dptext_etl.polars import guard, released, run_frame
+from dptext_etl.policy.plan_rules import OtherTextWarning
 
 col = pl.col
 RAW = pl.DataFrame(
