@@ -16,10 +16,21 @@ from typing import Any
 from zoneinfo import available_timezones
 
 import polars as pl
+from polars import selectors
 
 from dptext_etl.errors import counted
 
 _OFFSET = re.compile(r"[+-]\d\d:\d\d")
+
+
+def by_name(name: str) -> pl.Expr:
+    """Return the column of this name. `pl.col` treats "*" and "^…$" as patterns of several names.
+
+    >>> pl.DataFrame({"*": [1], "^id$": [2], "id": [3]}).select(by_name("*"), by_name("^id$")).row(0)
+    (1, 2)
+    """
+    pattern = name == "*" or (name.startswith("^") and name.endswith("$"))
+    return selectors.by_name(name).as_expr() if pattern else pl.col(name)
 
 
 def kind_of(dtype: Any) -> str:  # noqa: PLR0911  (one per kind)
@@ -64,6 +75,19 @@ def plain_type(dtype: Any, *, rename: bool = False) -> Any:  # noqa: PLR0911  (o
         return pl.Struct(dict(zip(names, inner, strict=True)))
     if isinstance(dtype, pl.Datetime):
         return pl.Datetime(dtype.time_unit, _zone(dtype.time_zone))
+    return dtype
+
+
+def in_zone(dtype: Any, zone: str) -> Any:
+    """Return a type whose moments, which may be inside, are in a zone; timestamps without a zone stay."""
+    if isinstance(dtype, pl.List):
+        return pl.List(in_zone(dtype.inner, zone))
+    if isinstance(dtype, pl.Map):
+        return pl.Map(in_zone(dtype.key, zone), in_zone(dtype.value, zone))
+    if isinstance(dtype, pl.Struct):
+        return pl.Struct({field.name: in_zone(field.dtype, zone) for field in dtype.fields})
+    if isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:
+        return pl.Datetime(dtype.time_unit, zone)
     return dtype
 
 

@@ -38,6 +38,7 @@ from dptext_etl.device import threads
 from dptext_etl.errors import GateError, PolicyError, seam
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.families.words import WordByWord, by_word
+from dptext_etl.files import literal
 from dptext_etl.parallel import prefetch, sharing_threads
 from dptext_etl.policy import Policy
 
@@ -207,9 +208,9 @@ def batches(*parts: Path) -> Iterator[pl.DataFrame]:
     """Read shards in order, in batches of at most `BATCH_ROWS` rows; one without rows gives its columns."""
     for part in parts:
         if count(part) <= BATCH_ROWS:
-            yield pl.read_parquet(part)
+            yield pl.read_parquet(literal(part))
         else:
-            yield from pl.scan_parquet(part).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)
+            yield from pl.scan_parquet(literal(part)).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)
 
 
 Value = TypeVar("Value")
@@ -437,7 +438,7 @@ def evaluate(candidate: Candidate, done: Callable[[int], object] = lambda _: Non
     with seam("evaluating the gates", GateError, "nothing was published, and no gate has fired"):
         width = threads() if candidate.rows > BATCH_ROWS else 1  # for few rows, threads cost more than they save
         batched = prefetch(batches(*candidate.parts), width)
-        gates = staged_gates(candidate, (pl.Schema(pl.read_parquet_schema(part)) for part in candidate.parts))
+        gates = staged_gates(candidate, (pl.Schema(pl.read_parquet_schema(literal(part))) for part in candidate.parts))
         feed(gates, batched, done, width)
         for part in candidate.rewritten:
             feed_rewritten(gates, part)

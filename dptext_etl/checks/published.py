@@ -45,6 +45,7 @@ import pyarrow.parquet as pq
 from dptext_etl.checks.gate import BATCH_ROWS, Candidate, Gate, Stage, Verdict, batches, judges, make, verdicts_of
 from dptext_etl.data_types import from_text, in_json, kind_of, parsed, plain_type, readable
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
+from dptext_etl.files import literal
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve
 from dptext_etl.policy.terms import TableSpec
@@ -263,16 +264,16 @@ def _batches(table: Table, policy: Policy, types: Mapping[str, str]) -> Iterator
 def _from_file(path: Path, policy: Policy, types: Mapping[str, str]) -> Iterator[pl.DataFrame]:
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        schema = pl.Schema(pl.read_parquet_schema(path))
+        schema = pl.Schema(pl.read_parquet_schema(literal(path)))
         written = pq.read_schema(path)
         row = pa.table([pa.nulls(1, one.type) for one in written], schema=written)
         schema.update({name: kind for name, kind in as_columns(row).schema.items() if name not in written.names})
         yield pl.DataFrame(schema=schema)
         yield from batches(path)
     elif suffix == ".csv":
-        yield from _typed(pl.scan_csv(path, infer_schema=False), _clear_types(policy, types))
+        yield from _typed(pl.scan_csv(literal(path), infer_schema=False), _clear_types(policy, types))
     elif suffix in {".ndjson", ".jsonl"}:
-        rows = pl.scan_ndjson(path, infer_schema_length=None)
+        rows = pl.scan_ndjson(literal(path), infer_schema_length=None)
         nulls = {name for name, dtype in rows.collect_schema().items() if dtype == pl.Null}
         columns = (pl.col(name).cast(dtype) for name, dtype in in_json(types).items() if name in nulls)
         yield from _typed(rows.with_columns(columns), _clear_types(policy, types))

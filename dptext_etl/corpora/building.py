@@ -39,6 +39,7 @@ from dptext_etl.corpora.frequencies import EPSILONS, MOST_TEXTS, Hit, calibrate,
 from dptext_etl.csv_files import require_local_rows
 from dptext_etl.embeddings import DEFAULT_VECTORS, WordVectors
 from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.files import literal
 
 _SOURCE_HINT = "a source is a .parquet or .csv file with a column of texts, or a .txt file with one text per line"
 
@@ -73,7 +74,8 @@ class Source:
         if kind == ".csv":
             require_local_rows(str(self.path), ",", '"', "utf-8")
         with seam(f"reading {self.path.name}", InputError, _SOURCE_HINT):
-            frame = pl.scan_parquet(self.path) if kind == ".parquet" else pl.scan_csv(self.path)
+            scan = pl.scan_parquet if kind == ".parquet" else pl.scan_csv
+            frame = scan(literal(self.path))
             schema = frame.collect_schema()
         for name in (self.column, *([] if self.label is None else [self.label])):
             if name not in schema:

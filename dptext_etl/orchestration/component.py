@@ -130,7 +130,7 @@ def _proposals(policy: Path) -> dict[str, Any]:
     """
     from dptext_etl.policy import PARTITION
 
-    source = tomllib.loads(policy.read_text(encoding="utf-8")).get("source", "")
+    source = tomllib.loads(policy.read_text(encoding="utf-8-sig")).get("source", "")
     schedule = {} if PARTITION in source else {"schedule": "@daily"}
     if "://" in source:
         return schedule

@@ -286,7 +286,7 @@ def _promise(column: Mapping[str, Any]) -> Section:
         ("mechanism", column["mechanism"]),
         ("its parameter ε", at_most(column["parameter"])),
         ("kind of guarantee", f"{column['meaning']} ({column['class']})"),
-        ("compared are", column.get("neighbours", "see the ledger")),
+        ("compared are", column.get("neighbors", "see the ledger")),
         ("worst case of a record", _worst(column)),
         *((f"ε {at_most(part['epsilon'])} pays for", part["pays"]) for part in column.get("budget", ())),
         *(("rewritten again, at no cost", step["name"]) for step in column.get("postprocess", ())),

@@ -343,6 +343,7 @@ def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callab
         version=manifest.version,
         remaining=left,
         published_rows=manifest.rows,
+        table={**summary.table, "published": {"now": manifest.rows, "this_run": manifest.rows}},
         seconds=round(seconds, 3),
         draws_per_second=round(summary.draws / seconds, 1),
     )

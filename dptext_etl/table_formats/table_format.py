@@ -13,6 +13,7 @@ import polars as pl
 from dptext_etl.data_types import kind_of
 from dptext_etl.errors import BusyError, InputError
 from dptext_etl.extensions import pip_install
+from dptext_etl.files import literal
 from dptext_etl.storage import Storage
 
 NAMES = {"delta": "Delta Lake", "iceberg": "Iceberg"}
@@ -78,7 +79,7 @@ def rewrites(files: Storage, before: Iterable[str], after: Iterable[str]) -> boo
 
     Rows are compared by two hashes of 64 bits under seeds that no one else knows.
     """
-    ours, theirs = ([files.local_path(name) for name in sorted(names)] for names in (before, after))
+    ours, theirs = ([literal(files.local_path(name)) for name in sorted(names)] for names in (before, after))
     seeds = [secrets.randbits(64) for _ in range(2)]
     try:
         old, new = pl.scan_parquet(ours), pl.scan_parquet(theirs)

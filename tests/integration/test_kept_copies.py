@@ -41,7 +41,7 @@ def with_copy(frame, form):
 def test_each_form_of_a_copy_is_refused_before_any_charge(make_job, reviews, form):
     job = make_job(frame=with_copy(reviews(), form), keep=["stars", "body"])
     refused = same_refusal(job, {}, PolicyError)
-    message = "the column 'body' holds raw texts of the rows, and would be published unchanged; nothing was spent"
+    message = "the column 'body' holds raw texts of the rows, and would be published unchanged; no budget used"
     assert (refused.message, refused.fields) == (message, {"columns": ["body"]})  # no count: it depends on texts
     assert not (job.folder / "ledger.db").exists()
     assert not (job.folder / "published").exists()

@@ -315,12 +315,9 @@ class DuplicatesWithinChance(InVocabularyGate):
                 self.state[f"prefixes of {name}"].add(prefix_digests(batch[name], words))
 
     def verdict(self) -> Verdict:
-        """Pass if no comparison of canary rows is suspicious and no long prefix is shared.
-
-        The stored names of counts say "heads" for prefixes.
-        """
-        counts: dict[str, int | float] = {"rows": len(self.state["released"]), "compared": 0, "equal": 0, "heads": 0}
-        counts |= {"equal_heads": 0, "suspicious": 0}
+        """Pass if no comparison of canary rows is suspicious and no long prefix is shared."""
+        counts: dict[str, int | float] = {"rows": len(self.state["released"]), "compared": 0, "equal": 0, "prefixes": 0}
+        counts |= {"equal_prefixes": 0, "suspicious": 0}
         without_power = []
         for name, mechanism in self._columns.items():
             pairs, power = PairedCanaries(mechanism), False
@@ -332,17 +329,17 @@ class DuplicatesWithinChance(InVocabularyGate):
                 counts["suspicious"] += comparison.beyond_chance
                 power |= comparison.limit <= comparison.compared
             prefixes = self.state[f"prefixes of {name}"].counts()
-            counts["heads"] += prefixes.rows
-            counts["equal_heads"] += prefixes.shared
+            counts["prefixes"] += prefixes.rows
+            counts["equal_prefixes"] += prefixes.shared
             counts["suspicious"] += prefixes.shared > 0
             if (words := self._words[name]) is not None:
-                counts[f"head words {name}"] = words
+                counts[f"prefix words {name}"] = words
             if not (power or prefixes.rows > 1):
                 without_power.append(name)
         counts["false_alarm"] = FALSE_ALARM
         passed = not counts["suspicious"]
         message = f"{counts['equal']:,} of {counts['compared']:,} pairs agree among canary rows of equal text, "
-        message += f"{counts['equal_heads']:,} of {counts['heads']:,} long beginnings are shared, "
+        message += f"{counts['equal_prefixes']:,} of {counts['prefixes']:,} long beginnings are shared, "
         message += f"{'within' if passed else 'beyond'} chance{powerless(without_power)}"
         if not self._columns:
             message = "not applicable: no column replaces words one by one"

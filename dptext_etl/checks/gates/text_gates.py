@@ -1,7 +1,6 @@
 """Gates of texts: copies, words outside the output set, and public texts outside the corpus or drawn too often.
 
-They judge only where the policy sets `copy_gate_false_alarm` and pays for it (docs/spec/privacy.md#copy-gate). The
-stored names of counts say "runs" for shared n-grams.
+They judge only where the policy sets `copy_gate_false_alarm` and pays for it (docs/spec/privacy.md#copy-gate).
 
 `texts_in_corpus` requires that a released text consists of public texts of its mechanism's corpus, and
 `repeats_within_chance` that no public text is drawn more often than independent draws allow.

@@ -38,6 +38,9 @@ def demo(
     planted_bug: Annotated[
         bool, typer.Option("--planted-bug", help="Run only the planted bug, in the folder of a demo; exits with 4.")
     ] = False,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Only write two tables of invented requests, for your own first policy.")
+    ] = False,
 ) -> None:
     """Generate a public table, release it in three forms and word by word, and show the gates stopping a planted bug.
 
@@ -45,6 +48,10 @@ def demo(
     """
     from dptext_etl.cli import demo_folder
 
+    if sample:
+        paths = [str(path) for path in demo_folder.write_sample(folder)]
+        terminal.report({"files": paths}, f"wrote {' and '.join(paths)}: invented requests with topics")
+        return
     place = demo_folder.DemoFolder(folder)
     if planted_bug:
         demo_folder.run(place)

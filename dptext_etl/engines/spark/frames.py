@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard
 from dptext_etl.checks.comparison import Counted, short_digests
 from dptext_etl.checks.kept_strings import LEAST_CHARACTERS, compared_columns
-from dptext_etl.data_types import named_as, plain_type
+from dptext_etl.data_types import named_as, parsed, plain_type
 from dptext_etl.engines.spark.judging import (
     SCHEMA,
     SIZES,
@@ -37,10 +37,10 @@ from dptext_etl.engines.spark.judging import (
     sizes_of,
     totals,
 )
-from dptext_etl.engines.spark.session import located
-from dptext_etl.engines.spark.spark_types import local_frame, named, polars_schema
+from dptext_etl.engines.spark.spark_types import local_frame, located, named, polars_schema, require_unpadded
 from dptext_etl.engines.spark.tasks import SHARD
 from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.files import literal
 from dptext_etl.id_forms import IdForm, Normalization, normalized, spelling
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
@@ -122,7 +122,7 @@ def _ids(
                     if column == "id" and name.endswith(".ids"):
                         series = read_ids(copies, name)
                     else:
-                        table = pl.read_parquet(copies.local_path(name), columns=[column])
+                        table = pl.read_parquet(literal(copies.local_path(name)), columns=[column])
                         series = table.select(named_as(pl.col(column), kind)).to_series()
                     ids = series.drop_nulls().to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema.field(0).type)
                     yield pa.RecordBatch.from_arrays([ids], schema=schema)
@@ -137,7 +137,20 @@ def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFr
     dropped, kind = check_roles(policy, schema, layout, lambda: hidden_by(frame.columns, lambda: _compared(frame)))
     texts = {name: named(name).cast("string") for name in labels_to_cast(policy, schema)}
     rows = _in_pinned_order(_without_void(frame.withColumns(texts) if texts else frame), schema, policy)
-    return Table(rows, coarse_schema(polars_schema(rows), policy), dropped, kind)
+    types = {**polars_schema(rows), **published_zones(policy, layout, schema)}
+    return Table(rows, coarse_schema(types, policy), dropped, kind)
+
+
+def published_zones(policy: Policy, layout: Layout, schema: Mapping[str, Any]) -> dict[str, pl.Datetime]:
+    """Return the types of moments that the release published in another zone than UTC: they keep it."""
+    moments = {name: dtype for name, dtype in schema.items() if isinstance(dtype, pl.Datetime) and dtype.time_zone}
+    manifest = Manifest.of_release(policy, layout) if moments else None
+    published = {} if manifest is None else {name: parsed(manifest.schema.get(name, "")) for name in moments}
+    return {
+        name: pl.Datetime(moments[name].time_unit, before.time_zone)
+        for name, before in published.items()
+        if isinstance(before, pl.Datetime) and before.time_zone is not None
+    }
 
 
 def _compared(frame: DataFrame) -> tuple[int, bool]:
@@ -202,7 +215,8 @@ def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
     """Return the given ids that the frame uses, in published rows as well."""
     wanted = canonical_ids(ids.to_arrow())
     with seam("comparing canary ids with the ids of the frame", InputError, HINT):
-        used = source.table.frame.select(named(ids.name)).mapInArrow(partial(_used, wanted), "id string").collect()
+        rows = source.table.frame.select(named(ids.name).alias("id"))  # `mapInArrow` splits a name at a dot
+        used = rows.mapInArrow(partial(_used, wanted), "id string").collect()
         return ids.filter(pl.Series(wanted, dtype=pl.String).is_in([row[0] for row in used]))
 
 
@@ -381,14 +395,14 @@ def at_most(rows: DataFrame, policy: Policy, most: int, order: Order) -> tuple[D
     from pyspark.sql import functions as F  # noqa: N812
 
     pairs = rows.select(named(policy.id), named(str(policy.subject))).filter(named(str(policy.subject)).isNotNull())
-    schema = pairs.select(F.col(pairs.columns[0]).alias("id")).schema.add("person", "binary").add("place", "binary")
+    schema = pairs.select(named(policy.id).alias("id")).schema.add("person", "binary").add("place", "binary")
     by_person = Window.partitionBy("person").orderBy("place")
     placed = pairs.toDF("id", "person").mapInArrow(partial(_places, policy.normalize, order), schema)
     beyond = placed.withColumn("number", F.row_number().over(by_person)).filter(F.col("number") > most)
     if policy.per_subject is not None:
         beyond = beyond.filter(~F.col("place").startswith(F.lit(bytearray(STAYS))))
     left = rows.join(beyond.select(F.col("id").alias(policy.id)), on=policy.id, how="left_anti")
-    chosen = left.select(named(policy.id), named(str(policy.subject)))
+    chosen = left.select(named(policy.id).alias("id"), named(str(policy.subject)).alias("person"))
     sums = chosen.mapInArrow(partial(_pairs, policy.normalize), "rows long, pairs string")
     with seam("choosing the records of each person", InputError, HINT):
         totals = sums.collect()
@@ -530,3 +544,4 @@ def require_free_names(frame: DataFrame, policy: Policy) -> None:
     if twice:
         msg = f"the frame has several columns {', '.join(map(repr, twice))}"
         raise InputError(msg, "select or rename them before")
+    require_unpadded(frame, policy)

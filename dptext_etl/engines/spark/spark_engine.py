@@ -311,6 +311,11 @@ class SparkEngine(Engine["DataFrame"]):
             digest=work.digest,
             pairs=work.pairs or None,
             bundled=rows is self._kept,
+            zones={
+                name: dtype.time_zone
+                for name, dtype in work.source.table.schema.items()
+                if isinstance(dtype, pl.Datetime) and dtype.time_zone not in {None, "UTC"}
+            },
         )
         return run_tasks(rows, config, meter.add, profile)
 

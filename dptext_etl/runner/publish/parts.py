@@ -32,7 +32,7 @@ from dptext_etl.data_types import all_plain
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.families.choice import COUNT, OTHER, Shuffled
-from dptext_etl.files import sha256
+from dptext_etl.files import literal, sha256
 from dptext_etl.ledger import Ledger
 from dptext_etl.parallel import map_in_order
 from dptext_etl.policy import LedgerSpec, Policy
@@ -157,7 +157,7 @@ def ids_of_parts(staging: Storage, spec: LedgerSpec, digests: Iterable[str]) -> 
 def read_ids(staging: Storage, name: str) -> pl.Series:
     """Read a list, and refuse one that holds other ids than its name says."""
     with seam("reading the ids of a published part", InputError, _LISTS_AGAIN):
-        ids = pl.read_parquet(staging.local_path(name, fresh=True))["id"]
+        ids = pl.read_parquet(literal(staging.local_path(name, fresh=True)))["id"]
         if _hash(ids) != name.split("-")[2]:
             raise InputError("a list of the ids of a published part has changed since it was written", _LISTS_AGAIN)
         return ids

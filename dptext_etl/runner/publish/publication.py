@@ -28,6 +28,7 @@ from dptext_etl.data_types import kind_of, plain_type
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, InputError, LedgerError, PolicyError, bare, counted, seam
 from dptext_etl.families.choice import COUNT
+from dptext_etl.files import literal
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import LedgerSpec, Policy
@@ -159,7 +160,7 @@ def strip(staging: Staging, policy: Policy) -> None:
             staging.clear()
             (staging.folder / _DRAFT).unlink(missing_ok=True)
         for name in storage.glob("shard-*.parquet"):
-            frame = pl.read_parquet(storage.local_path(name, fresh=True))
+            frame = pl.read_parquet(literal(storage.local_path(name, fresh=True)))
             chosen = [column for column in frame.columns if column in clear | texts]
             frame = frame.select(chosen).with_columns(
                 pl.when(CANARY).then(pl.col(column)).alias(column) for column in chosen if column in texts

@@ -21,6 +21,7 @@ from dptext_etl._kernel import Secret
 from dptext_etl.errors import BudgetError, InputError, KeyReferenceError, LedgerError, counted
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope, anchor_files
 from dptext_etl.ledger.anchor_files import AnchorFiles, StoredAnchor, read, write
+from dptext_etl.parallel import require_threads
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
@@ -124,6 +125,7 @@ class Attempt:
         accept_lower_cap: bool = False,
         accept_fewer_rows: bool = False,
     ) -> Attempt:
+        require_threads()
         require_provenance(policy)
         columns = policy.charged_columns()
         secret = columns[0].secret

@@ -44,8 +44,11 @@ def logical_types(files: Files, wanted: Collection[str] = ()) -> dict[str, pa.Da
     if files.version is not None:
         schemas = [files.version.arrow_schema()] if files.format == "iceberg" else []
     elif files.format == "parquet":
-        with seam("opening the source (parquet)", InputError, READ_HINT):
-            schemas = [_arrow_schema(file) for path in files.paths if (file := _opened(path, files)) is not None]
+        schemas = []
+        for path in files.paths:
+            with seam(f"opening the file {path}", InputError, READ_HINT):
+                if (file := _opened(path, files)) is not None:
+                    schemas.append(_arrow_schema(file))
     else:
         schemas = []
     if wanted:

@@ -76,7 +76,7 @@ def refuse_copies(policy: Policy, columns: Sequence[str]) -> None:
         return
     names = ", ".join(map(repr, columns))
     what = f"the column {names} holds" if len(columns) == 1 else f"the columns {names} hold"
-    msg = f"{what} raw texts of the rows, and would be published unchanged; nothing was spent"
+    msg = f"{what} raw texts of the rows, and would be published unchanged; no budget used"
     written = ", ".join(f'"{name}"' for name in columns)
     hint = 'write ids = "keyed"' if policy.id in columns else "leave out what holds them, or coarsen it"
     hint += f"; if readers may see these texts, write keep_copies = [{written}]"

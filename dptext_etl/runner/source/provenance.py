@@ -37,7 +37,7 @@ def refuse_raw(paths: Sequence[str], policies: Iterable[Path] = (), *, why: str)
     folders = {Path.cwd(), *(Path(path).absolute().parent for path in paths if not is_remote(path))}
     for policy in (*policies, *sorted(file for folder in folders for file in folder.glob("*.toml"))):
         try:
-            raw = tomllib.loads(policy.read_text("utf-8")).get("source")
+            raw = tomllib.loads(policy.read_text("utf-8-sig")).get("source")
         except (OSError, ValueError):
             raise PolicyError(f"the policy {policy} cannot be read", "repair it, or move it away") from None
         if not isinstance(raw, str):
