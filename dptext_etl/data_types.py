@@ -16,10 +16,21 @@ from typing import Any
 from zoneinfo import available_timezones
 
 import polars as pl
+from polars import selectors
 
 from dptext_etl.errors import counted
 
 _OFFSET = re.compile(r"[+-]\d\d:\d\d")
+
+
+def by_name(name: str) -> pl.Expr:
+    """Return the column of this name. `pl.col` treats "*" and "^…$" as patterns of several names.
+
+    >>> pl.DataFrame({"*": [1], "^id$": [2], "id": [3]}).select(by_name("*"), by_name("^id$")).row(0)
+    (1, 2)
+    """
+    pattern = name == "*" or (name.startswith("^") and name.endswith("$"))
+    return selectors.by_name(name).as_expr() if pattern else pl.col(name)
 
 
 def kind_of(dtype: Any) -> str:  # noqa: PLR0911  (one per kind)

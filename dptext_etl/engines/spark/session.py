@@ -35,12 +35,12 @@ from dptext_etl.extensions import distribution
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.source.column_types import is_logical, logical_types, restored
+from dptext_etl.runner.source.provenance import refuse_own_inputs
 from dptext_etl.runner.source.roles import folder_columns, from_folders, open_table, wanted_columns
 from dptext_etl.runner.source.table import (
     READ_HINT,
     Files,
     batches,
-    refuse_own_corpus,
     schema_of,
 )
 from dptext_etl.runner.source.versions import Version
@@ -163,7 +163,7 @@ def read_source(
     """Read the source of a policy; `files` are its files, if the caller has found them."""
     layout = Layout.of(policy, partition)
     files = Files.find(layout) if files is None else files
-    refuse_own_corpus(policy, files.paths)
+    refuse_own_inputs(policy, files.paths)
     if files.version is not None:
         return read_version(spark, files, files.version, policy.storage_options)
     if files.format == "parquet":

@@ -96,7 +96,7 @@ class StagedShard:
     # hash of the inputs of the file (keyed hashes of texts, kept values); a resumed run compares it
     inputs: str
     counts: Mapping[str, int]  # integers: rows by kind, words
-    spends: Mapping[str, int | float]  # sums and maxima in millionths, by name
+    spends: Mapping[str, int]  # sums and maxima in whole steps (`guarantee.steps`), by name
     # texts that equal their originals, by column (`checks.leaks`); stays inside the boundary
     copies: Mapping[str, Mapping[str, Any]]
     computed: ColumnHardware = field(default_factory=dict)  # where the texts' models computed; none without a model

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import glob
-import hashlib
 import io
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,7 +15,6 @@ from typing import IO, TYPE_CHECKING, Any
 import polars as pl
 
 from dptext_etl import object_stores
-from dptext_etl.corpora.corpus import Corpus
 from dptext_etl.data_types import kind_of, plain_type
 from dptext_etl.errors import DPTextError, InputError, PolicyError, by_place, seam, unlike_names
 from dptext_etl.files import literal
@@ -31,54 +28,6 @@ from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
     from dptext_etl.json_files import Kinds
-
-
-def refuse_raw(paths: Sequence[str], policies: Iterable[Path] = (), *, why: str) -> None:
-    """Refuse files that a policy names as its source; no row is read."""
-    folders = {Path.cwd(), *(Path(path).absolute().parent for path in paths if not is_remote(path))}
-    for policy in (*policies, *sorted(file for folder in folders for file in folder.glob("*.toml"))):
-        try:
-            raw = tomllib.loads(policy.read_text("utf-8-sig")).get("source")
-        except (OSError, ValueError):
-            raise PolicyError(f"the policy {policy} cannot be read", "repair it, or move it away") from None
-        if isinstance(raw, str) and _named(raw, policy.absolute().parent, paths):
-            msg = f"the policy {policy} names this table as raw; {why}"
-            raise PolicyError(msg, "give a public table of the same kind of texts")
-
-
-def _named(raw: str, folder: Path, paths: Sequence[str]) -> bool:
-    pattern = raw.removeprefix("file://").replace("{partition}", "*")
-    if is_remote(pattern):
-        return any(path == raw or Path(path).match(pattern) for path in paths)
-    matches = [Path(name).resolve() for name in glob.glob(str(folder / pattern), recursive=True)]  # noqa: PTH207
-    for path in (Path(path).resolve() for path in paths if not is_remote(path)):
-        if any(path == one or one in path.parents or path.samefile(one) for one in matches):
-            return True
-    return False
-
-
-def refuse_own_corpus(policy: Policy, paths: Sequence[str]) -> None:
-    """Refuse a source of which a corpus of the policy was made: such a corpus publishes the texts as they are.
-
-    Files are compared by size and SHA-256, so a file that was written anew is not recognized.
-    """
-    sizes_by_digest = {digest: size for corpus in _corpora(policy) for digest, size in corpus.files.items()}
-    sizes = set(sizes_by_digest.values())
-    for path in paths if sizes_by_digest else ():
-        if is_remote(path) or not Path(path).is_file() or Path(path).stat().st_size not in sizes:
-            continue
-        with seam("reading the source", InputError, READ_HINT), Path(path).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest in sizes_by_digest:
-            msg = (
-                "the corpus was built or calibrated from a file of the source: it is the private column, and not public"
-            )
-            raise PolicyError(msg, "build a corpus from published texts, or use one that ships; delete this one")
-
-
-def _corpora(policy: Policy) -> list[Corpus]:
-    corpora = (getattr(item.mechanism, "opened", None) for item in policy.charged_columns())
-    return [one for one in corpora if isinstance(one, Corpus)]
 
 
 def partitions_of_source(policy: Policy) -> list[str]:
