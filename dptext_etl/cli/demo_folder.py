@@ -114,6 +114,22 @@ def write(folder: Path) -> None:
         table.write_parquet(folder / "months" / f"{name}.parquet")
 
 
+PUBLIC_NUMBERS = range(2 * ROWS, 3 * ROWS + 3_000)
+"""Further requests, which stand for public texts of the same kind."""
+
+
+def write_sample(folder: Path) -> list[Path]:
+    """Write a table to try a first policy on, and public texts of the same kind to rehearse on."""
+    import polars as pl
+
+    tables = {folder / "requests.parquet": range(ROWS), folder / "public.parquet": PUBLIC_NUMBERS}
+    with seam(f"writing the sample into {folder}", hint="name a folder that you can write to: dptext demo FOLDER"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, numbers in tables.items():
+            pl.DataFrame(rows(numbers)).write_parquet(path)
+    return [*tables]
+
+
 _MARK = ".dptext-demo"
 FORMS = ("rows", "shuffled", "synthetic")
 

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from dptext_etl import files, object_stores, telemetry
-from dptext_etl.errors import BusyError, FrozenLedgerError, InputError, LedgerError, seam
+from dptext_etl.errors import BusyError, FrozenLedgerError, InputError, LedgerError, file_failure, seam
 from dptext_etl.files import create, flush, make_folders
 from dptext_etl.ledger.ledger import Ledger
 from dptext_etl.ledger.storage.store import POSTGRES, resolve_url
@@ -239,8 +239,7 @@ def place_of(named: str | Path | None, options: Mapping[str, str] | None = None)
     place = str(named or os.environ.get(VARIABLE) or "").removeprefix("file://")
     if "://" in place:
         return Storage.open(place, options or {})
-    home = os.environ.get("HOME") or "/nonexistent"
-    state = os.environ.get("XDG_STATE_HOME") or f"{home}/.local/state"
+    state = os.environ.get("XDG_STATE_HOME") or f"{files.home() or '/nonexistent'}/.local/state"
     return Storage(str(Path(place or f"{state}/dptext/anchors").absolute()))
 
 
@@ -305,12 +304,13 @@ def write(ledger: Ledger, path: Path, scope: Scope, release: str | None, others:
             draft.replace(path)
             flush(path.parent)
     except OSError as exc:
-        problem = f"the head of the ledger cannot be kept in {path.parent} ({exc.strerror})"
+        problem = f"the head of the ledger cannot be kept in {path.parent}"
+        failure = file_failure(exc, problem, _PLACE, LedgerError)
     else:
         return
     with suppress(OSError):
         draft.unlink()
-    raise LedgerError(problem, _PLACE)
+    raise failure
 
 
 def _merged(

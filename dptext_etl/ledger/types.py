@@ -54,7 +54,6 @@ class Event(StrEnum):
     FORGET = "FORGET"
     READMIT = "READMIT"
     PIN = "PIN"
-    KEY = "KEY"
 
 
 DECISIONS = tuple(map(Event, ("CAP_SET", "FREEZE", "THAW", "UNITS", "FORGET", "READMIT", "BURN", "EXPIRE", "ABORT")))

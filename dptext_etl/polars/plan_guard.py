@@ -64,7 +64,7 @@ def guard(
 
     Raises:
         GateError: A raw column is used in an expression or a step, or is in the output; or a release is not the
-            policy's, or takes anything except a raw column and the unchanged id of its row.
+            policy's, or has any input except a raw column and the unchanged id of its row.
         PolicyError: No source has such a column, or the policy is for benchmarks.
 
     Example:

@@ -62,7 +62,7 @@ class Form:
     says: str  # its output, whom it trusts, and its limits
     title: str  # its name in a sentence
     use: str  # what readers can do with it
-    not_for: str  # what they cannot do
+    not_for: str  # their limits
 
 
 def _surrogate(rows: StandIn, epsilon: float, per_person: int, delta: float) -> Released:  # noqa: ARG001

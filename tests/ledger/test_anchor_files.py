@@ -3,14 +3,16 @@
 Specification: docs/spec/privacy.md#lost-ledger.
 """
 
+import errno
 import json
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.errors import FullLedgerError, InputError, LedgerError
 from dptext_etl.ledger import Ledger, Outcome, Scope, anchor_files
 from dptext_etl.ledger.anchor_files import AnchorFiles, anchored, is_named, place_of, read, require_place, write
 from dptext_etl.policy import Cap, LedgerSpec
@@ -174,6 +176,21 @@ def test_a_folder_that_cannot_be_used_says_so(kit, tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(LedgerError, match=r"cannot be kept in .*\nHint: name a place that lasts: .*DPTEXT_ANCHORS"):
         Charger(kit, tmp_path / "taken", "a").charge("x", 1)
+
+
+def test_a_full_disk_at_the_place_of_heads_is_a_full_disk(kit, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    charger = Charger(kit, tmp_path / "heads", "a")
+    charger.charge("x", 1)
+    monkeypatch.setattr(anchor_files.os, "fsync", full)
+    with pytest.raises(
+        FullLedgerError, match=r"cannot be kept in .*\(No space left on device\)\nHint: free"
+    ):
+        charger.charge("y", 1)
+    monkeypatch.undo()
+    assert not [path for path in (tmp_path / "heads").rglob("*") if path.suffix not in {"", ".json"}], "no draft stays"
 
 
 def test_where_heads_are_kept(monkeypatch, tmp_path):

@@ -34,7 +34,7 @@ def full(kit):
     kit.reserve(["d"], ["p1"], 3, cap=40, job="fourth")
     kit.commit(first[17:19], ref=refs[1], spent=[0, EPSILON])
     kit.post(first[:3])
-    kit.ledger.releases.record_publication(refs[0], "v1", "ab" * 32, 15)
+    kit.ledger.releases.record_publication(refs[0], "v1", "ab" * 32, 15, sink="here")
     kit.ledger.releases.revoke(kit.ref(release="burnt"), "gate")
     kit.ledger.set_cap(Scope("reviews", "2026"), Cap(epsilon=50, period="2026"), raising=True)
     kit.sound()

@@ -75,7 +75,7 @@ RAW = [f"raw_{kind}" for kind in TYPES]
 
 
 def calls(table, name):
-    """Yield expressions of a function over a raw column, and over a kept one of the same type, that Polars takes."""
+    """Yield expressions of a function over a raw column, and over a kept one of the same type, that Polars accepts."""
     try:
         least = required(name)
     except ValueError:

@@ -343,7 +343,7 @@ class DuplicatesWithinChance(InVocabularyGate):
         message += f"{'within' if passed else 'beyond'} chance{powerless(without_power)}"
         if not self._columns:
             message = "not applicable: no column replaces words one by one"
-        return self.outcome(counts, message, passed=passed)
+        return self.outcome(counts, message, passed=passed, applicable=bool(self._columns))
 
 
 def prefix_digests(texts: pl.Series, words: int) -> ByteRows:

@@ -113,7 +113,8 @@ class WordsInOutputSet(Gate):
             message += f"; not known to be fixed for the publishable columns {', '.join(map(repr, self._unknown))}"
         if self._open:
             message += f"; not applicable, as no words are fixed: {', '.join(map(repr, self._open))}"
-        return self.outcome(counts, message, passed=not (outside or self._unknown))
+        applicable = bool(self._sets or self._unknown)
+        return self.outcome(counts, message, passed=not (outside or self._unknown), applicable=applicable)
 
 
 def outside_words(texts: pl.Series, allowed: _kernel.WordSet) -> tuple[int, int]:

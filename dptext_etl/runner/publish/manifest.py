@@ -77,12 +77,9 @@ def with_gate(amounts: Amounts, delta: int) -> Amounts:
 
 
 def register(ledger: Ledger, policy: Policy, column: ColumnPolicy, id_type: str, *, pin: bool = True) -> ReleaseRef:
-    """Pin the release of a column in the ledger, with its claims; without `pin`, only refuse it.
-
-    Pinned terms were checked before, with `pin=False` and `refuse_unproven_key`.
-    """
+    """Pin the release of a column in the ledger, with its claims; without `pin`, only refuse it."""
     worst, claimed = worst_with_gate(column.mechanism, gate_delta(policy)), _claimed(policy, column)
-    return ledger.releases.register(column, id_type, guarantee=claimed, worst_case=worst, proven=pin, pin=pin)
+    return ledger.releases.register(column, id_type, guarantee=claimed, worst_case=worst, pin=pin)
 
 
 def _claimed(policy: Policy, column: ColumnPolicy) -> Guarantee:

@@ -124,7 +124,8 @@ def check(
                 ledger.releases.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
                 remember(ledger, staged.layout.memory, policy)  # a restored copy would not know of it
                 strip(staging, policy)
-            telemetry.judged(policy.dataset, policy.release, [(verdict.name, verdict.passed) for verdict in verdicts])
+            judging = [(verdict.name, verdict.passed) for verdict in verdicts if verdict.applicable]
+            telemetry.judged(policy.dataset, policy.release, judging)
             checkpoint("gated")
     return verdicts
 

@@ -17,7 +17,7 @@ import polars as pl
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.comparison import Buckets
 from dptext_etl.data_types import by_name
-from dptext_etl.errors import InputError, counted, seam
+from dptext_etl.errors import InputError, counted, seam, together
 from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.keys import canonical_ids, canonical_series
 from dptext_etl.mechanism import stated_records
@@ -217,27 +217,30 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
     if not rows:
         raise NoRowsError("the source has no rows", "no budget used, nothing published")
     facts = {"counts": counts.in_refusals(per_subject=policy.subject is not None and policy.unit == "subject")}
+    problems = list[InputError]()
     if null_ids:
-        raise InputError(
+        msg, hint = (
             counted(null_ids, "record id is null", "record ids are null"),
-            f"every record needs an id of its own in column {policy.id!r}",
-            {"rows": null_ids, "column": policy.id, **facts},
+            f"every record needs its own id in column {policy.id!r}",
         )
+        problems.append(InputError(msg, hint, {"rows": null_ids, "column": policy.id, **facts}))
     if null_subjects and policy.on_null_subject == "refuse":
         msg = (
             f"{counted(null_subjects, 'row has', 'rows have')} no subject (column "
             f"{policy.subject!r} is null), and caps are per subject"
         )
         hint = 'on_null_subject = "quarantine" leaves these rows out; "own" treats each of them as a separate person'
-        fields = {"rows": null_subjects, "column": policy.subject, **facts}
-        raise InputError(msg, f"fill the column, or write one of these into the policy: {hint}", fields)
+        hint = f"fill the column, or write one of these into the policy: {hint}"
+        problems.append(InputError(msg, hint, {"rows": null_subjects, "column": policy.subject, **facts}))
     if repeated:
         msg = (
             f"{counted(repeated, 'record id occurs', 'record ids occur')} more than once in "
             f"column {policy.id!r}; a record is released once"
         )
         hint = "keep one row of each id, or name a column that is unique per row; no budget used, nothing published"
-        raise InputError(msg, hint, {"ids": repeated, "column": policy.id, **facts})
+        problems.append(InputError(msg, hint, {"ids": repeated, "column": policy.id, **facts}))
+    if problems:
+        raise together(problems)
 
 
 def _repeated(ids: pl.LazyFrame, suspects: npt.NDArray[np.uint64]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
@@ -12,7 +13,7 @@ import polars as pl
 
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.data_types import by_name, from_text, kind_of, parts_of, plain, plain_type
-from dptext_etl.errors import DPTextError, InputError, by_place, counted, meant, seam
+from dptext_etl.errors import DPTextError, InputError, by_place, collect, counted, meant, seam, together
 from dptext_etl.families.choice import OTHER
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
@@ -181,10 +182,20 @@ def check_roles(
     wanted = wanted_columns(policy)
     dropped = tuple(f"column {place}" for place, name in enumerate(schema, start=1) if name not in wanted)
     _check_names(policy, schema, layout, hidden)
+    problems = list[DPTextError]()
     for name in label_columns(policy):
         if not can_be_label(schema[name]):
             msg = f"labels are strings, whole numbers, or booleans, and {name!r} is a column of {kind_of(schema[name])}"
-            raise InputError(msg, "cast the column, or name another")
+            problems.append(InputError(msg, "cast the column, or name another"))
+    for name in policy.text_columns:
+        if schema[name] != pl.String:
+            msg = f"text column {name!r} must hold strings, got {kind_of(schema[name])}"
+            problems.append(InputError(msg, "cast the column, or name another"))
+    collect(problems, partial(check_id, policy.id, schema[policy.id]))
+    if policy.subject is not None:
+        collect(problems, partial(check_id, policy.subject, schema[policy.subject], role="subjects"))
+    if problems:
+        raise together(problems)
     schema = pl.Schema({**schema, **dict.fromkeys(label_columns(policy), pl.String())})  # as they are counted
     schema = coarse_schema(schema, policy)
     _require_fit(output_columns(policy), schema, layout.sink_format)
@@ -195,14 +206,7 @@ def check_roles(
         table.require_columns(
             {name: plain_type(schema[name], rename=True) if name in clear else pl.String() for name in names}
         )
-    for name in string_columns(policy):
-        if schema[name] != pl.String:
-            msg = f"text column {name!r} must hold strings, got {kind_of(schema[name])}"
-            raise InputError(msg, "cast the column, or name another")
-    kind = check_id(policy.id, schema[policy.id])
-    if policy.subject is not None:
-        check_id(policy.subject, schema[policy.subject], role="subjects")
-    return dropped, kind
+    return dropped, check_id(policy.id, schema[policy.id])
 
 
 _UNFIT = {

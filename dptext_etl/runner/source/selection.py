@@ -41,7 +41,6 @@ from dptext_etl.runner.source.table import READ_HINT, batches
 from dptext_etl.storage import Storage
 
 _FILE = "left-out.json"
-_NOT_APPLICABLE = "not applicable"
 _WAYS = frozenset({"new", "resumed", "replayed", "changed_released"})
 """Counts of how released rows came to be: a run that was killed and continues has others, and the same table."""
 
@@ -49,7 +48,7 @@ _WAYS = frozenset({"new", "resumed", "replayed", "changed_released"})
 def note(staging: Storage, manifest: str | None, rows: Mapping[str, int], verdicts: Iterable[Verdict]) -> None:
     """Write the counts of a run, and the gates that had nothing to judge, with the digest of its manifest."""
     if manifest is not None:
-        idle = [verdict.name for verdict in verdicts if _is_idle(verdict)]
+        idle = [verdict.name for verdict in verdicts if not verdict.applicable]
         counts = {name: count for name, count in rows.items() if name not in _WAYS}
         _write(staging, {"manifest": manifest, "rows": counts, "idle": idle})
 
@@ -69,11 +68,6 @@ def read(staging: Storage, manifest: str) -> dict[str, Any] | None:
         return None
     complete = isinstance(facts, dict) and {"manifest", "rows", "idle"} <= facts.keys()
     return facts if complete and facts["manifest"] == manifest else None
-
-
-def _is_idle(verdict: Verdict) -> bool:
-    nothing = verdict.counts.get("words") == 0 and _NOT_APPLICABLE in verdict.message
-    return nothing or verdict.message.startswith(_NOT_APPLICABLE)
 
 
 def _write(staging: Storage, facts: Mapping[str, object]) -> None:

@@ -148,6 +148,8 @@ class Files:
             if self.format == "ndjson":
                 _ = self.kinds
                 sources = self._without_marks(paths_as) or paths
+                if schema is None and in_json is None and len(sources) > 1:  # Polars infers types from the first file
+                    schema = self._json_schema
                 return pl.scan_ndjson(sources, schema=schema, schema_overrides=in_json, **options)
             overrides = {**(schema or {}), **dict.fromkeys(text_like, pl.String())}
             all_text |= schema is not None
@@ -189,6 +191,13 @@ class Files:
         if not is_remote(self.paths[0]):
             return tuple(map(require_local_lines, self.each))
         return tuple(require_lines(object_stores.chunks(path, self.storage), path, marked=False) for path in self.each)
+
+    @cached_property
+    def _json_schema(self) -> pl.Schema:
+        """The types of the columns of all NDJSON files together."""
+        sources: Sequence[IO[bytes] | str] = self._without_marks(None) or [literal(Path(path)) for path in self.paths]
+        scans = (pl.scan_ndjson(source, infer_schema_length=INFERRED_ROWS) for source in sources)
+        return pl.concat([scan.collect_schema().to_frame() for scan in scans], how="diagonal_relaxed").schema
 
     def _without_marks(self, paths_as: str | None) -> list[IO[bytes]] | None:
         """Read NDJSON files into memory, if one begins with the byte-order mark, which Polars does not read."""
