@@ -379,7 +379,7 @@ def read(record: str) -> dict[str, Any]:
 
 
 def remember_tasks(policy: Policy, layout: Layout, job: str) -> None:
-    """Replace the heads that tasks wrote into a store by the ledger's current head."""
+    """Replace the anchors that tasks wrote into a store by the ledger's current one."""
     if layout.memory.remote:
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
             take_in(ledger, layout.memory, policy, job)
