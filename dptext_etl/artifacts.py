@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from pydantic import BaseModel
 
 from dptext_etl import files
-from dptext_etl.errors import ArtifactError
+from dptext_etl.errors import ArtifactError, file_failure
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -55,10 +55,7 @@ def _refusing(problem: str, hint: str) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        reason = exc.strerror or type(exc).__name__
-    else:
-        return
-    raise ArtifactError(f"{problem}: {reason}", hint) from None
+        raise file_failure(exc, problem, hint, ArtifactError) from None
 
 
 def sha256_file(path: Path) -> str:
@@ -122,9 +119,12 @@ def _refuse_other(path: Path, actual: str, expected: str) -> None:
 
 def cache_directory() -> Path:
     """Return the folder of derived artifacts (`DPTEXT_CACHE`, otherwise the XDG cache); only its owner may use it."""
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(os.environ.get(CACHE_VARIABLE) or Path(home) / "dptext").absolute()
     hint = f"set {CACHE_VARIABLE} to your own folder"
+    place, home = os.environ.get(CACHE_VARIABLE), files.home()
+    caches = os.environ.get("XDG_CACHE_HOME") or (home and home / ".cache")
+    if not (place or caches):
+        raise ArtifactError("there is no folder for the artifact cache: this user has no home folder", hint)
+    folder = Path(place or Path(caches or "", "dptext")).absolute()
     with _refusing(f"the artifact cache {folder} cannot be used", hint):
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=files.PRIVATE_FOLDER, exist_ok=True)

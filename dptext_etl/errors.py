@@ -234,6 +234,13 @@ def is_full(error: BaseException | None) -> bool:
     return isinstance(error, Exception) and any(message in str(error) for message in messages)
 
 
+def file_failure(error: OSError, problem: str, hint: str, kind: type[DPTextError] = InputError) -> DPTextError:
+    """Return what the system said of a file as an error of our own; a full disk has its own kind and hint."""
+    if is_full(error):
+        kind, hint = FullLedgerError if issubclass(kind, LedgerError) else DiskError, DISK_HINT
+    return kind(f"{problem} ({error.strerror or type(error).__name__})", hint)
+
+
 _AWAY_TYPES = frozenset(
     {"ConnectionError", "TimeoutError", "Timeout", "ServiceUnavailableError", "ServerError", "TooManyRequestsError"}
 )

@@ -46,6 +46,14 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def home() -> Path | None:
+    """Return the home folder of this user, or None: a container may run as a user without one."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
+
+
 def flush(path: Path) -> None:
     """Make a file's bytes, or the names in a folder, durable."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -43,7 +43,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dptext_etl.checks.gate import BATCH_ROWS, Candidate, Gate, Stage, Verdict, batches, judges, make, verdicts_of
-from dptext_etl.data_types import from_text, in_json, kind_of, parsed, plain_type, readable
+from dptext_etl.data_types import by_name, from_text, in_json, kind_of, parsed, plain_type, readable
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
 from dptext_etl.files import literal
 from dptext_etl.ledger import Ledger
@@ -275,7 +275,7 @@ def _from_file(path: Path, policy: Policy, types: Mapping[str, str]) -> Iterator
     elif suffix in {".ndjson", ".jsonl"}:
         rows = pl.scan_ndjson(literal(path), infer_schema_length=None)
         nulls = {name for name, dtype in rows.collect_schema().items() if dtype == pl.Null}
-        columns = (pl.col(name).cast(dtype) for name, dtype in in_json(types).items() if name in nulls)
+        columns = (by_name(name).cast(dtype) for name, dtype in in_json(types).items() if name in nulls)
         yield from _typed(rows.with_columns(columns), _clear_types(policy, types))
     else:
         raise InputError(f"a published file is Parquet, CSV or NDJSON, got the suffix {suffix!r}", HINT)
@@ -292,11 +292,11 @@ def _typed(rows: pl.LazyFrame, types: Mapping[str, pl.DataType]) -> Iterator[pl.
     """Read rows in batches; columns of strings get the type under which they were published, if all cells have it."""
     schema = rows.collect_schema()
     values = {
-        name: [from_text(pl.col(name), dtype, strict=strict) for strict in (True, False)]
+        name: [from_text(by_name(name), dtype, strict=strict) for strict in (True, False)]
         for name, dtype in types.items()
         if schema.get(name) == pl.String
     }
-    same = rows.select(read.null_count() == pl.col(name).null_count() for name, (_, read) in values.items())
+    same = rows.select(read.null_count() == by_name(name).null_count() for name, (_, read) in values.items())
     fits = same.collect(engine="streaming").to_dicts()[0] if values else {}
     typed = rows.with_columns(value for name, (value, _) in values.items() if fits[name])
     return typed.collect_batches(chunk_size=BATCH_ROWS)

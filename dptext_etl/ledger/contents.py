@@ -67,7 +67,7 @@ class Release:
     id_type: str
     publishable: bool
     facts: dict[str, Any]
-    commitment: str | None  # to the noise key
+    commitment: str  # to the noise key
 
     def __str__(self) -> str:
         return f"{self.dataset}.{self.column}, release {self.release!r}"
@@ -130,6 +130,7 @@ class Contents:
         pins: Events and digests of pinned tables.
         published: Facts of all events that record a version.
         publications: Versions by release and nonce.
+        sinks: Keyed hashes of the sinks in which a manifest was recorded, by its digest.
     """
 
     def __init__(self, store: Store, journal: Journal) -> None:
@@ -160,6 +161,7 @@ class Contents:
         self.pins: dict[Key, tuple[int, str]] = {}
         self.published: list[Facts] = []
         self.publications: dict[Key, dict[str, Publication]] = {}
+        self.sinks: dict[str, set[str]] = {}
 
     def latest(self) -> Self:
         """Read newer events, and return the contents; refuse a journal that this library did not write.
@@ -279,6 +281,8 @@ class Contents:
             (item.dataset, item.column, item.release) == names for item in self.releases.values()
         ):
             yield "it pins a release name again, or under a number that is not the next one"
+        if "commitment" not in facts:
+            yield "its release is not committed to a noise key"
         self.releases[facts["release_id"]] = Release(
             facts["release_id"],
             *names,
@@ -286,14 +290,8 @@ class Contents:
             id_type=facts["id_type"],
             publishable=bool(facts["publishable"]),
             facts=facts["facts"],
-            commitment=facts.get("commitment"),
+            commitment=facts.get("commitment", ""),
         )
-
-    def _key(self, _seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
-        pinned = self.releases[facts["release"]]
-        if pinned.commitment not in {None, facts["commitment"]}:
-            yield "it commits a release to another noise key"
-        pinned.commitment = facts["commitment"]
 
     def _pin(self, seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
         yield from self._unusable(facts["release"])
@@ -420,6 +418,7 @@ class Contents:
         for release, nonce in facts["releases"]:
             self.publications.setdefault((release, nonce), {}).setdefault(facts["version"], version)
         self.published.append(facts)
+        self.sinks.setdefault(facts["manifest"], set()).add(facts["sink"])
 
     def _units(self, seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
         """Follow an acceptance of other units: columns and forms of units are pinned anew after it."""
@@ -445,7 +444,6 @@ class Contents:
 
     _HANDLERS: ClassVar[dict[Event, Callable[[Contents, int, Event, Facts], Iterator[str]]]] = {
         Event.RELEASE: _release,
-        Event.KEY: _key,
         Event.PIN: _pin,
         Event.BURN: _revoke,
         Event.FREEZE: _freeze,

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from dptext_etl import files
 from dptext_etl.column import INFINITE
-from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.errors import DPTextError, InputError, LedgerError, file_failure
 from dptext_etl.files import flush
 from dptext_etl.guarantee import ADDITIVE, PURE, steps
 from dptext_etl.id_forms import IdForm, normalized
@@ -90,17 +90,17 @@ def _write(db: Database, folder: Path, ids: Sequence[str]) -> dict[str, int]:
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise InputError("the folder of the tables holds something already", "name a new folder")
     draft = folder.absolute().with_name(f".{folder.name}.{secrets.token_hex(8)}")
-    problem = None
+    failure: DPTextError | None = None
     try:
         draft.mkdir(mode=0o700)
         counts = {name: _write_table(draft / f"{name}.parquet", schema, rows[name]) for name, schema in SCHEMAS.items()}
         draft.rename(folder)
     except OSError as exc:
-        problem = f"the tables cannot be written ({exc.strerror})"
+        failure = file_failure(exc, "the tables cannot be written", "the parent folder must exist and have room")
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    if problem is not None:
-        raise InputError(problem, "the parent folder must exist and have room")
+    if failure is not None:
+        raise failure
     return counts
 
 
@@ -387,7 +387,7 @@ def copy(source: Store, to: str) -> Anchor:
     if not to.startswith(POSTGRES):
         path = sqlite_path(to)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        problem = hint = None
+        failure: DPTextError | None = None
         if path.exists():
             raise LedgerError(_TAKEN, _OTHER_FILE)
         try:
@@ -396,14 +396,14 @@ def copy(source: Store, to: str) -> Anchor:
             os.link(draft, path)
             flush(path.parent)
         except FileExistsError:
-            problem, hint = _TAKEN, _OTHER_FILE
+            failure = LedgerError(_TAKEN, _OTHER_FILE)
         except OSError as exc:
-            problem, hint = f"the copy cannot be written ({exc.strerror})", "the folder must have room"
+            failure = file_failure(exc, "the copy cannot be written", "the folder must have room", LedgerError)
         finally:
             for left in path.parent.glob(f"{draft.name}*"):
                 left.unlink()
-        if problem is not None:
-            raise LedgerError(problem, hint)
+        if failure is not None:
+            raise failure
         return anchor
     if ledger_exists(to):
         raise LedgerError(_TAKEN, _OTHER_SCHEMA)

@@ -2,7 +2,7 @@
 
 A raw text column occurs in a plan only as the plain argument of the release function, and in projections that hand it
 there unchanged. Any other use is refused: because of a raw text, it could fail, choose rows, or leave a null. A release
-takes the text and the plain record id of one row of a source, so each text is drawn once, for its own record.
+has the text and the plain record id of one row of a source, so each text is drawn once, for its own record.
 
 Specification: docs/spec/privacy.md#trusted-ids.
 """
@@ -87,7 +87,7 @@ class Releases:
         self._raw = {name.casefold(): name for name in (*self._given, *(column.named for column in columns))}
         self._kept = {self._id, *policy.kept_columns} if isinstance(policy, Policy) else None
         self._found = set[str]()  # raw columns that a source has
-        self._drawn = dict[str, tuple[Any, Any]]()  # the text and the id that releases take, by column
+        self._drawn = dict[str, tuple[Any, Any]]()  # the text and the id of the releases of each column
         if not self._raw:
             raise PolicyError("the guard knows no raw column", "give guard(plan, policy=…), or raw=[…]")
 

@@ -61,7 +61,7 @@ def guard(
 
     Raises:
         GateError: A raw column is used in an expression or a step, or is in the output; a release is not the policy's,
-            or takes anything except a raw column and the unchanged id of its row; or the plan has a session variable.
+            or has any input except a raw column and the unchanged id of its row; or the plan has a session variable.
         PolicyError: The frame is one of Spark Connect, no source has such a column, or the policy is for benchmarks.
     """
     if getattr(df, "_jdf", None) is None:
@@ -191,7 +191,7 @@ class _Walk:
 
 
 def _carried(function: Any) -> dict[str, Any] | None:
-    """Return what a release carries to the workers; None if a Python function is not ours, or calls another module."""
+    """Return the data that a release sends to workers; None if a function is not ours, or calls another module."""
     command = bytes(function.command().unsafeArray())
     if functions.__name__.encode() not in command:
         return None

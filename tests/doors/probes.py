@@ -46,7 +46,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 @dataclass(frozen=True)
 class Probe:
-    change: dict[str, Any]  # the entries with the value, which replace those of the policy
+    change: dict[str, Any]  # the entries with the value, which replace entries of the policy
     given: dict[str, Any] = field(default_factory=dict)  # entries that are the same before and after
     table: str = "plain"  # the table of the source
     earlier: tuple[str, dict[str, Any]] | None = None  # a run before: its table, and its other entries
@@ -115,10 +115,22 @@ def probes(folder: Path, vectors: str) -> dict[str, Probe]:
     approx = {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5}
     csv, again = {"source": place(folder / "plain.csv")}, [{"name": "again"}]
     surrogate = [{"name": "review", "mechanism": {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}}]
-    shuffled = {"column": surrogate, "shuffled": {"rows": 10, "delta": 1e-9, "per_subject": 4}, "keep": [], "cap": approx}
+    shuffled = {
+        "column": surrogate,
+        "shuffled": {"rows": 10, "delta": 1e-9, "per_subject": 4},
+        "keep": [],
+        "cap": approx,
+    }
     maxent = {"name": "maxent", "epsilon": 2.0, "delta": 1e-9, "corpus": "example"}
     synthetic = {"synthetic": {"column": "review", "rows": 20, "per_subject": 4, "mechanism": maxent}, "column": []}
-    santext = {"name": "santext", "variant": "plus", "epsilon": 3.0, "p": 0.4, "sensitive_share": 0.8, "vectors": vectors}
+    santext = {
+        "name": "santext",
+        "variant": "plus",
+        "epsilon": 3.0,
+        "p": 0.4,
+        "sensitive_share": 0.8,
+        "vectors": vectors,
+    }
     unbounded = {"name": "review", "mechanism": santext, "allow": ["sens_class"]}
     kept = lambda **rule: {"keep": ["kind", *([rule] if rule else [])]}
     return {

@@ -98,8 +98,8 @@ def test_a_writer_does_all_that_writers_do(admin, place):
     ids = pa.array(["0-0", "0-1"])
     step = {"name": "again", "cfg": "ab" * 32, "model_hash": "cd" * 32, "training_provenance": "public"}
     kit.ledger.post("job", ref, "ef" * 32, [step], ids, kit.keys(ref, ids.to_pylist()))
-    kit.ledger.releases.record_publication(ref, "v1", "ab" * 32, 30)
-    kit.ledger.releases.retire([ref], "v", "v2", "cd" * 32, 20)
+    kit.ledger.releases.record_publication(ref, "v1", "ab" * 32, 30, sink="here")
+    kit.ledger.releases.retire([ref], "v", "v2", "cd" * 32, 20, sink="here")
     kit.ledger.people.forget("reviews", pa.array(["0-0"]), pa.array([], pa.string()))
     kit.ledger.expire("job")
     kit.reserve(["late"], refs=[ref], job="late")
@@ -252,7 +252,7 @@ ATTEMPTS = {
     ("segment", "data", "INSERT"): [(None, lambda kit: insert_blob(kit, -9, "unit"))],
     ("segment", "seq", "UPDATE"): [(SERVER, lambda kit: insert_blob(kit, -9, "eps_pure", 7))],
 }
-"""What helps a writer most in each column that it may write, and what the server or the next run then says."""
+"""The most useful value for a writer in each column that it may write, and the answer of the server or the next run."""
 
 
 def test_no_column_that_a_writer_may_write_passes_the_cap(admin, place):
@@ -289,7 +289,7 @@ def test_no_column_that_a_writer_may_write_passes_the_cap(admin, place):
 
 
 def test_a_writer_can_give_back_what_is_reserved_and_stop_a_ledger(admin, place):
-    """docs/spec/postgres.md#roles lists what a writer can still do."""
+    """docs/spec/postgres.md#roles lists the actions that remain possible for a writer."""
     kit, _ = ready(admin, place)
     kit.reserve(["a"], ["ann"], 9, cap=9)
     batch = max(kit.db.contents.latest().batches)

@@ -155,11 +155,10 @@ def _show(facts: Mapping[str, Any]) -> None:
     _show_topics(demo_folder["topics"])
     _show_rows(facts["rows"], demo_folder["forms"]["rows"])
     _show_spend(facts)
+    from dptext_etl.checks.gate import status
+
     terminal.heading("Gates")
-    rows = [
-        (gate["partition"], gate["name"], "passed" if gate["passed"] else terminal.FAILED, gate["message"])
-        for gate in facts["gates"]
-    ]
+    rows = [(gate["partition"], gate["name"], status(gate), gate["message"]) for gate in facts["gates"]]
     terminal.table(("partition", "gate", "", "details"), rows)
     _show_bug(facts["planted_bug"])
     terminal.heading("Files")

@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError
+from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError, file_failure
 from dptext_etl.ledger.storage.store import (
     APPLICATION,
     NOTHING_WRITTEN,
@@ -58,10 +58,11 @@ class SqliteStore(Store):
         except FileExistsError:
             return
         except OSError as exc:
-            problem = f"a ledger cannot be made at {self.path}: {exc.strerror}"
+            problem, hint = f"a ledger cannot be made at {self.path}", "the folder must exist and be writable"
+            failure = file_failure(exc, problem, hint, LedgerError)
         else:
             return
-        raise LedgerError(problem, "the folder must exist and be writable")
+        raise failure
 
     def _connect(self) -> sqlite3.Connection:
         url = f"{self.path.absolute().as_uri()}?mode={'ro' if self.read_only else 'rw'}"
