@@ -296,7 +296,15 @@ def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, er
     monkeypatch.setattr(tasks, "policies", lambda *_: (None, None))
     monkeypatch.setattr(tasks, "coarsened", lambda rows, *_: rows)
     config = SimpleNamespace(
-        messages=messages, names=(), most=1, step=1, open=lambda _: releasing, policy="", columns=(), bundled=False
+        messages=messages,
+        names=(),
+        most=1,
+        step=1,
+        open=lambda _: releasing,
+        policy="",
+        columns=(),
+        bundled=False,
+        zones={},
     )
     (said,) = tasks.records(config, iter(()))
     if isinstance(error, LockedLedgerError):
