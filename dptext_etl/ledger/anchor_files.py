@@ -17,6 +17,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,6 +46,7 @@ _PLACE = f"name a place that lasts: anchors in the ledger's settings, or {VARIAB
 _UNSTORED = set[str]()  # stores in which this process could store no anchor. Only `store` writes it, `notes` reads it
 _LONGEST_NAME = 200  # bytes of a file's name before its suffix, at most; file systems allow 255 in all
 _PATIENCE = 5.0  # seconds to wait for another writer of a file; one that was stopped holds up others no longer
+_DRAFT = re.compile(r".*\.json\.[0-9a-f]{16}")  # the name of the draft of a file
 _TRIES = 20  # how often an anchor is written into a store while others write it; one of them gets through each time
 
 
@@ -297,6 +299,9 @@ def write(ledger: Ledger, path: Path, scope: Scope, release: str | None, others:
         with _locked(path.parent):
             before = [stored for each in (path, *others) if (stored := read(each)) is not None]
             text = _merged(ledger, before, scope, release)
+            for stale in path.parent.iterdir():  # of a writer that was killed
+                if _DRAFT.fullmatch(stale.name):
+                    stale.unlink()
             with os.fdopen(create(draft), "wb") as file:
                 file.write(text)
                 file.flush()

@@ -1,4 +1,4 @@
-"""`privatize(policy, select=True)` returns what a run of the policy publishes, and nothing else."""
+"""`privatize(policy, select=True)` returns the rows and columns that a run of the policy publishes."""
 
 import warnings
 

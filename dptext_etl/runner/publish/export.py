@@ -131,15 +131,11 @@ def _write(target: Path, contents: Iterator[tuple[str, bytes]]) -> bytes:
     action = "writing the export"
     with seam(action, InputError, "give a place that can be written: --to FOLDER"):
         files.make_folders(target.parent)
-    draft = files.draft_of(target)
-    try:
-        with seam(action, InputError, "give a place that can be written: --to FOLDER"):
+        with files.temporary_folder(target.parent) as draft:
             for name, content in summed():
                 files.make_folders((draft / name).parent)
                 files.write(draft / name, content, mode=files.PUBLIC_FILE, action=action)
             draft.replace(target)
-    finally:
-        files.remove(draft)
     return "".join(sums).encode()
 
 
