@@ -296,7 +296,15 @@ def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, er
     monkeypatch.setattr(tasks, "policies", lambda *_: (None, None))
     monkeypatch.setattr(tasks, "coarsened", lambda rows, *_: rows)
     config = SimpleNamespace(
-        messages=messages, names=(), most=1, step=1, open=lambda _: releasing, policy="", columns=(), bundled=False
+        messages=messages,
+        names=(),
+        most=1,
+        step=1,
+        open=lambda _: releasing,
+        policy="",
+        columns=(),
+        bundled=False,
+        zones={},
     )
     (said,) = tasks.records(config, iter(()))
     if isinstance(error, LockedLedgerError):
@@ -337,21 +345,3 @@ def test_another_key_is_refused_by_name(policy, url, tmp_path):
     with pytest.raises(KeyReferenceError, match="was made under another noise key") as caught:
         worker.release(other, texts(ROWS[5:8]), ids(ROWS[5:8]))
     assert (caught.value.hint, counts(url)) == (RESTORE, before)
-
-
-def test_a_release_of_an_earlier_version_commits_to_the_key_that_a_record_shows(policy, url, tmp_path, monkeypatch):
-    pin = Releases._pin
-    with monkeypatch.context() as patch:
-        patch.setattr(Releases, "_pin", lambda *given, **other: pin(*given[:3], None, **other))
-        worker.release(plan_of(policy, url, unit="record"), texts(ROWS[:5]), ids(ROWS[:5]))
-    before = counts(url)
-    other = plan_of(other_key(policy, tmp_path), url, unit="record")
-    worker.function_state.cache_clear()
-    for carried in (other, plan_of(policy, url, unit="record")):
-        with pytest.raises(KeyReferenceError, match="no record of this batch has the identity") as caught:
-            worker.release(carried, texts(ROWS[5:8]), ids(ROWS[5:8]))
-        assert caught.value.hint.startswith(RESTORE)
-    assert counts(url) == before
-    worker.release(plan_of(policy, url, unit="record"), texts(ROWS[4:8]), ids(ROWS[4:8]))
-    with pytest.raises(KeyReferenceError, match="was made under another noise key"):
-        worker.release(other, texts(ROWS[8:]), ids(ROWS[8:]))
