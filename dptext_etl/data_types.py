@@ -121,7 +121,7 @@ def named_as(column: pl.Expr, dtype: Any) -> pl.Expr:
 
 
 def parsed(written: str) -> Any | None:
-    """Read a type that Polars printed, as manifests hold them; None where it is none, or printed by its kind.
+    """Read a type that Polars printed, as manifests hold simple ones; None where it is none, or printed by its kind.
 
     >>> parsed("Datetime(time_unit='us', time_zone='UTC')") == pl.Datetime("us", "UTC"), parsed("List of Int64")
     (True, None)
@@ -132,18 +132,8 @@ def parsed(written: str) -> Any | None:
         return None
 
 
-def published_kind(written: str) -> str:
-    """Print a type of a manifest, of whatever version, as a run publishes it now.
-
-    >>> published_kind("List(Enum(categories=['raw']))"), published_kind("List of String")
-    ('List of String', 'List of String')
-    """
-    dtype = parsed(written)
-    return written if dtype is None else kind_of(plain_type(dtype, rename=True))
-
-
 def carries(written: str) -> bool:
-    """Return whether a type of a manifest is one that no run publishes any more: it holds names or categories.
+    """Return whether a type of a manifest holds names or categories: no run publishes such a type.
 
     >>> carries("Struct({'raw': Int64})"), carries("Struct of 1 field (Int64)"), carries("List(Int64)")
     (True, False, False)

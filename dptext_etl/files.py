@@ -176,7 +176,7 @@ def require_own(path: Path) -> None:
     if owner == user:
         return
     msg = f"the staging folder {path} belongs to user {owner}, not to user {user}: its owner could read raw texts"
-    raise InputError(msg, "remove it, or name your own folder as staging; nothing was spent")
+    raise InputError(msg, "remove it, or name your own folder as staging; no budget used")
 
 
 _OF_THE_KERNEL = ("/proc", "/sys")  # folders in which no one can make files, although their modes let root write
@@ -184,7 +184,7 @@ _OF_THE_KERNEL = ("/proc", "/sys")  # folders in which no one can make files, al
 
 def require_writable(folder: Path, *, making: bool = True) -> None:
     """Check, before anything is spent, that a folder can be written to. Make the folder if need be."""
-    hint = "the folder must be writable; nothing was spent"
+    hint = "the folder must be writable; no budget used"
     _require_possible(folder, f"writing to {folder} is not possible", hint)
     if not making:
         return

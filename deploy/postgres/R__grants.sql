@@ -29,7 +29,7 @@ ALTER TABLE "dptext_ledger".event ENABLE ROW LEVEL SECURITY;
 DROP POLICY IF EXISTS dptext_select ON "dptext_ledger".event;
 CREATE POLICY dptext_select ON "dptext_ledger".event FOR SELECT USING (true);
 DROP POLICY IF EXISTS dptext_insert ON "dptext_ledger".event;
-CREATE POLICY dptext_insert ON "dptext_ledger".event FOR INSERT WITH CHECK (has_table_privilege('"dptext_ledger".frozen', 'DELETE') OR CASE WHEN kind = 'CAP_SET' THEN NOT (body::jsonb ? 'public_key') ELSE kind NOT IN ('THAW', 'UNITS', 'READMIT') END);
+CREATE POLICY dptext_insert ON "dptext_ledger".event FOR INSERT WITH CHECK (has_table_privilege('"dptext_ledger".frozen', 'DELETE') OR kind NOT IN ('THAW', 'UNITS', 'READMIT'));
 
 -- steward
 GRANT CONNECT ON DATABASE "dptext" TO "dptext_steward";
@@ -64,7 +64,7 @@ ALTER TABLE "dptext_ledger".event ENABLE ROW LEVEL SECURITY;
 DROP POLICY IF EXISTS dptext_select ON "dptext_ledger".event;
 CREATE POLICY dptext_select ON "dptext_ledger".event FOR SELECT USING (true);
 DROP POLICY IF EXISTS dptext_insert ON "dptext_ledger".event;
-CREATE POLICY dptext_insert ON "dptext_ledger".event FOR INSERT WITH CHECK (has_table_privilege('"dptext_ledger".frozen', 'DELETE') OR CASE WHEN kind = 'CAP_SET' THEN NOT (body::jsonb ? 'public_key') ELSE kind NOT IN ('THAW', 'UNITS', 'READMIT') END);
+CREATE POLICY dptext_insert ON "dptext_ledger".event FOR INSERT WITH CHECK (has_table_privilege('"dptext_ledger".frozen', 'DELETE') OR kind NOT IN ('THAW', 'UNITS', 'READMIT'));
 
 -- auditor
 GRANT CONNECT ON DATABASE "dptext" TO "dptext_auditor";

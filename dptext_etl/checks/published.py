@@ -4,9 +4,8 @@
     published.versions/       versions before it (v1, …), until they expire; the name of the current one links to it
     published.manifest.json   which files are current, and their claims
 
-A file is named by its place and its hash, so a reader that lists and then opens never mixes two versions. Version 0.2
-kept all files in `published.versions`, and `published` was a link to a folder there: such a sink is read, too. A table
-of Delta Lake keeps all of this in its own folder, and its log says what readers see:
+A file is named by its place and its hash, so a reader that lists and then opens never mixes two versions. A table of
+Delta Lake keeps all of this in its own folder, and its log says what readers see:
 
     published/_delta_log            the log of the table
     published/v1, v2, …             the files of every version
@@ -44,7 +43,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dptext_etl.checks.gate import BATCH_ROWS, Candidate, Gate, Stage, Verdict, batches, judges, make, verdicts_of
-from dptext_etl.data_types import from_text, in_json, kind_of, parsed, plain_type, published_kind, readable
+from dptext_etl.data_types import from_text, in_json, kind_of, parsed, plain_type, readable
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve
@@ -55,7 +54,7 @@ from dptext_etl.table_formats import open_table, rewrites
 MANIFEST = "manifest.json"
 VERSIONS = ".versions"
 _HASHED = re.compile(r"part-\d+-[0-9a-f]{16}\.")
-"""Begins the name of a file that readers see; tables, stores, and version 0.2 have folders per version instead."""
+"""Begins the name of a file that readers see; tables and stores have folders per version instead."""
 TABLE = "_dptext"
 """Folder of the manifest inside a table with its own log; clean-ups of tables skip such names."""
 
@@ -72,15 +71,10 @@ class LocalSink:
         """Find the places of a table by the path that readers use; one with a log is recognized by its manifest."""
         here = Path(path) if Path(path).name else Path(path).absolute()
         for _ in range(40):  # a chain of links without end stops here
-            if not here.is_symlink() or cls(here).linked:
+            if not here.is_symlink():
                 break
             here = here.parent / here.readlink()
         return cls(here, table or (here / TABLE / MANIFEST).is_file())
-
-    @property
-    def linked(self) -> bool:
-        """Whether the path is a link that a publication of version 0.2 made."""
-        return self.path.is_symlink() and self.path.readlink().parts[:1] == (self.versions.name,)
 
     @property
     def versions(self) -> Path:
@@ -165,11 +159,8 @@ class PublishedManifest:
         """Return where readers of the folder find the entries; none where they read a log or the manifest."""
         if self.copied or self.sink.table:
             return []
-        linked, ends = self.sink.linked, self.facts["file_format"]  # version 0.2 named files by their places
-        return [
-            self.sink.path / (f"part-{number:05d}.{ends}" if linked else part_name(number, part["sha256"], ends))
-            for number, part in enumerate(self.parts)
-        ]
+        ends = self.facts["file_format"]
+        return [self.sink.path / part_name(at, part["sha256"], ends) for at, part in enumerate(self.parts)]
 
 
 def fetched(store: Objects, folder: Path) -> PublishedManifest:
@@ -446,7 +437,7 @@ def published_types(policy: Policy, manifest: PublishedManifest | None = None) -
 
 
 def _types(manifest: Mapping[str, Any]) -> dict[str, str]:
-    return {str(name): published_kind(str(kind)) for name, kind in dict(manifest.get("schema", {})).items()}
+    return {str(name): str(kind) for name, kind in dict(manifest.get("schema", {})).items()}
 
 
 def changed(schema: Mapping[str, pl.DataType], policy: Policy, types: Mapping[str, str]) -> set[str]:

@@ -188,12 +188,15 @@ def _build_corpus(place: DemoFolder) -> dict[str, str]:
 
     from dptext_etl.corpora import building
     from dptext_etl.corpora.building import Source
-    from dptext_etl.corpora.shipped.everyday_30k import LICENSE, PROVENANCE, generate
+    from dptext_etl.corpora.shipped.everyday_30k import LICENSE, PROVENANCE, sentences
     from dptext_etl.corpora.shipped.everyday_30k_2 import LEFT_OUT
 
     topic_of = {domain: topic for topic, domains in DOMAINS.items() for domain in domains}
-    usable = (made for made in generate() if made.domain in topic_of and not LEFT_OUT.search(made.text))
-    topics = {made.text: topic_of[made.domain] for made in usable}
+    topics = {
+        sentence: topic_of[domain]
+        for sentence, domain in sentences().select("text", "domain").iter_rows()
+        if domain in topic_of and not LEFT_OUT.search(sentence)
+    }
     source = place.forms / "public-texts.parquet"
     pl.DataFrame({"text": list(topics)}).write_parquet(source)
     building.build(

@@ -216,6 +216,12 @@ def show_postprocess(facts: dict[str, Any]) -> None:
 AcceptLowerCap = Annotated[
     bool, typer.Option("--accept-lower-cap", help="Lower the ledger's cap to the policy's cap, permanently.")
 ]
+AcceptFewerRows = Annotated[
+    bool,
+    typer.Option(
+        "--accept-fewer-rows", help="Leave out more than 10% of the published rows that the source still holds."
+    ),
+]
 Profile = Annotated[bool, typer.Option("--profile", help="Print the time of each stage; --json always has it.")]
 PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="The policy file, such as privacy.toml.")]
 Partition = Annotated[

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, Self
 
@@ -31,9 +31,8 @@ from dptext_etl.runner import table_check
 from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.observing import observed
-from dptext_etl.runner.preflight import planned_canaries, preflight, require_places
+from dptext_etl.runner.preflight import planned_canaries, preflight, published_facts, require_places
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
-from dptext_etl.runner.publish.forgetting import renew_types
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import (
     check,
@@ -53,7 +52,7 @@ from dptext_etl.runner.shard.attempt import (
     refuse_too_few,
     row_counts,
 )
-from dptext_etl.runner.shard.charging import Column
+from dptext_etl.runner.shard.charging import PAIRS, Column
 from dptext_etl.runner.shard.computing import keep_published
 from dptext_etl.runner.shard.shard import Phase, ShardResult, give_back, outcomes, refuse_other_persons, whole_table
 from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
@@ -74,6 +73,7 @@ class Work(Generic[Rows]):
     staging: Staging
     checkpoint: Checkpoint
     digest: str = ""  # of the synthetic table that records are compared and committed with, 64 hex digits
+    pairs: Mapping[str, int] = field(default_factory=dict)  # `Expected.pairs` of the rows; empty if not previewed
 
 
 class Engine(ABC, Generic[Rows]):
@@ -268,6 +268,7 @@ def run(
     engine: Engine[Any] | None = None,
     partition: str | None = None,
     accept_lower_cap: bool = False,
+    accept_fewer_rows: bool = False,
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> RunSummary:
@@ -282,6 +283,7 @@ def run(
         engine: Engine that computes the shards; None computes in this process.
         partition: Name of the partition, if the policy has a place for one.
         accept_lower_cap: Lower the pinned cap to the policy's cap; otherwise a lower cap is refused.
+        accept_fewer_rows: Leave out more than 10% of the published rows that the source still holds.
         progress: Called with counts, rate and remaining time, of every phase and of the whole run.
         checkpoint: Called after every step, for tests.
 
@@ -296,8 +298,7 @@ def run(
     """
     policy, engine = resolve(policy), engine or named("polars")()
     with observed(policy, progress) as seen:
-        attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
-        renew_types(policy, attempt.layout, checkpoint)
+        attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap, accept_fewer_rows=accept_fewer_rows)
         steps, source = partial(_all_steps, attempt, engine, seen.progress, checkpoint), _input(attempt, engine)
         return seen.done(steps() if source is None else _recognized(source, engine) or source.run(steps))
 
@@ -334,6 +335,7 @@ def stage(
     engine: Engine[Any] | None = None,
     partition: str | None = None,
     accept_lower_cap: bool = False,
+    accept_fewer_rows: bool = False,
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
     recognize: bool = False,
@@ -347,6 +349,7 @@ def stage(
         engine: Engine that computes the shards; None computes in this process.
         partition: Name of the partition, if the policy has a place for one.
         accept_lower_cap: Lower the pinned cap to the policy's cap; otherwise a lower cap is refused.
+        accept_fewer_rows: Leave out more than 10% of the published rows that the source still holds.
         progress: Called with counts, rate, and remaining time of every phase.
         checkpoint: Called after every step, for tests.
         recognize: Stage nothing if the input is the same as in the run before (`runner.summary`); the result says so.
@@ -359,10 +362,9 @@ def stage(
         BudgetError: Records are over the cap, and on_cap is "refuse".
     """
     attempt, engine = (
-        Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap),
+        Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap, accept_fewer_rows=accept_fewer_rows),
         engine or named("polars")(),
     )
-    renew_types(attempt.policy, attempt.layout, checkpoint)
 
     def steps() -> StagedRun:
         with staged(attempt, engine, progress, checkpoint) as (staged_run, _):
@@ -413,7 +415,7 @@ def staged(
             with profile.stage("open"):
                 refs = attempt.register(ledger, table.id_type)
             checkpoint("registered")
-            work = replace(work, refs=refs, checkpoint=checkpoint)
+            work = replace(work, refs=refs, checkpoint=checkpoint, pairs=previews.rows.pairs)
             reserved = _reserve_all(engine, work, progress) if attempt.charges_first else None
             take = _texts if policy.synthetic is None else _sums
             shards, answers, released, other = take(engine, work, reserved or [], progress)
@@ -424,6 +426,7 @@ def staged(
         made = StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read)
         selected = table_check.selection_facts(policy, source, previews.rows)
         checked = {"traceable": table_facts, "spellings": previews.over_all.spellings, "selection": selected}
+        checked["published"] = published_facts(policy, source, previews.rows)
         checked = {name: part for name, part in checked.items() if part}
         yield replace(made, exact=table.exact and policy.synthetic is None, other=other, table=checked), ledger
 
@@ -465,9 +468,13 @@ def _sums(engine: Engine[Any], work: Work[Any], reserved: list[ShardResult], pro
 
 def _compute(engine: Engine[Any], work: Work[Any], phase: Phase, progress: Listener | None) -> list[ShardResult]:
     """Compute all shards in a phase, and refuse a source that changed in the meantime."""
-    wanted = work.source.wanted
+    wanted, before = work.source.wanted, work.source.pairs if work.source.every_row is None else None
     done = engine.compute(work, phase, Meter(phase, wanted, progress)) if wanted else []
     refuse_other_rows(wanted, sum(item.rows for item in done))
+    if work.pairs:
+        before = sum(work.pairs.values()) % PAIRS
+    if before is not None and phase != "compare":
+        refuse_other_persons(before, sum(item.pairs for item in done) % PAIRS)
     return done
 
 
@@ -481,7 +488,6 @@ def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None
         over, table = outcomes(done)[Outcome.OVER_CAP.name], whole_table(done)
         if work.attempt.refusing:
             refuse_over_cap(over)
-        refuse_other_persons(work.source.pairs, done)
         if policy.synthetic is not None:
             from dptext_etl.runner.shard.summing import whole_sum
 

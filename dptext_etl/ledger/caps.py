@@ -50,7 +50,6 @@ class Standing:
         self._frozen: Rows = {}
         self._revoked: Rows = {}
         self._caps: Rows = {}
-        self._signers: dict[str, str] = {}
         self._meta: Rows = {}
 
     def frozen(self) -> Mapping[str, Mapping[str, Any]]:
@@ -67,11 +66,6 @@ class Standing:
             raise LedgerError(f"{problem}: nothing is charged or published", hint)
         self._head = head
         return self._frozen
-
-    def signer(self, scope: Scope) -> str | None:
-        """Return the public key that signs the caps of a group or dataset, in all periods and groups, or None."""
-        self.frozen()
-        return self._signers.get(scope.name, self._signers.get(Scope(scope.dataset).name))
 
     def refuse_frozen(self, dataset: str, group: str | None = None) -> None:
         """Refuse a dataset that is frozen, or a group that froze with one: some of its charges may be forgotten."""
@@ -116,8 +110,6 @@ class Standing:
             self._revoked.setdefault((dataset, facts["release"]), seq)
         elif kind == Event.CAP_SET:
             self._caps[facts["scope"]] = facts["measure"], tuple(limits_of(facts))
-            if "public_key" in facts:
-                self._signers |= dict.fromkeys((facts["name"], Scope(dataset).name), facts["public_key"])
         elif kind == Event.UNITS:
             self._meta[f"{ACCEPTED_UNITS}{dataset}"] = str(seq)
         else:
@@ -189,12 +181,11 @@ class Scopes:
     def charge(self, scope: Scope, cap: Cap | None, reason: str | None = None, **allowed: bool) -> Pinned:
         """Return a scope that is to be charged; make it and pin or change its cap if need be (see `check`)."""
         pinned, wanted = self.check(scope, cap, **allowed)
-        key = None if cap is None or cap.public_key == self._standing.signer(scope) else cap.public_key
         number = self._ensure(scope, pinned, wanted)
         if wanted is None:
             return pinned._replace(id=number)
         capped = wanted._replace(id=number)
-        self._pin(pinned, capped, scope.name, scope.period, scope.dataset, reason=reason, public_key=key)
+        self._pin(pinned, capped, scope.name, scope.period, scope.dataset, reason=reason)
         return capped
 
     def check(
@@ -213,8 +204,6 @@ class Scopes:
         self._refuse_all_time(scope)
         if cap is None:
             return pinned, None
-        signer = self._standing.signer(scope)
-        _refuse_unsigned(scope, cap, signer, raising=raising)
         wanted, uncounted = pinned._replace(measure=cap.measure, limits=limits(cap)), self._uncounted(scope, pinned)
         if uncounted and not raising:
             self._standing.refuse_frozen(scope.dataset, scope.group)
@@ -232,7 +221,7 @@ class Scopes:
             _refuse_change(scope, pinned, wanted, raising=raising, lowering=lowering)
         if pinned.id != NEW and pinned != wanted:
             self._store.require_steward()
-        return pinned, wanted if uncounted or pinned != wanted or cap.public_key != signer else None
+        return pinned, wanted if uncounted or pinned != wanted else None
 
     def _ensure(self, scope: Scope, pinned: Pinned, wanted: Pinned | None) -> int:
         """Make a scope if need be, and its dataset a member, and return its number."""
@@ -366,23 +355,6 @@ def _change(before: Pinned, after: Pinned) -> Change:
         return "first" if before.measure is None else "measure"
     higher = any(new > old for old, new in zip(before.limits, after.limits, strict=True))
     return "higher" if higher else "same" if before == after else "lower"
-
-
-def _refuse_unsigned(scope: Scope, cap: Cap, signer: str | None, *, raising: bool) -> None:
-    """Refuse a cap that the pinned key did not sign, or that is for another dataset or unit; only `set_cap` pins a key.
-
-    A cap of each person that were one of each record would bound nothing for a person with many records.
-    """
-    if cap.dataset not in {None, scope.dataset}:
-        raise LedgerError(f"the cap is signed for the dataset {cap.dataset}, got {scope.dataset}", "name its own file")
-    unit = cap.unit or (scope.unit if cap.public_key is None else "subject")
-    if unit != scope.unit:
-        raise LedgerError(f"the cap is signed per {unit}, got unit {scope.unit!r}", "sign a file with this `unit`")
-    if cap.public_key != signer and not (raising and cap.public_key is not None):
-        by = "no key" if signer is None else f"the key {signer}"
-        hint = f"`dptext ledger set-cap {scope.dataset} --signed FILE --public-key KEY --reason WORDS` pins a key"
-        msg = f"the ledger pins {by} for caps of {scope.name}, and this cap has another signer, or none"
-        raise LedgerError(msg, hint)
 
 
 def _refuse_change(scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: bool, lowering: bool) -> None:

@@ -281,6 +281,10 @@ class Releases:
         bound = self._facts(ref).get("configuration", {}).get("n_rec")
         return bound if isinstance(bound, int) else None
 
+    def disclosures(self, ref: ReleaseRef) -> frozenset[str]:
+        """Return what the pinned claim of a release says that it discloses."""
+        return frozenset(self._facts(ref)["disclosures"])
+
     def _facts(self, ref: ReleaseRef) -> dict[str, Any]:
         facts: dict[str, Any] = json.loads(self._store.rows("select facts from release where id=?", (ref.id,))[0][0])
         return facts

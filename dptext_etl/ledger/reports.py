@@ -14,7 +14,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -342,6 +342,11 @@ class Reports:
         """Return the most epsilon that all scopes of persons charged one of them (`views.together`)."""
         with self._db.store.snapshot():
             return views.together(self._db)
+
+    def largest(self, releases: Collection[ReleaseRef] | None = None) -> dict[str, Any]:
+        """Return the epsilon and delta charged to the most charged unit, of some releases or of all persons."""
+        with self._db.store.snapshot():
+            return views.largest(self._db, None if releases is None else {ref.id for ref in releases})
 
     def history(self) -> list[dict[str, Any]]:
         """List decisions: changes of caps, freezes, thaws, revocations, and forgotten people (`views`)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -327,6 +327,31 @@ def together(db: Database) -> dict[str, Any]:
             amounts.append(part.values[:1])
     total = fold(concatenated(ids), np.concatenate(amounts, axis=1)).values
     return {"largest": _finite(PURE, int(total.max(initial=0))), "in_rho": in_rho}
+
+
+def largest(db: Database, releases: Collection[int] | None = None) -> dict[str, Micro | str]:
+    """Return the epsilon and the delta charged to the unit with the most, in millionths, by basic composition.
+
+    `releases` lists ids of releases; without it, all scopes of persons count. All units are in memory, 32 bytes each.
+    """
+    query = "select batch.seq, batch.release, scope.unit from batch join scope on scope.id = batch.scope"
+    batches = [
+        seq
+        for seq, release, unit in db.store.rows(f"{query} order by batch.seq")
+        if (unit == "subject" if releases is None else release in releases)
+    ]
+    names, settled = (PURE, "eps_approx", "delta"), settlements(db)
+    parts = [
+        _spent(db, item, names, settled.get(item.batch, ()))
+        for item in db.segments.scan(batches, "unit", ["canary", *names])
+    ]
+    charged = [part.values for part in parts]
+    # a finite pure loss needs no delta, and refunds are subtracted from it
+    amounts = [np.where(value[0] < LARGEST, [value[0], np.zeros_like(value[0])], value[1:]) for value in charged]
+    total = fold(
+        concatenated(part.ids for part in parts), np.concatenate([np.zeros((2, 0), np.int64), *amounts], axis=1)
+    ).values.max(axis=1, initial=0)
+    return {"epsilon": _finite(PURE, int(total[0])), "delta": _finite("delta", int(total[1]))}
 
 
 def history(db: Database) -> list[dict[str, Any]]:

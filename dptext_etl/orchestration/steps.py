@@ -243,7 +243,7 @@ def of_published(staged: StagedRun, summary: RunSummary, raw: dg.AssetKey) -> Me
             "dagster/uri": summary.published,
             "manifest": dg.MetadataValue.path(staged.layout.manifest),
             "manifest sha256": summary.manifest or "",
-            **_columns(staged.policy, manifest.kinds, raw),
+            **_columns(staged.policy, manifest.schema, raw),
         }
     return facts
 

@@ -28,6 +28,7 @@ def run_frame(
     subject: str | None = None,
     partition: str | None = None,
     accept_lower_cap: bool = False,
+    accept_fewer_rows: bool = False,
     progress: Listener | None = None,
     **entries: Any,
 ) -> RunSummary:
@@ -44,6 +45,7 @@ def run_frame(
         subject: Column of the subjects, if the frame uses another name than the policy.
         partition: Name of the partition, if the policy has a place for one.
         accept_lower_cap: Lower the pinned cap to the policy's cap; otherwise a lower cap is refused.
+        accept_fewer_rows: Leave out more than 10% of the published rows that the source still holds.
         progress: Called with counts, rate and remaining time, of every phase and of the whole run.
         entries: Entries of the policy to set: `sink`, `ledger`, `cap`, `keep`, `unit`, …
 
@@ -51,7 +53,7 @@ def run_frame(
         Counts, spends, verdicts, and the place of the published table.
 
     Raises:
-        InputError: The frame does not fit the policy; nothing was spent.
+        InputError: The frame does not fit the policy; no budget used.
         PolicyError: The run cannot be carried out as written; nothing is lost.
         BudgetError: Records are over the cap, and on_cap is "refuse".
         GateError: A gate failed: nothing is published, charges stay, and the release name is revoked.
@@ -64,6 +66,7 @@ def run_frame(
         engine=LocalEngine(frame.lazy()),
         partition=partition,
         accept_lower_cap=accept_lower_cap,
+        accept_fewer_rows=accept_fewer_rows,
         progress=progress,
     )
 
@@ -117,7 +120,7 @@ def _pinned_ids(policy: Policy) -> IdForm | None:
     manifest = Manifest.read(Layout.of_sink(policy.sink, {}))
     if manifest is None or (manifest.dataset, manifest.release) != (policy.dataset, policy.release):
         return None
-    written = manifest.kinds.get(policy.id)
+    written = manifest.schema.get(policy.id)
     if written == "String":
         return IdForm("string")
     return IdForm("integer") if written is not None and written.lstrip("U").startswith("Int") else None

@@ -11,27 +11,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
+import pyarrow as pa
+
 from dptext_etl.column import require_row_by_row
+from dptext_etl.engines.spark.frames import open_table
 from dptext_etl.engines.spark.session import require_workers
-from dptext_etl.engines.spark.spark_types import polars_schema
+from dptext_etl.engines.spark.spark_types import named
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers, opened, ship
-from dptext_etl.errors import LedgerError, PolicyError, bare
+from dptext_etl.errors import LedgerError, PolicyError, bare, seam
 from dptext_etl.id_forms import Normalization
+from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.account import Account, AccountTerms
+from dptext_etl.ledger.anchor_files import place_of
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.parameters import validated
-from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, PolicyLike, resolve, resolve_column
-from dptext_etl.runner.source.roles import check_id
+from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, Policy, PolicyLike, resolve, resolve_column
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.shard.attempt import require_environment
+from dptext_etl.runner.source.roles import shown_columns
 from dptext_etl.spark import worker
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_TERMS = ("cap", "on_cap", "unit", "normalize")
+"""Entries of a policy that are arguments of functions, too."""
 
 
 @bare
@@ -43,9 +52,9 @@ def function(
     spend: bool = False,
     *,
     cap: Cap | None = None,
-    on_cap: Literal["quarantine", "refuse"] = "quarantine",
-    unit: Literal["subject", "record"] = "subject",
-    normalize: tuple[Normalization, ...] = (),
+    on_cap: Literal["quarantine", "refuse"] | None = None,
+    unit: Literal["subject", "record"] | None = None,
+    normalize: tuple[Normalization, ...] | None = None,
     artifacts: str | None = None,
     check_workers: bool = False,
 ) -> Any:
@@ -73,16 +82,24 @@ def function(
         PolicyError: A SQL function cannot carry out the policy, or the policy forbids SQL functions.
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
-    policy = resolve_column(policy)
-    if not policy.sql_function:
+    column = resolve_column(policy)
+    if not column.sql_function:
         raise PolicyError(
             "the policy forbids SQL functions whose callers choose the ids (sql_function = false)",
             'give a view that fixes id and subject: register_view(spark, "released", table="…", policy="privacy.toml")',
         )
+    with validated("ledger", LedgerSpec):
+        spec = LedgerSpec(url=ledger) if isinstance(ledger, str) else ledger
     if check_workers:
-        ask_workers(spark, form, [policy.mechanism], keys_of(policy.key, ledger))
-    terms: dict[str, Any] = {"cap": cap, "on_cap": on_cap, "unit": unit, "normalize": normalize}
-    return released_by(spark, policy, ledger, form, artifacts, spend=spend, **terms)
+        ask_workers(spark, form, [column.mechanism], keys_of(column.key, spec))
+    terms: dict[str, Any] = {"cap": None, "on_cap": "quarantine", "unit": "subject", "normalize": ()}
+    if spec is not None and not isinstance(policy, ColumnPolicy):
+        whole = resolve(policy)
+        _refuse_without_run(whole, spec, leaves_out=False)
+        terms = {name: getattr(whole, name) for name in _TERMS}
+    given = {"cap": cap, "on_cap": on_cap, "unit": unit, "normalize": normalize}
+    terms |= {name: value for name, value in given.items() if value is not None}
+    return released_by(spark, column, spec, form, artifacts, spend=spend, **terms)
 
 
 @bare
@@ -95,9 +112,9 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
     spend: bool = False,
     *,
     cap: Cap | None = None,
-    on_cap: Literal["quarantine", "refuse"] = "quarantine",
-    unit: Literal["subject", "record"] = "subject",
-    normalize: tuple[Normalization, ...] = (),
+    on_cap: Literal["quarantine", "refuse"] | None = None,
+    unit: Literal["subject", "record"] | None = None,
+    normalize: tuple[Normalization, ...] | None = None,
     artifacts: str | None = None,
     check_workers: bool = False,
 ) -> Any:
@@ -116,9 +133,12 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
             function writes nothing, and its results must not be published.
         form: "arrow" (Spark 4.1 and newer) or "pandas" (also Spark 3.5).
         spend: Return `struct<text, positions, epsilon, delta>`, the declared pair of each record.
-        cap: The largest amount that a unit may spend; the ledger pins it at its first use.
-        on_cap: Treatment of rows over the cap: they become null ("quarantine"), or fail the query ("refuse").
-        unit: Unit whose budget is charged: "subject" needs a third argument, "record" makes every record a unit.
+        cap: The largest amount that a unit may spend; the ledger pins it at its first use. Like the next three
+            arguments, by default the policy's, where the policy is of a dataset and there is a ledger.
+        on_cap: Treatment of rows over the cap: they become null ("quarantine", the default of a policy of one column),
+            or fail the query ("refuse").
+        unit: Unit whose budget is charged: "subject" (the default of a policy of one column) needs a third argument,
+            "record" makes every record a unit.
         normalize: How subjects are spelled before they are hashed, as `normalize` in a policy.
         artifacts: Folder or object-store URI by which tables reach the workers; None uses the driver's path with a
             local master, and the session's files (`addArtifacts`) otherwise.
@@ -134,14 +154,16 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     require_name(name)
+    policy = policy if isinstance(policy, ColumnPolicy) else resolve(policy)
     column = resolve_column(policy)
     if spark.sql(f"SHOW SYSTEM FUNCTIONS LIKE '{name}'").take(1):
         msg = f"Spark has a built-in function {name!r}, and a query would call that one"
         raise PolicyError(msg, 'use another name, such as "private_review"')
     terms: dict[str, Any] = {"cap": cap, "on_cap": on_cap, "unit": unit, "normalize": normalize}
-    made = function(spark, column, ledger, form, spend, **terms, artifacts=artifacts, check_workers=check_workers)
+    made = function(spark, policy, ledger, form, spend, **terms, artifacts=artifacts, check_workers=check_workers)
     registered = spark.udf.register(name, made)
-    arguments = "text, id, subject" if ledger is not None and unit == "subject" else "text, id"
+    charged = unit or (policy.unit if isinstance(policy, Policy) else "subject")
+    arguments = "text, id, subject" if ledger is not None and charged == "subject" else "text, id"
     describe(spark, name, column, arguments)
     return registered
 
@@ -149,7 +171,7 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
 def released_by(
     spark: SparkSession,
     policy: ColumnPolicy,
-    ledger: str | LedgerSpec | None,
+    spec: LedgerSpec | None,
     form: str,
     artifacts: str | None,
     *,
@@ -161,10 +183,8 @@ def released_by(
         msg = "the policy names no column, and a SQL function does not know the name of its column"
         raise PolicyError(msg, "give column=…")
     require_row_by_row(policy)
-    if ledger is None and cap is not None:
+    if spec is None and cap is not None:
         raise PolicyError("a cap needs a ledger, and none is given", "give ledger=…")
-    with validated("ledger", LedgerSpec):
-        spec = LedgerSpec(url=ledger) if isinstance(ledger, str) else ledger
     worker_policy = WorkerPolicy.of(
         policy,
         ship(spark, policy.mechanism.artifacts(), artifacts),
@@ -182,9 +202,9 @@ def ask_workers(spark: Any, form: str, mechanisms: Iterable[Mechanism], keys: It
     require_workers(spark, needed, mechanisms, keys)
 
 
-def keys_of(noise: str, ledger: str | LedgerSpec | None) -> list[str]:
+def keys_of(noise: str, ledger: LedgerSpec | None) -> list[str]:
     """Return the references of the keys that workers resolve: of the noise, and of the ids in a ledger."""
-    ids = for_workers(ledger).id_key if isinstance(ledger, LedgerSpec) else None
+    ids = None if ledger is None else for_workers(ledger).id_key
     return [noise, *([] if ids is None else [ids])]
 
 
@@ -208,8 +228,6 @@ def ledger_of_workers(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **term
 
 def arrow_function(policy_json: str, *, spend: bool) -> Any:
     """Make the function of (text, id, subject); it is pickled together with the string `policy_json` only."""
-    import pyarrow as pa
-
     try:
         from pyspark.sql.pandas.functions import arrow_udf
     except ImportError:
@@ -254,9 +272,10 @@ def register_view(
 ) -> DataFrame:
     """Register a temporary view of a table that releases every text column and shows only columns of the policy.
 
-    The view has the policy's id column, its kept columns and its text columns, in the table's order. Each text is
-    released for the id of its row, and charged to that row's subject under the policy's cap. Spark evaluates the view
-    at every read; the same rows give the same bytes and one charge.
+    The view has the columns of the published table, in its order: ids as `ids` says, kept columns, and texts. Each text
+    is released for the id of its row, and charged to that row's subject under the policy's cap. Rows over the cap, rows
+    of people who were forgotten, and under `on_null_subject = "quarantine"` rows without a person are left out. Spark
+    evaluates the view at every read; the same rows give the same bytes and one charge.
 
     Args:
         spark: The session, classic or Spark Connect.
@@ -273,9 +292,9 @@ def register_view(
         A frame of the same rows.
 
     Raises:
-        PolicyError: The table lacks a column of the policy, or has the view's name; SQL cannot carry out the policy;
-            or a worker lacks something.
-        InputError: The id or subject column has a type that ids cannot have, such as double.
+        PolicyError: Spark has no such table, or it has the view's name; a view cannot apply an entry of the policy; or
+            a worker lacks something.
+        InputError: The table lacks a column of the policy, or one has a type that it cannot have, such as double ids.
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     require_name(name)
@@ -283,45 +302,102 @@ def register_view(
         msg = f"the view has the name of its table, {name!r}, so the next registration would release it again"
         raise PolicyError(msg, "use another name for the view, or give the table with its catalog and schema")
     policy = resolve(policy)
-    released = {str(item.column) for item in policy.column_policies()}
-    if coarse := [item.column for item in policy.kept if item.rule]:
-        msg = f"the policy coarsens {', '.join(map(repr, coarse))}, and a view shows kept columns as the table has them"
-        raise PolicyError(msg, "coarsen them in SQL and keep the result by its name, or publish by a run (`run_frame`)")
+    columns, ledger = policy.column_policies(), policy.ledger if charge else None
+    _refuse_in_view(policy, charge=charge)
     if check_workers:
-        ask_workers(
-            spark,
-            form,
-            [column.mechanism for column in policy.columns],
-            keys_of(policy.key, policy.ledger if charge else None),
-        )
-    raw = spark.table(table)
-    columns = {policy.id, *policy.kept_columns, *released}
-    subject = {policy.subject} if charge and policy.unit == "subject" and policy.subject else set()
-    if missing := (columns | subject) - set(raw.columns):
-        msg = f"the table has no column {', '.join(map(repr, sorted(missing)))}, and the policy names it"
-        raise PolicyError(msg, "a view needs every column that the policy names")
-    schema = polars_schema(raw, (policy.id, *subject))
-    check_id(policy.id, schema[policy.id])
-    for column in subject:
-        check_id(column, schema[column], role="subjects")
-    cells = {column: raw[f"`{column.replace('`', '``')}`"] for column in raw.columns if column in columns | subject}
-    ledger, cap = (policy.ledger, policy.cap) if charge else (None, None)
-    terms: dict[str, Any] = {
-        "on_cap": policy.on_cap,
-        "unit": policy.unit,
-        "normalize": policy.normalize,
-        "id_columns": policy.id_columns,
-    }
-    chosen = []
-    for column in (column for column in raw.columns if column in columns):
-        cell = cells[column]
-        if column in released:
-            release = released_by(spark, policy.column_policy(column), ledger, form, artifacts, cap=cap, **terms)
-            cell = release(cell, *(cells[item] for item in (policy.id, *subject))).alias(column)
-        chosen.append(cell)
-    view = raw.select(*chosen)
+        ask_workers(spark, form, [column.mechanism for column in columns], keys_of(policy.key, ledger))
+    with seam(f"looking for the table {table!r}", PolicyError, "is its name right, and may this session read it?"):
+        raw = spark.table(table)
+        _ = raw.columns  # Spark Connect looks for the table only now
+    rows, given = open_table(raw, policy, Layout(policy.source, policy.sink)).frame, [named(policy.id)]
+    _refuse_without_run(policy, ledger)
+    shown = {item: named(item) for item in shown_columns(policy)}
+    if policy.unit == "subject":
+        rows = rows.filter(_has_person(policy))
+        given += [named(str(policy.subject))] if charge else []
+    if policy.ids != "keep":  # rows come in the order of the hashes, as in a published part
+        rows = rows.withColumn(_ORDER, _keyed(form, columns[0])(named(policy.id))).sortWithinPartitions(_ORDER)
+        shown |= {policy.id: named(_ORDER)} if policy.ids == "keyed" else {}
+    terms: dict[str, Any] = {item: getattr(policy, item) for item in (*_TERMS, "id_columns")}
+    terms |= {} if charge else {"cap": None}
+    for column in columns:
+        release = released_by(spark, column, ledger, form, artifacts, spend=charge, **terms)
+        shown[column.named] = release(named(column.named), *given)
+    view = rows.select(*(cell.alias(item) for item, cell in shown.items()))
+    for column in columns if charge else ():  # a row over the cap, or of a person who was forgotten, has no positions
+        cell = named(column.named)
+        view = view.filter(cell["positions"].isNotNull()).withColumn(column.named, cell["text"])
     view.createOrReplaceTempView(name)
     return view  # by its name, a search path could find a table
+
+
+_ORDER = "__dptext_order"
+_RUN = "publish by a run (`run_frame`), or leave the entry out of the policy of the view or function"
+
+
+def _refuse_in_view(policy: Policy, *, charge: bool) -> None:
+    """Refuse entries that a view would ignore."""
+    coarse = ", ".join(repr(item.column) for item in policy.kept if item.rule)
+    in_sql = "coarsen them in SQL and keep the result by its name, or publish by a run (`run_frame`)"
+    several = charge and policy.cap is not None and len(policy.columns) > 1
+    problems = [
+        (bool(coarse), f"keep coarsens {coarse}, and a view shows kept columns as the table has them", in_sql),
+        (not policy.publish, "publish = false, and a view shows released texts to readers", "set publish = true"),
+        (several, "cap: a view charges the text columns of a row one after the other, and a run all at once", _RUN),
+    ]
+    _refuse(problems)
+
+
+def _refuse_without_run(policy: Policy, spec: LedgerSpec | None, *, leaves_out: bool = True) -> None:
+    """Refuse entries about charges that only a run applies; `leaves_out` says whether rows can be left out."""
+    wanted = {"refuse", "quarantine"} if leaves_out else {"refuse"}
+    in_store = bool(policy.storage_options) and spec is not None and place_of(spec.anchors).remote
+    problems = [
+        (policy.on_null_subject not in wanted, f'on_null_subject = "{policy.on_null_subject}" is for runs', _RUN),
+        (policy.on_changed != "refuse", f'on_changed = "{policy.on_changed}" is for runs', _RUN),
+        (policy.per_subject is not None, "per_subject: only a run knows all rows of a person", _RUN),
+        (in_store, "storage_options: workers do not get them, and could not store heads of the ledger there", _RUN),
+    ]
+    _refuse(problems)
+    if policy.environment is not None:
+        with nullcontext() if spec is None else Ledger.open(spec.url, spec.id_key) as ledger:
+            require_environment(policy, policy.column_policies()[0].secret, ledger, recording=True)
+
+
+def _refuse(problems: Iterable[tuple[bool, str, str]]) -> None:
+    for present, problem, hint in problems:
+        if present:
+            raise PolicyError(problem, hint)
+
+
+def _has_person(policy: Policy) -> Column:
+    """Return whether a row has a person; one without is left out, or fails the query, as the policy says."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    person = named(str(policy.subject)).isNotNull()
+    if policy.on_null_subject != "refuse":
+        return person
+    msg = f'a row has no subject (column {policy.subject!r} is null); on_null_subject = "quarantine" leaves it out'
+    return F.when(person, True).otherwise(F.raise_error(F.lit(msg)).cast("boolean"))
+
+
+def _keyed(form: str, policy: ColumnPolicy) -> Any:
+    """Make the function of an id that gives its published hash; a reader of a view cannot call it."""
+    from pyspark.sql.pandas import functions as made
+
+    named_key = (policy.key, policy.dataset, policy.release)
+    array: Any = pa.Array
+    if form == "pandas":
+        import pandas as pd
+
+        array = pd.Series
+
+    def keyed(ids: Any) -> Any:
+        return worker.published_ids(*named_key, ids)
+
+    keyed.__annotations__ = {"ids": array, "return": array}
+    declare: Any = made.pandas_udf if form == "pandas" else made.arrow_udf
+    return declare(keyed, "string")
 
 
 _USAGE = (

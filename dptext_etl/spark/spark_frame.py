@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dptext_etl.engines import run, stage
-from dptext_etl.engines.spark.session import read_text
+from dptext_etl.engines.spark.session import located, read_text
 from dptext_etl.engines.spark.spark_engine import SparkEngine
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.policy import Policy, PolicyLike, run_policy
@@ -35,6 +35,7 @@ def run_frame(
     check_workers: bool | None = None,
     partition: str | None = None,
     accept_lower_cap: bool = False,
+    accept_fewer_rows: bool = False,
     progress: Listener | None = None,
     **entries: Any,
 ) -> RunSummary:
@@ -54,6 +55,7 @@ def run_frame(
             master is local.
         partition: Name of the partition, if the policy has a place for one.
         accept_lower_cap: Lower the pinned cap to the policy's cap; otherwise a lower cap is refused.
+        accept_fewer_rows: Leave out more than 10% of the published rows that the source still holds.
         progress: Called with counts, rate, and remaining time, from a separate thread.
         entries: Entries of the policy to set: `sink`, `ledger`, `cap`, `keep`, `unit`, …
 
@@ -73,6 +75,7 @@ def run_frame(
         engine=SparkEngine(df, gpus_per_task, check_workers),
         partition=partition,
         accept_lower_cap=accept_lower_cap,
+        accept_fewer_rows=accept_fewer_rows,
         progress=progress,
     )
 
@@ -84,6 +87,7 @@ def stage_frame(
     gpus_per_task: float = 0,
     partition: str | None = None,
     accept_lower_cap: bool = False,
+    accept_fewer_rows: bool = False,
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> StagedRun:
@@ -94,6 +98,7 @@ def stage_frame(
         engine=engine,
         partition=partition,
         accept_lower_cap=accept_lower_cap,
+        accept_fewer_rows=accept_fewer_rows,
         progress=progress,
         checkpoint=checkpoint,
     )
@@ -120,8 +125,7 @@ def published(
     """
     layout = Layout.of_sink(path, dict(storage_options or {}))
     manifest = published_manifest(layout, verify=verify)
-    places = [layout.part(part.path) for part in manifest.parts]
-    paths = [place if "://" in place else f"file://{place}" for place in places]
+    paths = [located(layout.part(part.path)) for part in manifest.parts]
     if manifest.file_format != "parquet":
         return read_text(spark, paths, manifest.file_format, scan(layout, manifest).collect_schema())
     with seam(

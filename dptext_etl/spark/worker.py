@@ -9,7 +9,8 @@ With a ledger, `dptext_etl.ledger.account` charges a batch before its texts are 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -77,7 +78,19 @@ def arguments(columns: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, An
     return arguments["text"], arguments["id"], arguments.get("subject")
 
 
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Let a refusal leave the worker as its sentence, in front of which Spark would write a stack trace."""
+    try:
+        yield
+    except DPTextError as error:
+        if type(error) is not DPTextError:  # a defect keeps its trace
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # this process ends with the error
+        raise
+
+
 @bare
+@refusing()
 def release(policy_json: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None = None) -> pa.Array:
     """Release one batch of a Spark column, charged first if the function has a ledger."""
     take_gpu()
@@ -128,6 +141,18 @@ def release_series(policy_json: str, text: Any, ids: Any, subject: Any) -> Any:
     return released.to_pandas()
 
 
+@bare
+@refusing()
+def published_ids(key: str, dataset: str, release: str, ids: Any) -> Any:
+    """Return the hashes that a view shows in the place of ids, a batch at a time."""
+    from dptext_etl.runner.publish.parts import keyed_ids  # imports Polars
+
+    with seam("hashing ids", DPTextError, _DEFECT):
+        array = ids if isinstance(ids, pa.Array) else _arrow(ids)
+        hashed = keyed_ids(key, dataset, release, _required_ids(array, "record ids"))
+        return hashed.to_arrow().cast(pa.string()) if array is ids else hashed.to_pandas()
+
+
 def _arrow(column: Any) -> pa.Array:
     if hasattr(column, "columns"):  # a DataFrame, which is a composite id
         return pa.Table.from_pandas(column, preserve_index=False).to_struct_array().combine_chunks()
@@ -137,7 +162,8 @@ def _arrow(column: Any) -> pa.Array:
 
 def _required_ids(ids: pa.Array, what: str, *, by_name: bool = False) -> pa.Array:
     if ids.null_count:
-        raise InputError(f"{ids.null_count:,} {what} of a batch are null", _SWAPPED)
+        hint = f"{_SWAPPED}; only a run leaves rows without a subject out, or charges them apart (on_null_subject)"
+        raise InputError(f"{ids.null_count:,} {what} of a batch are null", hint if what == "subject ids" else _SWAPPED)
     return canonical_ids(ids, by_name=by_name)
 
 

@@ -64,7 +64,7 @@ class Iceberg:
             if table is not None:
                 there = pl.Schema(pl.DataFrame(table.schema().as_arrow().empty_table()).schema)
         if list(there.items()) != list(columns.items()):
-            msg = f"the table {self._table} has other columns than this policy publishes; nothing was spent"
+            msg = f"the table {self._table} has other columns than this policy publishes; no budget used"
             raise InputError(msg, "name a new table: table.name, and sink", {"entry": "table.name"})
 
     def require_writable(self) -> None:

@@ -111,5 +111,5 @@ def open_table(spec: Any, files: Storage) -> TableFormat:
 
 def unfit(name: str, column: str, dtype: pl.DataType) -> InputError:
     """Return the error for a column whose type the format does not have."""
-    msg = f"column {column!r} of type {kind_of(dtype)} cannot be stored in a table of {NAMES[name]}; nothing was spent"
+    msg = f"column {column!r} of type {kind_of(dtype)} cannot be stored in a table of {NAMES[name]}; no budget used"
     return InputError(msg, "cast it in the source, or do not keep it", {"column": column})

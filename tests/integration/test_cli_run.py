@@ -50,7 +50,7 @@ def folder(tmp_path, monkeypatch, reviews, save):
 @pytest.fixture
 def inited(folder, small_vectors):
     """The same after `dptext init`, with words of the small vectors instead of public texts."""
-    assert dptext("init", "reviews.parquet").exit_code == 0
+    assert dptext("init", "reviews.parquet", "--form", "rows").exit_code == 0
     policy = folder / "privacy.toml"
     words = f'{{ name = "custext", epsilon = 2.0, k = 5, vectors = "{small_vectors}" }}\nallow = ["cluster"]'
     proposed = '{ name = "surrogate", epsilon = 4.0, corpus = "everyday-30k-2" }'
@@ -61,7 +61,7 @@ def inited(folder, small_vectors):
 
 
 def test_init_writes_a_policy_that_works_and_its_key(folder):
-    found = facts("init", "reviews.parquet")
+    found = facts("init", "reviews.parquet", "--form", "rows")
     assert tuple(found) == init.KEYS
     values = tomllib.loads((folder / "privacy.toml").read_text())
     assert (values["id"], values["subject"]) == ("id", "user_id")
@@ -71,20 +71,20 @@ def test_init_writes_a_policy_that_works_and_its_key(folder):
 
 
 def test_init_replaces_nothing_unless_told(folder):
-    facts("init", "reviews.parquet")
+    facts("init", "reviews.parquet", "--form", "rows")
     key = (folder / "noise.key").read_bytes()
     (folder / "privacy.toml").write_text("# mine")
     refused = dptext("init", "reviews.parquet")
     assert refused.exit_code == 5
     assert "--force" in refused.stderr
     assert (folder / "privacy.toml").read_text() == "# mine"
-    assert facts("init", "reviews.parquet", "--force")["new_key"] is None
+    assert facts("init", "reviews.parquet", "--form", "rows", "--force")["new_key"] is None
     assert (folder / "noise.key").read_bytes() == key
 
 
 def test_init_into_another_folder_finds_the_source(folder):
     (folder / "policies").mkdir()
-    found = facts("init", "reviews.parquet", "--out", "policies/reviews.toml")
+    found = facts("init", "reviews.parquet", "--form", "rows", "--out", "policies/reviews.toml")
     assert found["new_key"] == "policies/noise.key"
     assert facts("plan", "policies/reviews.toml")["rows"] == 200
 

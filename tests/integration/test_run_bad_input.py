@@ -332,5 +332,5 @@ def test_a_staging_folder_of_another_user_is_refused(job, level):
     os.chown([folder.parent.parent, folder.parent, folder][level], 12345, -1)
     with pytest.raises(InputError, match="belongs to user 12345") as caught:
         job.run()
-    assert "nothing was spent" in caught.value.hint
+    assert "no budget used" in caught.value.hint
     assert not (job.folder / "ledger.db").exists()

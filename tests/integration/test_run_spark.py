@@ -19,12 +19,13 @@ from dptext_etl import ColumnPolicy, device
 from dptext_etl.checks import canaries
 from dptext_etl.cli.app import app
 from dptext_etl.cli.commands import run as command
+from dptext_etl.engines import run
 from dptext_etl.engines.spark import session, spark_engine, worker_policy
 from dptext_etl.engines.spark.session import read_source
 from dptext_etl.engines.spark.spark_engine import SparkEngine
 from dptext_etl.engines.spark.tasks import TaskMessages
 from dptext_etl.errors import DPTextError, InputError, LedgerError, PolicyError
-from dptext_etl.ledger import Ledger
+from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.polars import run_frame as run_polars
 from dptext_etl.runner import check, plan, scan_published
@@ -263,6 +264,48 @@ def test_a_frame_that_gives_other_rows_every_time(spark, job):
     with pytest.raises(InputError, match="changed while it was read"):
         run_frame(frame, job.policy())
     assert not (job.folder / "published.manifest.json").exists()
+
+
+def persons_of(frame, draw):
+    """The frame with other persons in it, which `draw` names anew whenever the frame is evaluated."""
+
+    def drawn(batches):
+        for batch in batches:
+            at = batch.schema.get_field_index("user_id")
+            yield batch.set_column(at, "user_id", pa.array([draw() for _ in range(batch.num_rows)]))
+
+    return frame.mapInArrow(drawn, frame.schema)
+
+
+@pytest.mark.parametrize("entries", [{}, {"per_subject": 3}])
+def test_persons_that_differ_between_two_evaluations_are_refused_before_the_charge(spark, job, entries):
+    frame = persons_of(frame_of(spark, job), lambda: f"u{os.urandom(1)[0] % 40}")
+    with pytest.raises(InputError, match="their persons, are not those that were checked"):
+        run_frame(frame, job.policy(**entries))
+    assert not (job.folder / "published.manifest.json").exists()
+    assert not (job.folder / "ledger.db").exists()
+
+
+@pytest.mark.parametrize("lost_before", ["reserve", "release"])
+def test_persons_that_differ_after_an_executor_is_lost_are_refused(spark, job, lost_before):
+    """Executors keep the rows of a run; rows that are lost with one are read again."""
+    gone = job.folder / "gone"
+    frame = persons_of(frame_of(spark, job), lambda: f"u{os.path.exists(gone)}")  # noqa: PTH110  (a path of a worker)
+
+    class Losing(SparkEngine):
+        def compute(self, work, phase, meter):
+            if phase == lost_before:
+                gone.touch()
+                self.close()
+            return super().compute(work, phase, meter)
+
+    policy = job.policy(cap={"epsilon": 1e6}, on_cap="refuse")
+    with pytest.raises(InputError, match="their persons, are not those that were checked"):
+        run(policy, engine=Losing(frame))
+    assert not (job.folder / "published.manifest.json").exists()
+    with job.ledger() as ledger:
+        charged = ledger.remaining(Scope.of(policy)).units
+    assert charged == (0 if lost_before == "reserve" else 1), "the persons of the second evaluation are not charged"
 
 
 def test_columns_of_ours_and_columns_of_one_name(spark, job):

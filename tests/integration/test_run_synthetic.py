@@ -41,6 +41,18 @@ def released(make_shared):
     return job, job.run()
 
 
+def test_numbers_are_labels_as_text(make_synthetic, save):
+    """The same rows with whole numbers and with their text give one table, statistic and key included."""
+    synthetic = {**SYNTHETIC, "labels": {"column": "stars", "values": ["1", "3", "5"]}}
+    manifests = []
+    for kind in (pl.Int64, pl.String):
+        job = make_synthetic(kind.__name__, synthetic=synthetic)
+        save(labeled(make_reviews()).with_columns(pl.col("stars").cast(kind)), job.folder / "raw.parquet")
+        manifests.append(job.run().manifest)
+        assert set(job.published()["stars"]) <= {"1", "3", "5"}
+    assert manifests[0] == manifests[1]
+
+
 def test_the_table_holds_public_texts_with_listed_labels(released):
     job, summary = released
     found = job.published()

@@ -12,7 +12,7 @@ from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.planning import plan
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.source import table
+from dptext_etl.runner.source import versions
 from dptext_etl.runner.source.table import partitions_of_source
 from tests.command_line import dptext
 from tests.quick import quick
@@ -72,7 +72,7 @@ def test_without_the_extra_such_a_table_is_refused(job, reviews, monkeypatch, so
     if source == "table":
         (job.folder / "table" / "_delta_log").mkdir()
     reviews().write_parquet(job.folder / "table" / "part-0.parquet")
-    monkeypatch.setattr(table, "find_spec", lambda name: None)
+    monkeypatch.setattr(versions, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="is read by its log") as caught:
         job.run(source=str(job.folder / source))
     assert "deleted rows" in caught.value.hint
@@ -93,7 +93,8 @@ def test_an_iceberg_table_holds_no_deleted_rows(job, reviews):
     current = table.metadata_location.removeprefix("file://")
     assert job.run(source=current).rows["read"] == 140
     assert sorted(job.published()["id"]) == reviews(240)["id"].to_list()[100:]
-    assert manifest(job)["source"] == {"format": "iceberg", "version": str(table.current_snapshot().snapshot_id)}
+    version = f"{table.current_snapshot().snapshot_id}, schema 0"
+    assert manifest(job)["source"] == {"format": "iceberg", "version": version}
     (data,) = {path.parent for path in place.rglob("*.parquet")}
     with pytest.raises(InputError, match="belong to a table of Iceberg"):
         job.run(source=f"{data}/*.parquet", release="2026-12")
@@ -165,8 +166,12 @@ def test_the_texts_are_those_of_a_run_over_files_and_a_new_snapshot_is_read(from
     before = scan_published(str(from_catalog.folder / "published")).collect()
     assert before.sort("id").equals(scan_published(str(plain.folder / "published")).collect().sort("id"))
     assert run(from_catalog.policy()).version == 1
-    raw(from_catalog, reviews(rows=20, first=240))
+    table = raw(from_catalog, reviews(rows=20, first=240))
     assert run(from_catalog.policy()).rows["new"] == 20
+    with table.update_schema() as change:
+        change.delete_column("stars")
+    with pytest.raises(InputError, match="the source has no column 'stars'"):
+        run(from_catalog.policy())
 
 
 def test_forget_asks_the_catalog(from_catalog, reviews):

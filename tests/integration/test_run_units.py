@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import _kernel
+from dptext_etl.engines import run
 from dptext_etl.errors import BudgetError, InputError, LedgerError, PolicyError
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
@@ -17,6 +18,8 @@ from dptext_etl.runner.planning import further
 from dptext_etl.runner.publish.forgetting import forget
 from tests.command_line import dptext, facts
 from tests.quick import quick
+
+from .test_run_labels import Changing
 
 CAP = {"measure": "pure", "epsilon": 1000.0, "period": "2026"}
 NFD = unicodedata.normalize("NFD", "Zoë@x")
@@ -41,6 +44,19 @@ def test_records_of_another_person_are_refused(make_job, reviews, save, release)
     with pytest.raises(LedgerError, match=r"4 of 60 records were charged to another subject before"):
         job.run(release=release)
     assert balances(job) == spent
+
+
+@pytest.mark.parametrize(("entries", "moment"), [({}, "computed"), ({"per_subject": 3}, "examined")])
+def test_persons_that_change_during_a_run_are_refused(make_job, reviews, entries, moment):
+    job = make_job(frame=reviews(60))
+
+    def moved(rows):
+        return rows.with_columns(user_id=pl.when(pl.col("user_id") == "u007").then(pl.lit("u008")).otherwise("user_id"))
+
+    with pytest.raises(InputError, match="their persons, are not those that were checked"):
+        run(job.policy(**entries), engine=Changing(reviews(60), **{moment: moved}))
+    assert not (job.folder / "published.manifest.json").exists()
+    assert (job.folder / "ledger.db").exists() == (moment == "computed"), "in time, nothing is charged"
 
 
 @pytest.mark.parametrize(("role", "word", "column"), [("subject", "subject", "user_id"), ("id", "record", "id")])

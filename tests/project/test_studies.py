@@ -105,7 +105,7 @@ def test_a_recipe_is_a_policy_whose_head_lists_its_commands(study, recipe):
 @pytest.mark.thorough
 def test_a_recipe_runs_on_the_command_line(study, tmp_path, monkeypatch):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
-    utility, made = study("written_utility"), study("dptext_etl.corpora.shipped.everyday_30k").generate(9_000)
+    utility, made = study("written_utility"), study("shipped_data.everyday").generate(9_000)
     labels = {"praise": "positive", "complaint": "negative"}
     rows = [(one.text, labels[one.kind]) for one in made if one.kind in labels]
     names = ("train", "test", "public")

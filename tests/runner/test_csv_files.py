@@ -47,7 +47,7 @@ def test_a_first_policy_has_the_entry_only_where_it_is_needed(tmp_path):
     assert "csv" not in plain
     other = tomllib.loads(init(written(tmp_path / "other.csv", ";", "cp1252", '"')))
     assert other["csv"] == {"separator": ";", "encoding": "cp1252", "quote": '"'}
-    assert (other["id"], other["subject"]) == ("id", "Kunde")
+    assert (other["id"], other["shuffled"]["rows"]) == ("id", 1_000)
 
 
 def test_unquoted_fields_may_hold_quotes(tmp_path):

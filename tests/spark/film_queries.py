@@ -22,6 +22,7 @@ def column(spark, query):
 def failure(spark, query):
     with pytest.raises(Exception, match=r"dptext_etl\.errors") as caught:
         spark.sql(query).collect()
+    assert "Traceback" not in str(caught.value), "the sentence comes first"
     return str(caught.value)
 
 

@@ -23,7 +23,7 @@ def whole(policy, tmp_path):
 
 def test_a_view_fixes_ids_and_subjects(films, policy, whole, expected, tmp_path):
     view = register_view(films, "released_films", table="films", policy=whole, form=FORMS[0])
-    assert view.columns == ["id", "review", "n"]
+    assert view.columns == ["id", "n", "review"]
     assert column(films, "SELECT review FROM released_films ORDER BY n") == expected
     assert column(films, "SELECT review FROM released_films ORDER BY n") == expected
     with Ledger.open(whole.ledger.url) as ledger:
@@ -40,8 +40,10 @@ def test_a_view_does_not_hide_what_is_wrong_at_its_registration(films, whole):
         with pytest.raises(PolicyError, match=r"sql_function = false(.|\n)*register_view"):
             register(films, "private_review", given)
     films.table("films").drop("user").createOrReplaceTempView("without_users")
-    with pytest.raises(PolicyError, match="the table has no column 'user'"):
+    with pytest.raises(InputError, match="the source has no column 'user'"):
         register_view(films, "released_films", table="without_users", policy=whole)
+    with pytest.raises(PolicyError, match=r"looking for the table 'nope' failed(.|\n)*is its name right"):
+        register_view(films, "released_films", table="nope", policy=whole)
     # A second registration would read the view of the first one, and release released texts
     for name in ("films", "FILMS"):
         with pytest.raises(PolicyError, match="the view has the name of its table"):
@@ -55,6 +57,6 @@ def test_a_view_refuses_ids_of_a_type_that_has_no_spelling(films, whole, column,
     plain = "cast(n as double)" if kind == "double" else "n > 2"
     columns = ", ".join(f"{plain} AS {name}" if name == column else name for name in ("id", "review", "n", "user"))
     films.sql(f"SELECT {columns} FROM films").createOrReplaceTempView("odd_films")
-    with pytest.raises(InputError, match=rf"{said} \(column '{column}'\)(.|\n)*cast it first"):
-        register_view(films, "released_films", table="odd_films", policy=whole)
-    register_view(films, "uncharged_films", table="films", policy=whole, charge=False)
+    for charge in (True, False):
+        with pytest.raises(InputError, match=rf"{said} \(column '{column}'\)(.|\n)*cast it first"):
+            register_view(films, "released_films", table="odd_films", policy=whole, charge=charge)

@@ -165,8 +165,6 @@ class PublishedFiles(Gate):
             message += f"; it knows {newer:,} newer versions, of this sink or another"
         if wrong:
             message = "; ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in wrong.items())
-        if counts["types_with_names_or_categories"]:
-            message += " (an older version published them; the next run publishes the table anew, without)"
         return self.outcome(counts, message, passed=bool(paths) and not wrong)
 
 

@@ -12,7 +12,6 @@ from dptext_etl import files
 from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.run import show_gates
 from dptext_etl.cli.options import (
-    Full,
     Partition,
     PolicyFile,
     Yes,
@@ -288,7 +287,7 @@ def statement(
     ] = None,
     partition: Partition = None,
     public: Annotated[
-        bool, typer.Option("--public", help="Leave out amounts that depend on texts, for readers outside.")
+        bool, typer.Option("--public", help="Omit facts that depend on texts, for readers outside.")
     ] = False,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where statement.md and statement.html go.")] = Path(
         "statement"
@@ -296,13 +295,12 @@ def statement(
     evidence: Annotated[
         Path, typer.Option(metavar="FOLDER", help="The report of `dptext evaluate`; never used with --public.")
     ] = Path("evidence"),
-    full: Full = False,
 ) -> None:
     """Write a sign-off page: the contents, guarantee, and cost of a release, and how to verify it.
 
     It reads the manifest, the ledger, and figures of an evaluation of this version; never a raw text, a released text
-    or a key. The page fits on one screen; with --full or --public, it has every detail. With --json, the command prints
-    the facts and writes no file.
+    or a key. Facts that depend on raw texts are in sections at the top, which --public omits. With --json, the command
+    prints the facts and writes no file.
     """
     from dptext_etl.runner import statement as statements
 
@@ -315,7 +313,7 @@ def statement(
     facts = statements.facts(released if is_policy else target, loaded, partition, public=public, evidence=evidence)
     if terminal.emitted(facts):
         return
-    for path in statements.write(facts, out, full=full or public):
+    for path in statements.write(facts, out):
         terminal.say(f"wrote {path}")
 
 
@@ -325,11 +323,11 @@ EXPORT_KEYS = (
 )  # fmt: skip
 
 
-@command(app, "dptext export privacy.toml --to reviews.zip", EXPORT_KEYS)
+@command(app, "dptext export privacy.toml --to reviews", EXPORT_KEYS)
 def export(
     policy: PolicyFile,
     *,
-    to: Annotated[Path, typer.Option(metavar="FOLDER|FILE.zip", help="A new folder, or a new zip file.")],
+    to: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder.")],
     partition: Partition = None,
 ) -> None:
     """Write the published version for readers elsewhere: data, manifest, public statement, data contract, checksums.
@@ -342,11 +340,9 @@ def export(
     _show_export(exports.export(load_policy(policy), to, partition), "wrote")
 
 
-@command(app, "dptext verify-export reviews.zip", EXPORT_KEYS)
+@command(app, "dptext verify-export reviews", EXPORT_KEYS)
 def verify_export(
-    place: Annotated[
-        Path, typer.Argument(metavar="FOLDER|FILE.zip", help="The folder or file that `dptext export` wrote.")
-    ],
+    place: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that `dptext export` wrote.")],
 ) -> None:
     """Check an export without its policy, key, or ledger: files, checksums, manifest, contract, types, rows, classes.
 

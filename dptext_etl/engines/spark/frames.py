@@ -11,7 +11,8 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from dptext_etl.engines.spark.judging import (
     sizes_of,
     totals,
 )
+from dptext_etl.engines.spark.session import located
 from dptext_etl.engines.spark.spark_types import local_frame, named, polars_schema
 from dptext_etl.engines.spark.tasks import SHARD
 from dptext_etl.errors import InputError, bare, seam
@@ -46,11 +48,20 @@ from dptext_etl.runner import table_check
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.parts import id_lists, read_ids
-from dptext_etl.runner.source.column_types import coarse
+from dptext_etl.runner.shard.charging import PAIRS, sum_of_pairs
+from dptext_etl.runner.source import copies
+from dptext_etl.runner.source.column_types import HELD, coarse
 from dptext_etl.runner.source.examine import Examined, IdCounts, refuse_ids
 from dptext_etl.runner.source.guessing import Spelled
-from dptext_etl.runner.source.roles import Table, check_roles, coarse_schema, pinned_orders, wanted_columns
-from dptext_etl.runner.source.selection import PAIRS, STAYS, Order, by_digest, require_plain, sum_of_pairs
+from dptext_etl.runner.source.roles import (
+    Table,
+    check_roles,
+    coarse_schema,
+    labels_to_cast,
+    pinned_orders,
+    wanted_columns,
+)
+from dptext_etl.runner.source.selection import STAYS, Order, by_digest, require_plain
 from dptext_etl.runner.source.table import hidden_by
 from dptext_etl.storage import Storage
 
@@ -66,7 +77,7 @@ def published_ids(table: Table[DataFrame], policy: Policy, layout: Layout, manif
     if manifest.file_format != "parquet":
         msg = "an incremental run on Spark can only compare with published parts in Parquet files"
         raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
-    if policy.ids == "keep":
+    if manifest.ids == "keep":
         storage, column, names = layout.published, policy.id, [part.path for part in manifest.parts]
     else:
         require_plain(policy, table.schema[policy.id])
@@ -76,10 +87,10 @@ def published_ids(table: Table[DataFrame], policy: Policy, layout: Layout, manif
     with seam("reading the ids that are published", InputError, _HINT):
         if storage.remote:
             return _from_store(rows, policy.id, storage, column, names)
-        if policy.ids != "keep":
+        if manifest.ids != "keep":
             for name in names:
                 read_ids(storage, name)
-        paths = [f"file://{storage.absolute().folder / name}" for name in names]
+        paths = [located(str(storage.folder / name)) for name in names]
         kind = rows.schema[policy.id].dataType
         return rows.sparkSession.read.parquet(*paths).select(named(column).cast(kind).alias(policy.id))
 
@@ -123,7 +134,8 @@ def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFr
     require_free_names(frame, policy)
     schema = pl.Schema({n: plain_type(dtype) for n, dtype in polars_schema(frame, wanted_columns(policy)).items()})
     dropped, kind = check_roles(policy, schema, layout, lambda: hidden_by(frame.columns, lambda: _compared(frame)))
-    rows = _in_pinned_order(_without_void(frame), schema, policy)
+    texts = {name: named(name).cast("string") for name in labels_to_cast(policy, schema)}
+    rows = _in_pinned_order(_without_void(frame.withColumns(texts) if texts else frame), schema, policy)
     return Table(rows, coarse_schema(polars_schema(rows), policy), dropped, kind)
 
 
@@ -151,10 +163,12 @@ class Seen:
     """Counts of one pass over a frame."""
 
     ids: IdCounts
+    pairs: int = 0  # sum of digests of records with their persons (`charging.sum_of_pairs`)
     not_utf8: tuple[int, ...] = ()  # kept columns with strings that are not UTF-8, by their places
     # rows that each group of kept columns singles out, or leaves in a small group; None if they were not counted
     traced: table_check.Counts | None = None
     spellings: Mapping[str, int] = field(default_factory=dict)  # of persons (`guessing.Spelled`)
+    copied: tuple[str, ...] = ()  # columns that would be published unchanged, and hold raw texts of their rows
 
 
 @dataclass(frozen=True)
@@ -166,9 +180,9 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
     """Check ids and subjects of a frame; in an incremental run, leave out rows that are published already."""
     seen: list[Seen] = []
 
-    def check_ids() -> tuple[int, int]:
-        seen.append(check(table.frame, policy))
-        return seen[0].ids.rows, seen[0].ids.null_subjects
+    def check_ids() -> tuple[int, int, int]:
+        seen.append(check(table, policy))
+        return seen[0].ids.rows, seen[0].ids.null_subjects, seen[0].pairs
 
     examined = ExaminedFrame.of(
         table,
@@ -177,9 +191,10 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
         check=check_ids,
         with_persons=partial(with_persons, policy=policy),
         without=lambda rows, manifest: _unpublished(replace(table, frame=rows), policy, layout, manifest),
+        mark=lambda rows, manifest: _marked(replace(table, frame=rows), policy, layout, manifest),
         at_most=lambda rows, most: at_most(rows, policy, most, order or by_digest),
     )
-    return replace(examined, seen=seen[0])
+    return replace(examined, seen=seen[0], copied=seen[0].copied)
 
 
 def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
@@ -205,19 +220,21 @@ def with_persons(rows: DataFrame, policy: Policy) -> DataFrame:
     return rows.filter(named(str(policy.subject)).isNotNull())
 
 
-def check(rows: DataFrame, policy: Policy) -> Seen:
+def check(table: Table[DataFrame], policy: Policy) -> Seen:
     """Check the ids and subjects of a frame and the kept columns, which nothing else reads before the charge.
 
-    Along the way, count spellings of persons and rows that kept columns single out, if the policy leaves no rows out.
+    Along the way, compare kept columns with texts, and count spellings of persons and rows that kept columns single
+    out, if the policy leaves no rows out.
     """
     every = policy.records_per_subject is None and policy.on_null_subject != "quarantine"
     groups = table_check.groups_of(policy.kept_columns) if every and policy.keep else ()
+    compared = copies.compared_columns(policy, table.schema)
     with seam("reading the ids of the frame", InputError, HINT):
-        seen = _count(rows, policy, ids=True, groups=groups)
+        seen = _count(table.frame, policy, ids=True, groups=groups, compared=compared)
     refuse_ids(policy, seen.ids)
     if seen.not_utf8:
         wrong = ", ".join(repr(policy.kept_columns[place]) for place in seen.not_utf8)
-        msg = f"strings of the kept columns {wrong} are not UTF-8; nothing was spent"
+        msg = f"strings of the kept columns {wrong} are not UTF-8; no budget used"
         raise InputError(msg, "decode them in the source, or do not keep the column")
     return seen
 
@@ -227,36 +244,55 @@ class Questions:
     """Instructions for tasks that count ids, unknown subjects, spellings of persons, and kept columns."""
 
     ids: bool
-    persons: Sequence[Normalization] | None  # how persons are spelled; None counts none
+    persons: Sequence[Normalization] | None  # how persons are spelled; None where records are units
+    spellings: bool  # whether spellings of persons are counted
     kept: Sequence[Kept]
     groups: table_check.Groups  # groups of kept columns of which rows are counted
+    id: str
+    texts: Sequence[str]  # text columns that are compared with `copies`, which are kept columns or the id
+    copies: Sequence[str]
 
 
-def _count(rows: DataFrame, policy: Policy, *, ids: bool, groups: table_check.Groups) -> Seen:
+def _count(
+    rows: DataFrame, policy: Policy, *, ids: bool, groups: table_check.Groups, compared: Sequence[str] = ()
+) -> Seen:
     """Count in one pass over a frame and one exchange of hashes; only counts come back."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    person = policy.id_columns.get("subject") if ids and policy.records_per_subject is None else None
-    charged = policy.subject if policy.unit == "subject" else None
-    unknown = F.lit(False) if charged is None else named(charged).isNull()
-    columns = [named(policy.id), unknown] if ids else []
-    columns += [named(name) for name in ([] if person is None else [person]) + [*policy.kept_columns]]
-    questions = Questions(ids, None if person is None else policy.normalize, policy.kept, groups)
+    persons = policy.normalize if ids and policy.unit == "subject" else None
+    texts = policy.text_columns if compared else ()
+    columns = [named(name) for name in [*(policy.id_columns.values() if ids else ()), *policy.kept_columns]]
+    columns += [F.when(_may_be_long(rows, compared), named(name)) for name in texts]
+    spellings = policy.records_per_subject is None
+    questions = Questions(ids, persons, spellings, policy.kept, groups, policy.id, texts, compared)
     plain = rows.select(*columns).toDF(*(f"c{at}" for at in range(len(columns))))
     packs = collected(exchanged(plain.mapInArrow(partial(_counted, questions), SCHEMA)))
     each = [json.loads(pack.cells) for pack in packs if pack.kind == _FACTS]
-    total, gaps, nameless = (sum(facts[at] for facts in each) for at in range(3))
-    places = tuple(sorted({place for facts in each for place in facts[3]}))
+    total, gaps, nameless, pairs = (sum(facts[at] for facts in each) for at in range(4))
+    places = tuple(sorted({place for facts in each for place in facts[4]}))
     digests, sizes = totals(packs), sizes_of(packs)
     ids_counted = digests.get(_IDS, Counted())
     repeated = ids_counted.digests - (ids_counted.rows - ids_counted.shared)
     spelled = [digests[name].digests for name in _SPELLED if name in digests]
     return Seen(
         IdCounts(total, gaps, nameless, repeated),
+        pairs % PAIRS,
         places,
         [sizes.get(str(place), (0, 0)) for place in range(len(groups))] if groups else None,
         dict(zip(("persons", "alike"), spelled, strict=False)),
+        copied=copies.over(facts[5] for facts in each),
     )
+
+
+def _may_be_long(rows: DataFrame, names: Sequence[str]) -> Column:
+    """Return whether a row has a string that is compared with its texts: no other text leaves Spark's own memory."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    kinds = {name: rows.schema[name].dataType.typeName() for name in names}
+    long = (
+        F.length(named(name)) >= copies.LEAST_CHARACTERS if kinds[name] == "string" else F.lit(True) for name in names
+    )
+    return reduce(or_, long)
 
 
 _FACTS, _IDS, _SPELLED = "examined", "ids", ("persons", "alike")
@@ -284,26 +320,37 @@ def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.Array]]:
 
 def _answers(questions: Questions, columns: list[pa.Array]) -> Iterator[Pack]:
     waiting = iter(columns)
-    rows, gaps, unknown = len(columns[0]), 0, 0
+    rows, gaps, unknown, pairs = len(columns[0]), 0, 0, 0
     if questions.ids:
-        ids, subjects = next(waiting), next(waiting)
-        gaps, unknown = ids.null_count, subjects.true_count
+        ids = next(waiting)
+        gaps = ids.null_count
         yield from packed(_IDS, short_digests(pl.Series(canonical_ids(ids.drop_null()), dtype=pl.String)))
     if questions.persons is not None:
         persons = next(waiting)
-        spelled = Spelled(questions.persons)
-        if _is_utf8(persons):
+        unknown, spelled = persons.null_count, Spelled(questions.persons)
+        pairs = 0 if gaps else _sum_of_pairs(ids, persons, questions.persons)
+        if questions.spellings and _is_utf8(persons):
             spelled.add(pl.Series(persons))
         for name, digests in zip(_SPELLED, spelled.drained(), strict=True):
             yield from packed(name, digests)
-    kept = [*waiting]
+    kept, texts = [next(waiting) for _ in questions.kept], [*waiting]
     wrong = [place for place, column in enumerate(kept) if not _is_utf8(column)]
-    yield facts_pack(_FACTS, [rows, gaps, unknown, wrong])
+    copied = {} if wrong else _copies(questions, columns[0], kept, texts)
+    yield facts_pack(_FACTS, [rows, gaps, unknown, pairs, wrong, copied])
     if questions.groups and not wrong:
         frame = pl.DataFrame(pa.RecordBatch.from_arrays(kept, [item.column for item in questions.kept]))
         cells = frame.select(coarse(item, frame.schema[item.column]) for item in questions.kept)
         for place, hashed in enumerate(cells.select(table_check.hashes(questions.groups)).iter_columns()):
             yield from packed(str(place), hashed.to_numpy().view(np.uint8).reshape(-1, 8), SIZES)
+
+
+def _copies(questions: Questions, ids: pa.Array, kept: list[pa.Array], texts: list[pa.Array]) -> copies.Counts:
+    arrays = dict(zip([item.column for item in questions.kept], kept, strict=True)) | {questions.id: ids}
+    arrays = {name: arrays[name] for name in questions.copies} | dict(zip(questions.texts, texts, strict=True))
+    if not questions.copies or not all(map(_is_utf8, arrays.values())):
+        return {}
+    frame = pl.DataFrame({name: pl.Series(array) for name, array in arrays.items()})
+    return copies.count(frame, questions.copies, questions.texts)
 
 
 def _is_utf8(column: pa.Array) -> bool:
@@ -319,6 +366,14 @@ def _unpublished(table: Table[DataFrame], policy: Policy, layout: Layout, manife
     with seam("comparing the frame with the published table", InputError, HINT):
         new = table.frame.join(published, on=policy.id, how="left_anti")
         return new, new.count()
+
+
+def _marked(table: Table[DataFrame], policy: Policy, layout: Layout, manifest: Manifest) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    published = published_ids(table, policy, layout, manifest).withColumn(HELD, F.lit(True))
+    joined = table.frame.join(published, on=policy.id, how="left")
+    return joined.select(*(named(name) for name in table.frame.columns), F.coalesce(HELD, F.lit(False)).alias(HELD))
 
 
 def at_most(rows: DataFrame, policy: Policy, most: int, order: Order) -> tuple[DataFrame, int, int]:
@@ -375,12 +430,15 @@ def _pairs(how: Sequence[Normalization], batches: Iterator[pa.RecordBatch]) -> I
     """Count the records of a task, and add up their digests with their persons."""
     with seam("counting the records of each person on an executor", InputError, HINT):
         for batch in batches:
-            named_rows = batch.filter(batch.column(1).is_valid())
-            persons = canonical_ids(normalized(named_rows.column(1), how))
-            pairs = sum_of_pairs(canonical_ids(named_rows.column(0)), persons)
+            pairs = _sum_of_pairs(batch.column(0), batch.column(1), how)
             yield pa.RecordBatch.from_pydict(
                 {"rows": pa.array([batch.num_rows], pa.int64()), "pairs": [f"{pairs:032x}"]}
             )
+
+
+def _sum_of_pairs(ids: pa.Array, persons: pa.Array, how: Sequence[Normalization]) -> int:
+    there = persons.is_valid()
+    return sum_of_pairs(canonical_ids(ids.filter(there)), canonical_ids(normalized(persons.filter(there), how)))
 
 
 def traced(source: Examined[DataFrame], policy: Policy) -> dict[str, Any]:

@@ -52,7 +52,7 @@ from dptext_etl.runner.publish.parts import HiddenIds, Writer, write_part
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.shard import Phase, ShardResult
 from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
-from dptext_etl.runner.source.column_types import keeps_spelling
+from dptext_etl.runner.source.column_types import HELD, keeps_spelling
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import Table, wanted_columns
 from dptext_etl.runner.source.table import Files
@@ -197,7 +197,8 @@ class SparkEngine(Engine["DataFrame"]):
         if not is_local(spark) if self._check_workers is None else self._check_workers:
             columns = [] if policy.synthetic is not None else policy.column_policies()
             parts = [part for column in columns for part in (column.mechanism, *column.postprocess)]
-            require_workers(spark, ["dptext_etl.engines.spark.tasks"], parts, [policy.key])
+            library = ["pyiceberg"] if self._source is not None and self._source.format == "iceberg" else []
+            require_workers(spark, ["dptext_etl.engines.spark.tasks", *library], parts, [policy.key])
         table = open_table(self._frame, policy, layout)
         if self._source is None:
             return table
@@ -242,6 +243,8 @@ class SparkEngine(Engine["DataFrame"]):
         source = work.source
         if rows is source.every_row:
             source = replace(source, rows=rows, wanted=source.total - source.nameless)
+        elif rows is not source.rows:  # the same rows, with marks
+            source = replace(source, rows=rows)
         if not source.wanted:
             return Expected()
         attempt = replace(work.attempt, job=f"{work.attempt.job}-look")
@@ -274,9 +277,10 @@ class SparkEngine(Engine["DataFrame"]):
         """
         source = work.source
         published = source.rows is source.every_row
-        if published or self._kept is None:
+        once = published or HELD in source.rows.columns
+        if once or self._kept is None:
             rows = planted(source.rows, () if published else work.plans, shards, work.attempt.policy)
-            if published or phase == "release" or not bounds_batches(work.source.table.frame.sparkSession):
+            if once or phase == "release" or not bounds_batches(work.source.table.frame.sparkSession):
                 return rows  # used once, or bundles would come all at once
             from pyspark import StorageLevel
 
@@ -294,7 +298,7 @@ class SparkEngine(Engine["DataFrame"]):
         config = TaskConfig(
             policy=policy_json(policy),
             columns=worker_columns(work.source.table.frame.sparkSession, attempt.columns),
-            names=wanted_columns(policy),
+            names=(*wanted_columns(policy), *([HELD] if HELD in work.source.rows.columns else [])),
             refs=work.refs,
             job=attempt.job,
             staging=attempt.layout.staging.absolute(),
@@ -305,6 +309,7 @@ class SparkEngine(Engine["DataFrame"]):
             published=work.source.rows is work.source.every_row,
             checkpoint=work.checkpoint,
             digest=work.digest,
+            pairs=work.pairs or None,
             bundled=rows is self._kept,
         )
         return run_tasks(rows, config, meter.add, profile)

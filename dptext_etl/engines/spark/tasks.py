@@ -193,6 +193,7 @@ class TaskConfig:
     checkpoint: Checkpoint  # called after every step, for tests
     published: bool = False  # whether the rows may be published: then only the ledger's answers are counted
     digest: str = ""  # of the synthetic table that records are compared and committed with
+    pairs: Mapping[str, int] | None = None  # sums of records with their persons by shard, if they were previewed
     bundled: bool = False  # whether batches hold bundles of rows
 
     @property
@@ -214,7 +215,7 @@ class TaskConfig:
         for ref in self.refs.values():  # a reference may name another key on this machine
             ledger.releases.require_key(ref, keys.resolve(policy.key))
         released = Column.all(columns, self.refs)
-        shards = Shards(policy, released, ledger, self.job, staging, memory, self.checkpoint)
+        shards = Shards(policy, released, ledger, self.job, staging, memory, self.checkpoint, pairs=self.pairs)
         shards.computed = True  # a task knows nothing of other tasks, so only the driver gives reservations back
         if policy.synthetic is None:
             return _Releasing(shards, self.phase)
@@ -394,8 +395,8 @@ class _Looking:
     preview: Preview
     columns: Sequence[ColumnPolicy]
 
-    def take(self, frame: pl.DataFrame, number: int) -> None:  # noqa: ARG002
-        self.preview.add(frame.filter(~pl.col(CANARY)).drop(CANARY))
+    def take(self, frame: pl.DataFrame, number: int) -> None:
+        self.preview.add(frame.filter(~pl.col(CANARY)).drop(CANARY), str(number))
 
     def finish(self) -> Expected:
         expected = self.preview.expected()

@@ -73,7 +73,7 @@ def divided(statistic: Statistic, numbers: Integers) -> tuple[Integers, Integers
 
 
 def upper(width: int) -> tuple[Integers, Integers]:
-    """Return the rows and columns of the entries of T in their order: the diagonal, then those above it, row by row."""
+    """Return rows and columns of the entries of T in their order: the diagonal, then those above it, row by row."""
     above = np.triu_indices(width, 1)
     return tuple(np.concatenate([np.arange(width), places]) for places in above)  # type: ignore[return-value]
 

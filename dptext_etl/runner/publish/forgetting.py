@@ -23,14 +23,13 @@ from dptext_etl.errors import InputError, LedgerError, PolicyError, UnknownIdErr
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
-from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.ledger.types import Mask
 from dptext_etl.policy import LedgerSpec, Policy, PolicyLike, resolve
 from dptext_etl.policy.terms import TABLE
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Checkpoint, nothing
 from dptext_etl.runner.publish import versions
-from dptext_etl.runner.publish.manifest import Manifest, as_stored, is_whole, published_manifest, require_whole, scan
+from dptext_etl.runner.publish.manifest import Manifest, as_stored, published_manifest, require_whole, scan
 from dptext_etl.runner.publish.parts import HiddenIds, Writer, blank_ids, ids_of_parts, keep_id_lists
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import remember, require_same_ledger
@@ -86,7 +85,7 @@ def _places(
     policy: Policy, layout: Layout, units: list[bytes], subjects: list[str]
 ) -> Iterator[tuple[set[str], set[bytes] | set[str], list[bytes] | list[str]]]:
     """Yield the ids and the people of each list in staging and of the source, and how the people are named there."""
-    for folder in layout.staging.parent.parent.subfolders():
+    for folder in layout.memory.subfolders():
         for name in [name for pattern in LISTS for name in folder.glob(pattern)]:
             with seam("reading lists in staging", InputError, READ_HINT):
                 rows = pl.read_parquet(folder.local_path(name, fresh=True))
@@ -206,8 +205,6 @@ def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.Data
     return pl.DataFrame([ids, named])
 
 
-_RENEWING = "renewing"
-"""File of staging that says that a version is replaced because of its types."""
 _WHOM = 'name them: subjects, records, or missing=True ("--missing": all that the source no longer holds)'
 
 
@@ -325,7 +322,7 @@ def _opened(layout: Layout, policy: Policy) -> Iterator[Ledger]:
 
 def _take_out_of_staging(layout: Layout, policy: Policy, is_forgotten: Forgets, *, by_subject: bool) -> int:
     changed = 0
-    for folder in layout.staging.parent.parent.subfolders():
+    for folder in layout.memory.subfolders():
         changed += _take_out(folder, policy, is_forgotten, by_subject=by_subject) + blank_ids(
             folder, policy.ledger, is_forgotten
         )
@@ -381,10 +378,10 @@ def _publish_without(  # noqa: PLR0917
             writer.add_rows(left)
         parts = writer.parts
         retired = any(before.digest in ledger.releases.retired(ref, layout.place) for ref in refs)
-        if sum(part.rows for part in parts) == before.rows and not retired and not before.carries:
+        if sum(part.rows for part in parts) == before.rows and not retired:
             show(layout, before)
             return before, writer.lists
-        now = replace(before, version=writer.version, parts=parts, schema=before.kinds)
+        now = replace(before, version=writer.version, parts=parts)
         place = "" if now.partition is None else f"{now.partition}/"
         checkpoint("parts written")
         ledger.releases.retire(refs, place, now.name, now.digest, now.rows, sink=layout.place)
@@ -394,38 +391,6 @@ def _publish_without(  # noqa: PLR0917
     checkpoint("manifest written")
     show(layout, now)
     return now, writer.lists
-
-
-@bare
-def renew_types(policy: Policy, layout: Layout, checkpoint: Checkpoint = nothing) -> None:
-    """Publish a table of an older version of dptext-etl anew, if its types hold names or categories, and retire it.
-
-    A run does this first, so that it adds to parts without them. No row changes (docs/spec/privacy.md#data-types). The
-    table of another release is left to `publish`, which replaces it.
-    """
-    before, storage = Manifest.of_release(policy, layout), layout.staging
-    begun = before is not None and storage.read(_RENEWING) is not None  # by a run that was killed
-    if before is None or not (before.carries or begun) or before.ids != policy.ids or not policy.publish:
-        return
-    in_iceberg = layout.table_format is not None and layout.table_format.name == "iceberg"  # its types never change
-    if in_iceberg or not ledger_exists(policy.ledger.url) or not (policy.incremental or is_whole(layout, before)):
-        return
-    with _opened(layout, policy) as ledger, alone_at(layout) as renew_lock:
-        versions.require_alone(layout)
-        try:
-            refs = _refs(ledger, policy, before)
-        except LedgerError:  # the run reports the problem, or replaces the table
-            return
-        storage.write(_RENEWING, b"", action="noting that a version is replaced")
-        gone = pl.Series.is_null  # ids of people who were forgotten in another table (`blank_ids`)
-        now, lists = _publish_without(gone, layout, policy, before, ledger, refs, checkpoint, renew_lock)
-        with suppress(LedgerError):
-            versions.record(layout, now, ledger, refs)
-        remember(ledger, layout.memory, policy)
-        versions.delete(layout, versions.unlisted(layout, now), every_older=True)
-        keep_id_lists(storage, (part.sha256 for part in now.parts), lists)
-        selection.carry(storage, before.digest, now.digest)
-        storage.delete(_RENEWING)
 
 
 def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets, *, by_subject: bool) -> int:

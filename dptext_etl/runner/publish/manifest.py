@@ -28,7 +28,7 @@ from dptext_etl import files
 from dptext_etl.checks.published import MANIFEST
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE
-from dptext_etl.data_types import carries, from_text, in_json, parsed, published_kind, readable
+from dptext_etl.data_types import from_text, in_json, parsed, readable
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.guarantee import FINE, MICRO, OWN_PERSONS, PURE, Disclosure, Guarantee, GuaranteeClass, Micro, Spend
@@ -223,16 +223,6 @@ class Manifest:
         return sum(part.rows for part in self.parts)
 
     @property
-    def kinds(self) -> dict[str, str]:
-        """The types of the columns as a run writes them now, whatever version wrote the manifest."""
-        return {name: published_kind(written) for name, written in self.schema.items()}
-
-    @property
-    def carries(self) -> bool:
-        """Whether a version of before wrote it, with types that hold names or categories, as its parts do."""
-        return any(map(carries, self.schema.values()))
-
-    @property
     def computed(self) -> ColumnHardware:
         return {column["name"]: column["computed"] for column in self.columns if "computed" in column}
 
@@ -390,7 +380,7 @@ def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
         return rows
     with seam("opening the published table", InputError, READ_HINT):
         schema = rows.collect_schema()
-    types = {name: parsed(kind) for name, kind in manifest.kinds.items() if schema.get(name) == pl.String}
+    types = {name: parsed(kind) for name, kind in manifest.schema.items() if schema.get(name) == pl.String}
     return rows.with_columns(
         from_text(pl.col(name), dtype, strict=True)
         for name, dtype in types.items()
@@ -401,4 +391,4 @@ def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
 def as_stored(layout: Layout, manifest: Manifest, paths: tuple[str, ...]) -> pl.LazyFrame:
     """Scan parts of a manifest as their files hold them: all columns of CSV files are text."""
     files = Files(paths, manifest.file_format, layout.storage_options)
-    return files.scan(all_text=True, in_json=in_json(manifest.kinds))
+    return files.scan(all_text=True, in_json=in_json(manifest.schema))

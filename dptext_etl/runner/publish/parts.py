@@ -52,6 +52,20 @@ _LISTS_AGAIN = (
 )
 
 
+def keyed_ids(key: str, dataset: str, release: str, ids: pa.Array) -> pl.Series:
+    """Return the hashes of canonical ids that a release publishes in their place (docs/spec/stream.md#published-ids).
+
+    Args:
+        key: Reference to the noise secret.
+        dataset: Name of the dataset.
+        release: Name of the release.
+        ids: Canonical ids, shape (ids,).
+    """
+    secret = keys.resolve(key).derive("seal", _LABEL + canon([dataset, release]))
+    hashed = pa.array(_kernel.hash_ids(_kernel.Secret.from_bytes(secret), "rec", ids))
+    return pl.Series(hashed).cast(pl.Binary).bin.encode("hex")
+
+
 @dataclass(frozen=True)
 class HiddenIds:
     """How a release publishes ids in the place of the records' own."""
@@ -79,15 +93,11 @@ class HiddenIds:
 
         The order says nothing of the source.
         """
-        secret = keys.resolve(self.key).derive("seal", _LABEL + canon([self.dataset, self.release]))
-        ids = keys.canonical_series(frame[self.column])
-        hashed = pa.array(_kernel.hash_ids(_kernel.Secret.from_bytes(secret), "rec", ids.to_arrow()))
-        keyed = pl.Series(self.column, hashed).cast(pl.Binary)
+        ids = keys.canonical_series(frame[self.column]).to_arrow()
+        keyed = keyed_ids(self.key, self.dataset, self.release, ids).alias(self.column)
         order = keyed.arg_sort()
         frame = frame[order]
-        if self.mode == "drop":
-            return frame, frame.drop(self.column)
-        return frame, frame.with_columns(keyed[order].bin.encode("hex"))
+        return frame, frame.drop(self.column) if self.mode == "drop" else frame.with_columns(keyed[order])
 
     def keep(self, staging: Storage, digest: str, frame: pl.DataFrame) -> str:
         """Keep the records' own ids of a part inside, and return the name of the list."""

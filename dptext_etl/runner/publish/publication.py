@@ -507,7 +507,7 @@ def same_content(before: Manifest, now: Manifest) -> bool:
 
     def content(manifest: Manifest) -> dict[str, object]:
         parts = [(part.rows, part.sha256) for part in manifest.parts]
-        schema = [*manifest.kinds.items()]  # in order
+        schema = [*manifest.schema.items()]  # in order
         return {**asdict(manifest), "version": None, "source": None, "schema": schema, "parts": parts}
 
     return content(before) == content(now)

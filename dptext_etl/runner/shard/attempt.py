@@ -110,19 +110,28 @@ class Attempt:
     columns: list[ColumnPolicy]  # the policies of the text columns
     secret: Secret = field(repr=False)  # the noise secret, checked against the policy
     accept_lower_cap: bool = False  # whether the pinned cap may be lowered to the policy's cap
+    accept_fewer_rows: bool = False  # whether published rows may be left out that the source still holds
     job: str = field(default_factory=lambda: uuid.uuid4().hex)  # the name of this attempt in the ledger
     began: float = field(default_factory=time.monotonic)  # when it began, on the monotonic clock
     profile: Profile = field(default_factory=Profile, repr=False)  # time and memory of its stages
 
     @classmethod
-    def of(cls, policy: Policy, partition: str | None, *, accept_lower_cap: bool = False) -> Attempt:
+    def of(
+        cls,
+        policy: Policy,
+        partition: str | None,
+        *,
+        accept_lower_cap: bool = False,
+        accept_fewer_rows: bool = False,
+    ) -> Attempt:
         require_provenance(policy)
         columns = policy.charged_columns()
         secret = columns[0].secret
         if policy.publish and secret.published:
             msg = "the key is printed in documents, so anyone can undo a release under it"
             raise KeyReferenceError(msg, 'run `dptext key new PATH` and write key = "file:PATH"')
-        return cls(policy, partition, Layout.of(policy, partition), columns, secret, accept_lower_cap)
+        accepted = accept_lower_cap, accept_fewer_rows
+        return cls(policy, partition, Layout.of(policy, partition), columns, secret, *accepted)
 
     @property
     def refusing(self) -> bool:
@@ -139,12 +148,7 @@ class Attempt:
 
     def require_environment(self, ledger: Ledger | None, *, recording: bool = False) -> None:
         """Refuse the ledger and the key of another environment, if the policy names its own."""
-        policy = self.policy
-        if policy.environment is not None:
-            owned = {"noise key": self.secret.derive("seal", b"dptext/environment/v1\0").hex()}
-            owned |= {} if ledger is None else {"ledger": ledger.ledger_id}
-            options = policy.storage_options
-            anchor_files.require_environment(policy.environment, owned, policy.ledger, options, recording=recording)
+        require_environment(self.policy, self.secret, ledger, recording=recording)
 
     @contextmanager
     def alone(self) -> Iterator[Staging]:
@@ -169,6 +173,14 @@ class Attempt:
     def configurations(self) -> list[str]:
         chains = [column.chain for column in self.columns if column.chain is not None]
         return [column.mechanism.cfg() for column in self.columns] + chains
+
+
+def require_environment(policy: Policy, secret: Secret, ledger: Ledger | None, *, recording: bool) -> None:
+    if policy.environment is not None:
+        owned = {"noise key": secret.derive("seal", b"dptext/environment/v1\0").hex()}
+        owned |= {} if ledger is None else {"ledger": ledger.ledger_id}
+        options = policy.storage_options
+        anchor_files.require_environment(policy.environment, owned, policy.ledger, options, recording=recording)
 
 
 def refuse_over_cap(over: int) -> None:
@@ -204,7 +216,7 @@ def refuse_other_records(ref: ReleaseRef) -> NoReturn:
 def refuse_no_records(policy: Policy, records: int) -> None:
     """Refuse a synthetic table in which no record would count."""
     if policy.synthetic is not None and not records:
-        raise InputError("all records of the source were forgotten or are over the cap", "this run spent nothing")
+        raise InputError("all records of the source were forgotten or are over the cap", "no budget used")
 
 
 def refuse_too_few(policy: Policy, texts: int, labels: Mapping[str, int] | None = None) -> None:

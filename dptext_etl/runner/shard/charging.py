@@ -22,6 +22,7 @@ from dptext_etl import _kernel
 from dptext_etl.accounting import log10_odds
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.comparison import short_digests
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import spends, step_costs, worst_case
 from dptext_etl.families.choice import OTHER, ShuffledLabels
@@ -40,6 +41,20 @@ DEFECT = "this is a defect; its message is left out, because it may quote a text
 """The hint of an error whose own message is left out."""
 MODULUS = 1 << 256
 """Identities are added modulo this number, so that a digest of a table does not depend on the order of its rows."""
+PAIRS = 1 << 128
+"""Digests of records with their persons are added modulo this number, in any order of rows."""
+
+
+def sum_of_pairs(ids: pa.Array, persons: pa.Array | pl.Series) -> int:
+    """Add up digests of canonical ids with their canonical subjects: another person of a record changes the sum.
+
+    Rows without a person, such as canary rows, do not count.
+    """
+    rows = pl.DataFrame({"id": pl.Series(ids, dtype=pl.String), "person": pl.Series(persons, dtype=pl.String)})
+    length = pl.col("person").str.len_bytes().cast(pl.String)
+    both = rows.drop_nulls().select(pl.concat_str(length, pl.lit(":"), "person", "id")).to_series()
+    places: list[int] = short_digests(both).sum(axis=0, dtype=np.int64).tolist()
+    return sum(value << 8 * place for place, value in enumerate(places)) % PAIRS
 
 
 @dataclass(frozen=True)
@@ -80,6 +95,11 @@ class Charged:
         subjects = None if self.subjects is None else self.subjects.filter(mask)
         return Charged(self.ids.filter(mask), subjects, charges, self.forms)
 
+    @property
+    def pairs(self) -> int:
+        """The sum of digests of records with their persons; 0 where records are units."""
+        return 0 if self.subjects is None else sum_of_pairs(self.ids, self.subjects)
+
     def identities(self) -> list[bytes]:
         return [matrix(item.idem_keys, "identities").tobytes() for item in self.charges]
 
@@ -98,12 +118,14 @@ class Reserved:
     charged: Charged = field(repr=False)
     outcome: npt.NDArray[np.uint8]  # an `Outcome` per row, shape (rows,)
     answers: Mapping[str, int]  # records by outcome, without canary rows, before any row was left out
+    pairs: int  # sum of digests of these records with their persons (`Charged.pairs`)
 
     def without(self, outcomes: Collection[Outcome]) -> Reserved:
         chosen = ~np.isin(self.outcome, list(outcomes))
         if chosen.all():
             return self
-        return Reserved(self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen], self.answers)
+        rows = self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen]
+        return Reserved(*rows, self.answers, self.pairs)
 
     def whole_table(self, labels: ShuffledLabels | None) -> WholeTable:
         """Return the records among the rows, also by label; canary rows do not count."""

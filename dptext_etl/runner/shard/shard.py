@@ -54,7 +54,6 @@ from dptext_etl.runner.shard.computing import (
     with_earlier_texts,
 )
 from dptext_etl.runner.shard.staging import StagedShard, Staging, WholeTable, read_draws
-from dptext_etl.runner.source.selection import PAIRS, sum_of_pairs
 from dptext_etl.storage import Storage
 
 log = logging.getLogger("dptext_etl.runner")
@@ -111,18 +110,22 @@ class Shards:
     # decides when a shard may use the ledger, and call `checkpoint`
     schedule: Schedule = field(default_factory=Schedule)
     computed: bool = False  # whether this attempt has scored a text, or is about to
+    pairs: Mapping[str, int] | None = None  # by shard, as they were previewed (`Charged.pairs`); None if unknown
 
     def reserve(self, raw: pl.DataFrame, index: int, job: str | None = None) -> Reserved:
         """Reserve the worst case of a shard, for this attempt or under another name."""
         with self.profile.stage("reserve"), seam("counting draws", DPTextError, DEFECT):
             charged = charge(raw, self.columns, self.policy)
+            pairs = charged.pairs
+            if self.pairs is not None:
+                refuse_other_persons(self.pairs.get(str(index)), pairs)
             canary = canary_marks(raw)
             batch = (charged.ids, charged.subjects, charged.charges)
             own_persons, make = self.policy.on_null_subject == "own", self.ledger.make_ready
             ready = make(self.policy.unit, *batch, canary=canary, sealed=self.schedule.parallel, own=own_persons)
-        return self.schedule.run("reserve", index, lambda: self._reserved(raw, charged, ready, job or self.job))
+        return self.schedule.run("reserve", index, lambda: self._reserved(raw, charged, pairs, ready, job or self.job))
 
-    def _reserved(self, raw: pl.DataFrame, charged: Charged, ready: PreparedBatch, job: str) -> Reserved:
+    def _reserved(self, raw: pl.DataFrame, charged: Charged, pairs: int, ready: PreparedBatch, job: str) -> Reserved:
         with self.profile.stage("reserve"):
             canary = ready.batch.canary
             self._probe_before(charged, canary)
@@ -137,14 +140,14 @@ class Shards:
         if self.policy.on_changed == "keep":
             charged = with_earlier_texts(self.ledger, charged, result.outcome)
         self.computed |= self.schedule.parallel  # another shard may be scoring when the next one is refused
-        return Reserved(raw, charged, result.outcome, ReserveResult(result.outcome[~canary]).counts)
+        return Reserved(raw, charged, result.outcome, ReserveResult(result.outcome[~canary]).counts, pairs)
 
     @property
     def excluded(self) -> tuple[Outcome, ...]:
         return EXCLUDED if self.policy.on_changed == "keep" else (*EXCLUDED, Outcome.CHANGED)
 
     def release(self, raw: pl.DataFrame, index: int) -> tuple[StagedShard, Reserved]:
-        """Stage and commit a raw shard, and return its admitted rows. Work of an earlier attempt is not repeated.
+        """Stage and commit a raw shard, and return its reservations. Work of an earlier attempt is not repeated.
 
         All of a shuffled release is reserved before: then a new record is one that came into the source meanwhile.
         """
@@ -152,11 +155,11 @@ class Shards:
         over = int((reserved.outcome == Outcome.OVER_CAP).sum())
         if over and self.policy.on_cap == "refuse":
             raise BudgetError(f"{counted(over, 'record')} would exceed the cap", "did the source change? Run again")
-        reserved = self.leave_out(reserved, index)
-        inputs = self._inputs(reserved)
-        staged = self._resume(reserved, index, inputs) or self._compute(reserved, index, inputs)
-        log.info("shard %d: %d rows staged and committed", index, reserved.frame.height)
-        return rewrite_shard(self, reserved, staged, index, inputs), reserved
+        kept = self.leave_out(reserved, index)
+        inputs = self._inputs(kept)
+        staged = self._resume(kept, index, inputs) or self._compute(kept, index, inputs)
+        log.info("shard %d: %d rows staged and committed", index, kept.frame.height)
+        return rewrite_shard(self, kept, staged, index, inputs), reserved
 
     def leave_out(self, reserved: Reserved, index: int) -> Reserved:
         """List the records that are over the cap or changed inside the boundary, and return the others."""
@@ -363,7 +366,7 @@ class ShardResult:
     shard: Mapping[str, Any] | None
     # which records of a shuffled release are drawn or to be drawn among them, in numbers; None otherwise
     admitted: Mapping[str, Any] | None = None
-    pairs: str | None = None  # sum of digests of its records with their persons, 32 hex digits; None without persons
+    pairs: int = 0  # sum of digests of its records with their persons (`Charged.pairs`)
     sums: str | None = None  # exact sums of a table that is summed (`families.aggregate.Partial`), in base64
     agrees: bool = True  # whether the records of a summed table were committed with the drawn table
 
@@ -371,26 +374,14 @@ class ShardResult:
     def of(cls, shards: Shards, raw: pl.DataFrame, index: int, phase: Phase) -> ShardResult:
         rows, whole = int((~raw[CANARY]).sum()), shards.policy.shuffled is not None
         labels = shards.policy.labels
-        if phase == "release":
-            staged, reserved = shards.release(raw, index)
-            admitted = reserved.whole_table(labels)._asdict() if whole else None
-            return cls(rows, dict(reserved.answers), staged.as_dict(), admitted)
-        reserved = shards.reserve(raw, index)
-        if not whole:
-            return cls(rows, dict(reserved.answers), None)
-        pairs = pairs_of(reserved)
-        written, kept = None if pairs is None else f"{pairs:032x}", reserved.without(shards.excluded)
-        return cls(rows, dict(reserved.answers), None, kept.whole_table(labels)._asdict(), written)
+        staged, reserved = shards.release(raw, index) if phase == "release" else (None, shards.reserve(raw, index))
+        admitted = reserved.without(shards.excluded).whole_table(labels)._asdict() if whole else None
+        shard = None if staged is None else staged.as_dict()
+        return cls(rows, dict(reserved.answers), shard, admitted, reserved.pairs)
 
     @property
     def staged(self) -> StagedShard:
         return StagedShard.from_dict(dict(self.shard or {}))
-
-
-def pairs_of(reserved: Reserved) -> int | None:
-    """Return the sum of digests of records with their persons, without canary rows; None without persons."""
-    subjects, records = reserved.charged.subjects, to_arrow(~reserved.canary)
-    return None if subjects is None else sum_of_pairs(reserved.charged.ids.filter(records), subjects.filter(records))
 
 
 def outcomes(results: Iterable[ShardResult]) -> Counter[str]:
@@ -411,8 +402,8 @@ def whole_table(results: Iterable[ShardResult]) -> WholeTable:
     return WholeTable(*counts, f"{digest:064x}", dict(labels))
 
 
-def refuse_other_persons(pairs: int | None, results: Iterable[ShardResult]) -> None:
-    """Refuse records that have other persons than when they were chosen: one may have more of them now."""
-    if pairs is not None and sum(int(item.pairs or "0", 16) for item in results) % PAIRS != pairs:
-        msg = "the source changed while it was read: records, or their persons, are not those that were chosen"
-        raise InputError(msg, "run again when no one writes to it; this run drew and charged nothing")
+def refuse_other_persons(before: int | None, now: int) -> None:
+    """Refuse records with other persons than when they were checked or chosen: a person may have more of them now."""
+    if before != now:
+        msg = "the source changed while it was read: records, or their persons, are not those that were checked"
+        raise InputError(msg, "run again when no one writes to it, or write it to a table first; nothing was published")

@@ -365,9 +365,9 @@ class Staging:
         for name in self.storage.glob("shard-*.parquet"):
             stem = name.removesuffix(".parquet")
             shard = self._recorded(f"{stem}.json")
-            # a shard of an earlier version, too: replays compare each row with the ledger
-            digest = sha256(self._fresh(name)) if shard is None else shard.sha256
-            kept = f"{_KEPT}-{stem.split('-')[1]}-{digest[:16]}"
+            if shard is None:
+                continue
+            kept = f"{_KEPT}-{stem.split('-')[1]}-{shard.sha256[:16]}"
             if (post := self._fresh(f"{stem}.post")).exists():
                 self.storage.copy(post.name, f"{kept}-{sha256(post)[:16]}.post")
             for suffix in ("json", "draws", "parquet"):  # rows come last: with them, all is there
@@ -510,8 +510,7 @@ def from_json(text: str, policy: Policy) -> StagedRun:
         dtype = Staging(Layout.of(policy, partition).staging).schema(shards[0])[policy.id]
         canaries = plans_of(facts["canaries"], policy, partition, dtype)
     refs = {name: ReleaseRef(**ref) for name, ref in facts["refs"].items()}
-    plain = {name: facts[name] for name in _PLAIN if name in facts}  # an older version may have staged it
-    plain["dropped"] = tuple(facts["dropped"])
+    plain = {name: facts[name] for name in _PLAIN} | {"dropped": tuple(facts["dropped"])}
     return StagedRun(policy=policy, shards=shards, canaries=canaries, refs=refs, **plain)
 
 

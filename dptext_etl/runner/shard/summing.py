@@ -27,10 +27,9 @@ from dptext_etl.ledger import CommitOutcome
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import Synthetic, no_rows
-from dptext_etl.runner.shard.charging import DEFECT, Reserved, digest_of, equal_spends, texts_of
-from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards, pairs_of
+from dptext_etl.runner.shard.charging import DEFECT, PAIRS, Reserved, digest_of, equal_spends, texts_of
+from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards
 from dptext_etl.runner.shard.staging import StagedShard, Staging, WholeTable
-from dptext_etl.runner.source.selection import PAIRS
 
 
 class Summing:
@@ -45,7 +44,7 @@ class Summing:
         (self._column,) = shards.columns
         self._read = self._records = 0  # rows, and records that count
         self._answers, self._sums = Counter[str](), Partial.zero(shards.policy.statistic)
-        self._pairs: int | None = None
+        self._pairs = 0
         self._agrees = True
 
     def take(self, raw: pl.DataFrame, index: int) -> None:
@@ -58,9 +57,8 @@ class Summing:
             again = self._phase == "release"
             reserved = shards.reserved_before(raw, index) if again else shards.reserve(raw, index)
             counted = shards.leave_out(reserved, index)
-            partial, pairs = self._committed(counted) if again else self._summed(counted), pairs_of(reserved)
-            self._sums += partial
-            self._pairs = None if pairs is None else ((self._pairs or 0) + pairs) % PAIRS
+            self._sums += self._committed(counted) if again else self._summed(counted)
+            self._pairs = (self._pairs + reserved.pairs) % PAIRS
             self._answers.update(reserved.answers)
             self._records += len(counted.charged.ids)
         self._read += raw.height
@@ -68,9 +66,8 @@ class Summing:
     def finish(self) -> ShardResult:
         number = f"{int.from_bytes(self._sums.digest, 'little'):064x}"  # its lowest byte comes first
         admitted = WholeTable(self._records, self._records, number)._asdict()
-        pairs = None if self._pairs is None else f"{self._pairs:032x}"
         sums = base64.b64encode(self._sums.packed()).decode() if self._phase == "reserve" else None
-        return ShardResult(self._read, dict(self._answers), None, admitted, pairs, sums, self._agrees)
+        return ShardResult(self._read, dict(self._answers), None, admitted, self._pairs, sums, self._agrees)
 
     def _summed(self, counted: Reserved) -> Partial:
         """Sum records that are charged and within the cap."""

@@ -26,8 +26,10 @@ from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import CsvType, Kept
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.source.table import READ_HINT, TABLE_HINT, Files, schema_of
+from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
 
+HELD = "__dptext_held"
+"""Column that says whether the id of a row is published now."""
 _NAMES = frozenset({"arrow.uuid", "arrow.json", "null"})
 _STORES = ("s3://", "gs://", "az://", "abfs")
 _UUID_PARTS = ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))
@@ -39,12 +41,8 @@ def logical_types(files: Files, wanted: Collection[str] = ()) -> dict[str, pa.Da
     With `wanted`, only these columns count, and the files are compared (`Files.refuse_drift`) once it is known that
     Polars can open them.
     """
-    if files.format == "iceberg":
-        with seam("opening the source", InputError, TABLE_HINT):
-            from pyiceberg.table import StaticTable
-
-            table = StaticTable.from_metadata(files.paths[0], properties=dict(files.storage))
-            schemas = [table.scan(snapshot_id=int(files.version or 0)).projection().as_arrow()]
+    if files.version is not None:
+        schemas = [files.version.arrow_schema()] if files.format == "iceberg" else []
     elif files.format == "parquet":
         with seam("opening the source (parquet)", InputError, READ_HINT):
             schemas = [_arrow_schema(file) for path in files.paths if (file := _opened(path, files)) is not None]
@@ -102,7 +100,7 @@ def _arrow_schema(file: pq.ParquetFile) -> pa.Schema:
         columns = [file.metadata.schema.column(place) for place in range(file.metadata.num_columns)]
         intervals = sum(column.converted_type == "INTERVAL" for column in columns)
         if intervals:
-            msg = f"{counted(intervals, 'column')} of the source of type INTERVAL cannot be read; nothing was spent"
+            msg = f"{counted(intervals, 'column')} of the source of type INTERVAL cannot be read; no budget used"
             raise InputError(msg, "leave the column out of the file, or cast it to a number of seconds")
         return file.schema_arrow
 
@@ -179,11 +177,11 @@ def require_same_types(policy: Policy, layout: Layout, manifest: Manifest, schem
     for place, name in enumerate(manifest.schema, start=1):
         if name not in clear:
             continue
-        both = now, then = kind_of(plain_type(schema[name], rename=True)), manifest.kinds[name]
+        both = now, then = kind_of(plain_type(schema[name], rename=True)), manifest.schema[name]
         if layout.logged:  # a table with a log holds the moments of every zone in UTC
             both = _ZONE.sub("UTC", now), _ZONE.sub("UTC", then)
         if both[0] != both[1]:
-            msg = f"column {place} ({name!r}) is of type {now}, and published as {then}; nothing was spent"
+            msg = f"column {place} ({name!r}) is of type {now}, and published as {then}; no budget used"
             raise InputError(msg, _HINT, {"column": name})
 
 
@@ -265,7 +263,7 @@ def _refuse_values(name: str, place: int, kind: str, count: int, *, named: bool)
     else:
         msg = f"{where} is published as {kind}, and {values} not keep their spelling as such"
         hint = f"{as_text} and incremental = false publish all rows as text, at no cost; {as_now} gives up spellings"
-    raise InputError(f"{msg}; nothing was spent", hint, {"column": name, "values": count})
+    raise InputError(f"{msg}; no budget used", hint, {"column": name, "values": count})
 
 
 def coarse_type(kept: Kept, dtype: pl.DataType) -> pl.DataType:
@@ -279,7 +277,7 @@ def coarse_type(kept: Kept, dtype: pl.DataType) -> pl.DataType:
         "top": (dtype == pl.String, "strings", "String"),
     }[way]
     if not fits:
-        msg = f"keep: {way!r} needs {wanted}, and column {kept.column!r} holds {kind_of(dtype)}; nothing was spent"
+        msg = f"keep: {way!r} needs {wanted}, and column {kept.column!r} holds {kind_of(dtype)}; no budget used"
         hint = f'cast it in the source; of a CSV file, csv = {{ types = {{ {json.dumps(kept.column)} = "{kind}" }} }}'
         raise InputError(msg, hint, {"column": kept.column})
     return pl.Int32() if kept.as_ == "year" else pl.String()

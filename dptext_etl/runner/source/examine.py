@@ -26,6 +26,7 @@ from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source import cutting, selection
 from dptext_etl.runner.source.column_types import require_same_types, rows_by_period
+from dptext_etl.runner.source.copies import copied_columns
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import READ_HINT, batches
 
@@ -66,12 +67,17 @@ class Examined(Generic[Rows]):
     first: int  # number of the first shard; an incremental run counts on, so that its canary rows are new, too
     shards: int | None = None  # how many there are, if they are counted already
     beyond: int = 0  # rows that are left out, because their persons have more than `per_subject`
-    pairs: int | None = None  # sum of digests of records with their persons, if these were chosen by person
+    pairs: int | None = None  # sum of digests of `version_rows` with their persons; None if it is not known
     nameless: int = 0  # rows that are left out because they have no subject
     every_row: Rows | None = None  # rows that an incremental run leaves out or uses, lazily; None if it uses all
     rows_before: int = 0  # rows of the version that an incremental run adds to
     # rows that are left out, `beyond` or `nameless`, by month or year; None if they are not counted
     outside: Mapping[str, int] | None = None
+    copied: tuple[str, ...] = ()  # columns that would be published unchanged, and hold raw texts of their rows
+    manifest: Manifest | None = None  # of the version that is published now
+    # rows without those that are published now, and their number; rows with the column `column_types.HELD`
+    without: Callable[[Rows, Manifest], tuple[Rows, int]] | None = None
+    mark: Callable[[Rows, Manifest], Rows] | None = None
 
     @classmethod
     def of(  # noqa: PLR0917  (what an engine brings)
@@ -79,24 +85,26 @@ class Examined(Generic[Rows]):
         table: Table[Rows],
         policy: Policy,
         layout: Layout,
-        check: Callable[[], tuple[int, int]],
+        check: Callable[[], tuple[int, int, int | None]],
         with_persons: Callable[[Rows], Rows],
         without: Callable[[Rows, Manifest], tuple[Rows, int]],
+        mark: Callable[[Rows, Manifest], Rows],
         at_most: Callable[[Rows, int], tuple[Rows, int, int]],
     ) -> Self:
         manifest = Manifest.read(layout)
         adds = selection.continues(policy, layout, manifest)
         if adds and manifest is not None:
             require_same_types(policy, layout, manifest, table.schema)
-        total, null = check()
+        total, null, pairs = check()
         nameless = null if policy.on_null_subject == "quarantine" else 0
         named, rest = with_persons(table.frame) if nameless else table.frame, total - nameless
-        most, rows, wanted, pairs = policy.records_per_subject, named, rest, None
+        most, rows, wanted = policy.records_per_subject, named, rest
         if most is not None:
             rows, wanted, pairs = at_most(named, most)
-        examined = cls(table, rows, total, wanted, None, 0, beyond=rest - wanted, nameless=nameless)
+        examined = cls(table, rows, total, wanted, None, 0, beyond=rest - wanted, nameless=nameless, pairs=pairs)
+        examined = replace(examined, manifest=manifest, without=without, mark=mark)
         if manifest is None or not adds:
-            return replace(examined, pairs=pairs if policy.one_table else None)
+            return examined
         new, count = without(rows, manifest)
         selection.refuse_deletions(policy, manifest, there=wanted - count)
         first = manifest.version * _SHARDS_PER_VERSION
@@ -136,10 +144,10 @@ def examine(
     shards = cutting.ShardCount(policy) if sharded and few is None and not (chosen or leaves) else None
     subject = None if policy.unit == "record" else policy.subject
 
-    def check() -> tuple[int, int]:
+    def check() -> tuple[int, int, None]:
         counts = count_ids(read.frame, policy.id, subject, layout.scratch, progress, shards)
         refuse_ids(policy, counts)
-        return counts.rows, counts.null_subjects
+        return counts.rows, counts.null_subjects, None
 
     examined = Examined.of(
         read,
@@ -148,9 +156,11 @@ def examine(
         check=check,
         with_persons=lambda rows: rows.drop_nulls(str(policy.subject)),
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
+        mark=lambda rows, manifest: selection.marked(rows, policy, layout, manifest),
         at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch, selection.order_of(policy)),
     )
-    examined = replace(examined, shards=None if shards is None else shards.shards)
+    copied = copied_columns(read.frame, policy)
+    examined = replace(examined, shards=None if shards is None else shards.shards, copied=copied)
     if not examined.beyond and not examined.nameless:
         return examined
     every, taken = (rows_by_period(rows, policy) for rows in (read.frame, examined.version_rows[0]))
@@ -204,7 +214,7 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
     for item in policy.column_policies() if policy.synthetic is None else ():
         refuse_more_records(rows, stated_records(item.mechanism), f"column {item.column!r}")
     if not rows:
-        raise NoRowsError("the source has no rows", "nothing was spent or published")
+        raise NoRowsError("the source has no rows", "no budget used, nothing published")
     facts = {"counts": counts.in_refusals(per_subject=policy.subject is not None and policy.unit == "subject")}
     if null_ids:
         raise InputError(
@@ -225,7 +235,7 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
             f"{counted(repeated, 'record id occurs', 'record ids occur')} more than once in "
             f"column {policy.id!r}; a record is released once"
         )
-        hint = "keep one row of each id, or name a column that is unique per row; nothing was spent or published"
+        hint = "keep one row of each id, or name a column that is unique per row; no budget used, nothing published"
         raise InputError(msg, hint, {"ids": repeated, "column": policy.id, **facts})
 
 

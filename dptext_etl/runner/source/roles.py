@@ -115,7 +115,9 @@ def table_of(rows: pl.LazyFrame, policy: Policy, layout: Layout, *, coarsen: boo
     dropped, kind = check_roles(policy, types, layout, lambda: why_hidden(rows))
     frame = rows.select(plain(pl.col(name), schema[name]) for name in wanted_columns(policy))
     frame = in_pinned_order(frame, types, policy)
-    frame = coarsened(frame, types, policy) if coarsen else frame
+    if coarsen:
+        frame = frame.with_columns(pl.col(name).cast(pl.String) for name in labels_to_cast(policy, types))
+        frame = coarsened(frame, types, policy)
     return Table(frame, schema_of(frame), dropped, kind)
 
 
@@ -148,10 +150,11 @@ def check_roles(
     wanted = wanted_columns(policy)
     dropped = tuple(f"column {place}" for place, name in enumerate(schema, start=1) if name not in wanted)
     _check_names(policy, schema, layout, hidden)
-    if policy.labels is not None and schema[policy.labels.column] != pl.String:
-        kind = kind_of(schema[policy.labels.column])
-        msg = f"[shuffled]: the column of labels, {policy.labels.column!r}, must hold strings, got {kind}"
-        raise InputError(msg, "cast the column, or name another")
+    for name in label_columns(policy):
+        if not can_be_label(schema[name]):
+            msg = f"labels are strings, whole numbers, or booleans, and {name!r} is a column of {kind_of(schema[name])}"
+            raise InputError(msg, "cast the column, or name another")
+    schema = pl.Schema({**schema, **dict.fromkeys(label_columns(policy), pl.String())})  # as they are counted
     schema = coarse_schema(schema, policy)
     _require_fit(output_columns(policy), schema, layout.sink_format)
     if (table := layout.table_format) is not None:
@@ -185,7 +188,7 @@ def _require_fit(names: Sequence[str], schema: pl.Schema, file_format: str) -> N
         empty = any(isinstance(part, pl.Struct) and not part.fields for part in parts)
         if empty or any(isinstance(part, _UNFIT[file_format]) for part in parts):
             written = "Parquet" if file_format == "parquet" else file_format.upper()
-            msg = f"column {name!r} of type {kind_of(schema[name])} cannot be in a {written} file; nothing was spent"
+            msg = f"column {name!r} of type {kind_of(schema[name])} cannot be in a {written} file; no budget used"
             hint = "publish as Parquet (a sink such as published/reviews.parquet)"
             raise InputError(msg, f"{'cast it' if file_format == 'parquet' else hint}, or do not keep it")
 
@@ -196,6 +199,23 @@ def wanted_columns(policy: Policy) -> tuple[str, ...]:
     if policy.subject is not None and policy.subject not in columns:
         columns.append(policy.subject)
     return tuple(columns)
+
+
+def label_columns(policy: Policy) -> tuple[str, ...]:
+    """Return the columns of the labels of a shuffled release or a synthetic table."""
+    if policy.labels is not None:
+        return (policy.labels.column,)
+    labels = None if policy.synthetic is None else policy.synthetic.labels
+    return () if labels is None else labels.all_columns
+
+
+def can_be_label(dtype: pl.DataType) -> bool:
+    return dtype in {pl.String(), pl.Boolean()} or dtype.is_integer()
+
+
+def labels_to_cast(policy: Policy, schema: Mapping[str, pl.DataType]) -> list[str]:
+    """Return the columns of labels whose numbers or booleans are read as text: "5", "true"."""
+    return [name for name in label_columns(policy) if schema[name] != pl.String]
 
 
 def string_columns(policy: Policy) -> tuple[str, ...]:

@@ -34,6 +34,8 @@ from dptext_etl.runner.forecast import ledger_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest, scan
 from dptext_etl.runner.publish.parts import ids_of_parts
+from dptext_etl.runner.shard.charging import PAIRS, sum_of_pairs
+from dptext_etl.runner.source.column_types import HELD
 from dptext_etl.runner.source.roles import shown_columns
 from dptext_etl.runner.source.table import READ_HINT, batches
 from dptext_etl.storage import Storage
@@ -79,8 +81,6 @@ def _write(staging: Storage, facts: Mapping[str, object]) -> None:
 
 
 BATCH_ROWS = 1 << 18
-PAIRS = 1 << 128
-"""Digests of records with their persons are added modulo this number, in any order of rows."""
 Order = Callable[[pa.Array], pl.Series]
 """Gives every canonical id its place among the records of a person, as bytes in ascending order."""
 _PUBLISHED_HINT = "are the published parts all there?"
@@ -132,10 +132,16 @@ def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: M
     return anti_join(frame, _published_ids(frame, policy, layout, manifest), policy.id, layout.scratch)
 
 
+def marked(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: Manifest) -> pl.LazyFrame:
+    """Add the column `HELD` to a frame; the order stays."""
+    new, _ = _rest(frame, _published_ids(frame, policy, layout, manifest), policy.id, layout.scratch)
+    return frame.with_row_index(_PLACE).with_columns((~_bits(new)).alias(HELD)).drop(_PLACE)
+
+
 def _published_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: Manifest) -> pl.LazyFrame:
     with seam("reading the ids that are published", hint=_PUBLISHED_HINT):
         dtype = frame.collect_schema()[policy.id]
-        if policy.ids == "keep":
+        if manifest.ids == "keep":
             return scan(layout, manifest).select(named_as(pl.col(policy.id), dtype).cast(dtype))
         require_plain(policy, dtype)
         ids = ids_of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts))
@@ -225,15 +231,6 @@ def at_most(
     return *anti_join(frame, excluded.lazy().select(policy.id), policy.id, scratch), total % PAIRS
 
 
-def sum_of_pairs(ids: pa.Array, persons: pa.Array | pl.Series) -> int:
-    """Add up digests of canonical ids with their canonical subjects: another person of a record changes the sum."""
-    rows = pl.DataFrame({"id": pl.Series(ids, dtype=pl.String), _PERSON: pl.Series(persons, dtype=pl.String)})
-    length = pl.col(_PERSON).str.len_bytes().cast(pl.String)
-    both = rows.select(pl.concat_str(length, pl.lit(":"), _PERSON, "id")).to_series()
-    places: list[int] = short_digests(both).sum(axis=0, dtype=np.int64).tolist()
-    return sum(value << 8 * place for place, value in enumerate(places)) % PAIRS
-
-
 def persons_of(batch: pl.DataFrame, policy: Policy) -> pl.Series:
     """Return the canonical ids of the persons of rows, as the policy spells them; no row may lack a person."""
     subjects = normalized(batch[str(policy.subject)].to_arrow(), policy.normalize)
@@ -241,7 +238,15 @@ def persons_of(batch: pl.DataFrame, policy: Policy) -> pl.Series:
 
 
 def anti_join(frame: pl.LazyFrame, others: pl.LazyFrame, name: str, scratch: Path | None) -> tuple[pl.LazyFrame, int]:
-    """Leave out the rows whose ids are among others, in memory of one bit per row; the order stays.
+    """Leave out the rows whose ids are among others; return the rest, in order, and their number."""
+    chosen, count = _rest(frame, others, name, scratch)
+    return frame.with_row_index(_PLACE).filter(_bits(chosen)).drop(_PLACE), count
+
+
+def _rest(
+    frame: pl.LazyFrame, others: pl.LazyFrame, name: str, scratch: Path | None
+) -> tuple[npt.NDArray[np.uint8], int]:
+    """Return one bit per row, whether its id is not among others, and how many bits are set.
 
     No id of a row is repeated. As far as rows and other ids begin alike, ids are compared as they are.
     """
@@ -260,7 +265,7 @@ def anti_join(frame: pl.LazyFrame, others: pl.LazyFrame, name: str, scratch: Pat
             places = np.ascontiguousarray(new[:, BYTES:]).view("<u8").reshape(-1)
             np.bitwise_or.at(chosen, places >> 3, (1 << (places & 7)).astype(np.uint8))
             count += len(places)
-    return _at(frame, chosen), count
+    return chosen, count
 
 
 def _id_batches(ids: pl.LazyFrame, name: str) -> Iterator[pa.Array]:
@@ -293,8 +298,8 @@ def _within(digests: ByteRows, others: ByteRows) -> npt.NDArray[np.bool_]:
     return joined["known"].fill_null(value=False).to_numpy()
 
 
-def _at(frame: pl.LazyFrame, chosen: npt.NDArray[np.uint8]) -> pl.LazyFrame:
-    """Return the rows whose bit is set, and all that came later, so that counts of rows show them."""
+def _bits(chosen: npt.NDArray[np.uint8]) -> pl.Expr:
+    """Return whether the bit of a row is set; also true of all rows that came later, so that counts show them."""
 
     def bits(places: pl.Series) -> pl.Series:
         at = places.to_numpy()
@@ -303,5 +308,4 @@ def _at(frame: pl.LazyFrame, chosen: npt.NDArray[np.uint8]) -> pl.LazyFrame:
         mask[inside] = chosen[at[inside] >> 3] >> (at[inside] & 7).astype(np.uint8) & 1
         return pl.Series(mask)
 
-    chosen_rows = pl.col(_PLACE).map_batches(bits, return_dtype=pl.Boolean, is_elementwise=True)
-    return frame.with_row_index(_PLACE).filter(chosen_rows).drop(_PLACE)
+    return pl.col(_PLACE).map_batches(bits, return_dtype=pl.Boolean, is_elementwise=True)
