@@ -17,6 +17,7 @@ from dptext_etl.families.choice import shuffled_of
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, exact, steps
 from dptext_etl.keys import RecordKeys, canonical_ids
 from dptext_etl.mechanism import Mechanism, Released, Rewritten
+from dptext_etl.parallel import require_threads
 from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve_column
 
 INFINITE = np.iinfo(np.int64).max
@@ -102,6 +103,7 @@ def rewrite(texts: pa.Array, ids: pa.Array, policy: ColumnPolicy) -> Rewritten:
 
 def require_row_by_row(policy: ColumnPolicy) -> None:
     """Refuse a column that only a run can release: it has post-processing, or its texts are published shuffled."""
+    require_threads()
     where, runs = f"column {policy.column!r}", "`dptext run`, dptext_etl.run or Dagster make one"
     if policy.postprocess:
         names = ", ".join(step.name for step in policy.postprocess)

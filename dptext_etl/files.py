@@ -6,6 +6,7 @@ A file is written as a draft next to it, flushed to disk, and renamed: it is the
 from __future__ import annotations
 
 import atexit
+import glob
 import hashlib
 import os
 import secrets
@@ -35,9 +36,22 @@ _UNLOCKED_SECONDS = 60.0  # how long a new temporary folder may not be locked ye
 Content = bytes | Callable[[IO[bytes]], object]  # the bytes of a file, or a function that writes them
 
 
+def literal(path: Path) -> str:
+    """Return a path for the readers of Polars, which read a name with `*`, `?`, or `[` as a pattern."""
+    return glob.escape(str(path))
+
+
 def sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def home() -> Path | None:
+    """Return the home folder of this user, or None: a container may run as a user without one."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
 
 
 def flush(path: Path) -> None:

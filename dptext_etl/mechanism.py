@@ -229,7 +229,7 @@ class Mechanism(Extension):
             "epsilon": f"{self.epsilon:g} per {claim.unit}",
             "mode": self.mode,
             "guarantee": claim.guarantee_class.value,
-            "neighbours": claim.neighbors,
+            "neighbors": claim.neighbors,
             "released exactly": claim.disclosures or "nothing",
         }
         return html_output.facts(self.name, entries)

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
 from dptext_etl import _kernel
+from dptext_etl.errors import PolicyError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+_USED_BY: set[int] = set()
+"""Processes in which Polars had started its threads when they forked."""
+
+
+def _note_threads() -> None:
+    with suppress(OSError):  # not Linux; other systems do not fork unless they are asked to
+        for thread in Path("/proc/self/task").iterdir():
+            with suppress(OSError):  # a thread that has ended
+                if (thread / "comm").read_text().startswith("polars-0"):
+                    _USED_BY.add(os.getpid())
+
+
+os.register_at_fork(before=_note_threads)
+
+
+def require_threads() -> None:
+    """Refuse a process that was forked from one that had used Polars: it would wait for threads that it lacks."""
+    if _USED_BY - {os.getpid()}:
+        msg = "this process was forked from one that had used Polars, whose threads it does not have: it would hang"
+        raise PolicyError(msg, 'start it by multiprocessing.get_context("spawn"), or fork before the first use')
 
 
 def map_in_order(work: Callable[[Item], Result], items: Iterable[Item], width: int) -> Iterator[Result]:

@@ -44,8 +44,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dptext_etl.checks.gate import BATCH_ROWS, Candidate, Gate, Stage, Verdict, batches, judges, make, verdicts_of
-from dptext_etl.data_types import from_text, in_json, kind_of, parsed, plain_type, readable
+from dptext_etl.data_types import by_name, from_text, in_json, kind_of, parsed, plain_type, readable
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
+from dptext_etl.files import literal
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve
 from dptext_etl.policy.terms import TableSpec
@@ -283,18 +284,18 @@ def _batches(table: Table, policy: Policy, types: Mapping[str, str]) -> Iterator
 def _from_file(path: Path, policy: Policy, types: Mapping[str, str]) -> Iterator[pl.DataFrame]:
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        schema = pl.Schema(pl.read_parquet_schema(path))
+        schema = pl.Schema(pl.read_parquet_schema(literal(path)))
         written = pq.read_schema(path)
         row = pa.table([pa.nulls(1, one.type) for one in written], schema=written)
         schema.update({name: kind for name, kind in as_columns(row).schema.items() if name not in written.names})
         yield pl.DataFrame(schema=schema)
         yield from batches(path)
     elif suffix == ".csv":
-        yield from _typed(pl.scan_csv(path, infer_schema=False), _clear_types(policy, types))
+        yield from _typed(pl.scan_csv(literal(path), infer_schema=False), _clear_types(policy, types))
     elif suffix in {".ndjson", ".jsonl"}:
-        rows = pl.scan_ndjson(path, infer_schema_length=None)
+        rows = pl.scan_ndjson(literal(path), infer_schema_length=None)
         nulls = {name for name, dtype in rows.collect_schema().items() if dtype == pl.Null}
-        columns = (pl.col(name).cast(dtype) for name, dtype in in_json(types).items() if name in nulls)
+        columns = (by_name(name).cast(dtype) for name, dtype in in_json(types).items() if name in nulls)
         yield from _typed(rows.with_columns(columns), _clear_types(policy, types))
     else:
         raise InputError(f"a published file is Parquet, CSV or NDJSON, got the suffix {suffix!r}", HINT)
@@ -311,11 +312,11 @@ def _typed(rows: pl.LazyFrame, types: Mapping[str, pl.DataType]) -> Iterator[pl.
     """Read rows in batches; columns of strings get the type under which they were published, if all cells have it."""
     schema = rows.collect_schema()
     values = {
-        name: [from_text(pl.col(name), dtype, strict=strict) for strict in (True, False)]
+        name: [from_text(by_name(name), dtype, strict=strict) for strict in (True, False)]
         for name, dtype in types.items()
         if schema.get(name) == pl.String
     }
-    same = rows.select(read.null_count() == pl.col(name).null_count() for name, (_, read) in values.items())
+    same = rows.select(read.null_count() == by_name(name).null_count() for name, (_, read) in values.items())
     fits = same.collect(engine="streaming").to_dicts()[0] if values else {}
     typed = rows.with_columns(value for name, (value, _) in values.items() if fits[name])
     return typed.collect_batches(chunk_size=BATCH_ROWS)

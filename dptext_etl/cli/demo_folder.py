@@ -26,6 +26,7 @@ import numpy as np
 import dptext_etl
 from dptext_etl import engines
 from dptext_etl.errors import GateError, PolicyError, seam
+from dptext_etl.files import literal
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.policy import ColumnPolicy, Policy
 
@@ -113,6 +114,22 @@ def write(folder: Path) -> None:
         table.write_parquet(folder / "months" / f"{name}.parquet")
 
 
+PUBLIC_NUMBERS = range(2 * ROWS, 3 * ROWS + 3_000)
+"""Further requests, which stand for public texts of the same kind."""
+
+
+def write_sample(folder: Path) -> list[Path]:
+    """Write a table to try a first policy on, and public texts of the same kind to rehearse on."""
+    import polars as pl
+
+    tables = {folder / "requests.parquet": range(ROWS), folder / "public.parquet": PUBLIC_NUMBERS}
+    with seam(f"writing the sample into {folder}", hint="name a folder that you can write to: dptext demo FOLDER"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, numbers in tables.items():
+            pl.DataFrame(rows(numbers)).write_parquet(path)
+    return [*tables]
+
+
 _MARK = ".dptext-demo"
 FORMS = ("rows", "shuffled", "synthetic")
 
@@ -154,7 +171,7 @@ class DemoFolder:
         """Read the raw table of all requests, which the demo may do because they are public."""
         import polars as pl
 
-        return pl.read_parquet(self.path / "raw" / "requests.parquet")
+        return pl.read_parquet(literal(self.path / "raw" / "requests.parquet"))
 
     def published(self, form: str) -> pl.DataFrame:
         """Read the table that was published in one of the three forms."""

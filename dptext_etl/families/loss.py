@@ -19,7 +19,7 @@ _SLACK = Fraction(1, 10**12)  # above the rounding error of a computed loss
 
 
 class Loss(NamedTuple):
-    """The privacy loss of one draw between any two words, or texts, that no disclosure tells apart.
+    """The privacy loss of one draw between any two words, or texts, with equal disclosures.
 
     Attributes:
         pure: Largest difference of the log probabilities of one output.

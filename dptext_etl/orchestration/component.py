@@ -76,7 +76,7 @@ class LedgerAttributes(dg.Model, dg.Resolvable):
     anchors: Annotated[
         str | None,
         _described(
-            "Folder or prefix of an object store for the ledger's last head; by default this user's state folder."
+            "Folder or prefix of an object store for the ledger's anchors; by default this user's state folder."
         ),
     ] = None
     require_anchors: Annotated[
@@ -130,7 +130,7 @@ def _proposals(policy: Path) -> dict[str, Any]:
     """
     from dptext_etl.policy import PARTITION
 
-    source = tomllib.loads(policy.read_text(encoding="utf-8")).get("source", "")
+    source = tomllib.loads(policy.read_text(encoding="utf-8-sig")).get("source", "")
     schedule = {} if PARTITION in source else {"schedule": "@daily"}
     if "://" in source:
         return schedule

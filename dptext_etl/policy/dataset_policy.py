@@ -250,7 +250,7 @@ class Policy(Checked):
         """
         path = Path(path)
         try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
+            values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except OSError as exc:
             problem, hint = f"the policy {path} cannot be read: {exc.strerror}", "`dptext init FILE` writes one"
         except ValueError as exc:
@@ -261,7 +261,7 @@ class Policy(Checked):
             except PolicyError as exc:
                 if not exc.fields.get("entries"):
                     raise
-                raise _with_lines(exc, path.read_text(encoding="utf-8")) from None
+                raise _with_lines(exc, path.read_text(encoding="utf-8-sig")) from None
             loaded._folder = path.parent.absolute()  # noqa: SLF001  (of this class)
             return loaded
         raise PolicyError(problem, hint)

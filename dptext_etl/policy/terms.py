@@ -219,9 +219,9 @@ class LedgerSpec(Checked):
         url: "sqlite:///PATH", a path, "postgresql://HOST/DATABASE" without a password, or "env:NAME", the variable that
             holds it.
         id_key: Reference to the key of the ids; by default the file next to a SQLite ledger.
-        anchors: Place of the last head, so that a lost or restored ledger is noticed: a folder or URL apart from the
+        anchors: Anchor store, which shows that a ledger was lost or restored: a folder or URL apart from the
             ledger, shared by its writers; by default `DPTEXT_ANCHORS`, or a folder in this user's state folder.
-        require_anchors: Refuse to charge without a named place of heads; by default true for PostgreSQL and false for
+        require_anchors: Refuse to charge without a named anchor store; by default true for PostgreSQL and false for
             SQLite.
     """
 

@@ -181,10 +181,8 @@ def check_partition(policy: Policy, partition: str | None) -> None:
         msg = "a partition was named, but the policy's source has no place for it"
         raise PolicyError(msg, f"write {PARTITION} into source and sink")
     if partition is not None and not _PARTITION_NAME.fullmatch(partition):
-        raise PolicyError(
-            "a partition's name holds letters, digits, and any of _ - + = . inside",
-            "2026-01 or 2026-01-31T23, for example",
-        )
+        msg = f"the partition {partition!r}: a name holds ASCII letters, digits, and any of _ - + = . inside"
+        raise PolicyError(msg, "rename the file or folder, as 2026-01 or 2026-01-31T23")
 
 
 def _root(policy: Policy) -> Storage:

@@ -163,7 +163,7 @@ def _add_claims(facts: dict[str, Any], exported: Mapping[str, Any]) -> None:
     releases = exported["datasets"].get(facts["dataset"], {}).get("releases", [])
     for column, release in product(facts["columns"], releases):
         if (release["column"], release["release"]) == (column["name"], facts["release"]):
-            wanted = ("neighbours", "configuration", "artifact_hashes", "burnt")
+            wanted = ("neighbors", "configuration", "artifact_hashes", "burnt")
             column |= {name: release[name] for name in wanted if name in release}
 
 

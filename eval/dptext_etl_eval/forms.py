@@ -61,8 +61,8 @@ class Form:
     model: str  # "local" or "central"
     says: str  # its output, whom it trusts, and its limits
     title: str  # its name in a sentence
-    use: str  # what readers can do with it
-    not_for: str  # what they cannot do
+    use: str  # the work that readers can do with it
+    not_for: str  # the work that they cannot do
 
 
 def _surrogate(rows: StandIn, epsilon: float, per_person: int, delta: float) -> Released:  # noqa: ARG001

@@ -1,4 +1,4 @@
-"""Say in one line what a measured release is good for, and what it is not good for."""
+"""Say in one line for which use a measured release is good, and for which it is not."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _of_shares(scores: Sequence[Score]) -> str:
     if least >= blind - BETTER:
         return (
             f"Do not publish. Use the corpus by itself: shares of labels that are counted in it are off by "
-            f"{blind:.2f}, and those of the release by {least:.2f}."
+            f"{blind:.2f}, and shares in the release by {least:.2f}."
         )
     return (
         f"Use the release to count shares of labels (off by {least:.2f}; the corpus by itself {blind:.2f}); do not use "

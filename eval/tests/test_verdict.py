@@ -1,4 +1,4 @@
-"""One line says what a release is good for: a release that beats no baseline by more than 0.02 is not proposed."""
+"""One line says for which use a release is good: a release that beats no baseline by more than 0.02 is not proposed."""
 
 import numpy as np
 import pytest

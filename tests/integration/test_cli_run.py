@@ -150,6 +150,16 @@ def test_the_ledger_answers(inited):
         assert said in dptext("ledger", command, "--ledger", "ledger.db").stdout
 
 
+def test_a_policy_may_stand_before_or_after_the_own_argument(inited):
+    facts("run", "privacy.toml")
+    for words in (["first", "--id", "r1", "privacy.toml"], ["privacy.toml", "second", "--id", "r1"]):
+        assert facts("ledger", "export", *words)["folder"] in words
+    assert sorted(path.name for path in inited.iterdir() if path.name in {"first", "second"}) == ["first", "second"]
+    for order in (["reviews", "privacy.toml"], ["privacy.toml", "reviews"]):
+        done = dptext("ledger", "freeze", *order, "--reason", "tried", "--alone")
+        assert done.exit_code == 0, done.output
+
+
 def test_documented_keys_are_those_that_are_printed(inited):
     facts("run", "privacy.toml")
     for command, *words in (["show"], ["remaining"], ["verify"], ["export", "tables"]):

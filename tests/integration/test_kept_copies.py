@@ -3,11 +3,13 @@
 import polars as pl
 import pytest
 
+from dptext_etl.checks.published import check_published
 from dptext_etl.engines.spark.frames import examine, open_table
-from dptext_etl.errors import PolicyError
+from dptext_etl.errors import GateError, PolicyError
 from dptext_etl.runner import plan
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source import copies
+from dptext_etl.runner.source import examine as examine_module
 
 from ..refusals import same_refusal
 
@@ -39,7 +41,7 @@ def with_copy(frame, form):
 def test_each_form_of_a_copy_is_refused_before_any_charge(make_job, reviews, form):
     job = make_job(frame=with_copy(reviews(), form), keep=["stars", "body"])
     refused = same_refusal(job, {}, PolicyError)
-    message = "the column 'body' holds raw texts of the rows, and would be published unchanged; nothing was spent"
+    message = "the column 'body' holds raw texts of the rows, and would be published unchanged; no budget used"
     assert (refused.message, refused.fields) == (message, {"columns": ["body"]})  # no count: it depends on texts
     assert not (job.folder / "ledger.db").exists()
     assert not (job.folder / "published").exists()
@@ -112,6 +114,29 @@ def test_a_policy_accepts_only_published_columns(job):
     assert "keep_copies" not in job.policy().model_dump()
 
 
+@pytest.mark.parametrize("form", ["a copy", "a list", "structs in a list", "another column"])
+def test_gates_compare_kept_columns_with_identities_of_the_ledger(make_job, reviews, monkeypatch, form):
+    """As if the column had been replaced on its way to publication."""
+    job = make_job(frame=with_copy(reviews(), form), keep=["stars", "body"])
+    monkeypatch.setattr(examine_module, "copied_columns", lambda *_: ())
+    with pytest.raises(GateError, match="kept columns hold raw texts of their rows: 'body'") as failed:
+        job.run()
+    assert failed.value.fields["failed"] == ["rows_ledgered"]
+    assert job.run(release="accepted", keep_copies=["body"]).published_rows == 240
+
+
+def test_gates_find_no_part_of_a_text_and_pass_few_copies(make_job, reviews, monkeypatch):
+    monkeypatch.setattr(examine_module, "copied_columns", lambda *_: ())
+    frame = few(reviews, 2, 201).with_columns(part=LONG.str.slice(1))
+    job = make_job(frame=frame, keep=["body", "part"])
+    assert job.run().published_rows == 240
+    copied = pl.read_parquet(job.folder / "raw.parquet").select("id", part="review")
+    edited = job.published().drop("part").join(copied, on="id").select(job.published().columns)
+    verdicts = {item.name: item for item in check_published(edited, job.policy())}
+    assert {name for name, item in verdicts.items() if not item.passed} == {"rows_ledgered"}
+    assert verdicts["rows_ledgered"].counts["copied_columns"] == 1
+
+
 def test_spark_finds_the_same(spark, make_job, reviews):
     for form in SPARK:
         job = make_job(form, frame=with_copy(reviews(60), form), keep=["stars", "body"])
@@ -132,3 +157,12 @@ def test_a_run_on_spark_is_refused_before_any_charge(spark, make_job, reviews):
     with pytest.raises(PolicyError, match="the column 'body' holds raw texts of the rows"):
         run_frame(spark.read.parquet(str(job.folder / "raw.parquet")), job.policy())
     assert not (job.folder / "ledger.db").exists()
+
+
+def test_gates_on_executors_compare_kept_columns(spark, make_job, reviews, monkeypatch):
+    from dptext_etl.spark import run_frame
+
+    job = make_job(frame=with_copy(reviews(60), "structs in a list"), keep=["body"])
+    monkeypatch.setattr(copies, "over", lambda _: ())
+    with pytest.raises(GateError, match="kept columns hold raw texts of their rows: 'body'"):
+        run_frame(spark.read.parquet(str(job.folder / "raw.parquet")).repartition(3), job.policy(shard_rows=20))

@@ -3,6 +3,7 @@
 import polars as pl
 import pytest
 
+from dptext_etl.engines import run
 from dptext_etl.errors import PolicyError
 from dptext_etl.runner import scan_published
 from tests.later import later
@@ -15,11 +16,22 @@ expectations = later("dptext_etl.checks.great_expectations.expectations")
 
 
 def test_policies_whose_tables_name_no_record_have_no_suite(job, make_synthetic):
-    for make in (expectations.suite_for, expectations.downstream_suite):
-        with pytest.raises(PolicyError, match="with ids = 'drop'"):
-            make(job.policy(ids="drop"))
+    with pytest.raises(PolicyError, match="with ids = 'drop'"):
+        expectations.downstream_suite(job.policy(ids="drop"))
     with pytest.raises(PolicyError, match="publishes a synthetic table"):
         expectations.suite_for(make_synthetic("synthetic").policy())
+
+
+@pytest.mark.parametrize("ids", ["keyed", "drop"])
+def test_a_table_without_its_own_ids_is_validated_without_the_rows_in_the_ledger(job, ids):
+    policy = job.policy(ids=ids)
+    run(policy)
+    with pytest.warns(UserWarning, match="leaves out ExpectReleasedRowsToBeLedgered; `dptext check"):
+        assert expectations.validate(job.published(), policy).success
+    for wrong in (pl.col("stars").alias("raw"), pl.lit("zxqv").alias("review"), pl.lit("r1").alias("id")):
+        with pytest.warns(UserWarning, match="leaves out"):
+            valid = expectations.validate(job.published().with_columns(wrong), policy).success
+        assert valid == (ids == "keyed" and "id" in str(wrong)), "with keyed ids, any string may be one"
 
 
 MOMENTS = {

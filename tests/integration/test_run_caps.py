@@ -7,6 +7,8 @@ import pytest
 
 from dptext_etl.engines import run
 from dptext_etl.errors import BudgetError, LedgerError, PolicyError
+from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.policy import Cap
 from dptext_etl.runner import plan, scan_published
 from tests.command_line import dptext, facts
 
@@ -117,3 +119,31 @@ def test_a_cap_is_set_by_command(ledger):
     converted = dptext(*command[1:], *place, "--yes")
     assert "is now eps_approx 2000 and delta 1e-06" in converted.output
     assert job.run(cap=approx).rows["replayed"] == 240
+
+
+def test_a_plan_refuses_a_cap_on_another_measure(make_job):
+    job = make_job()
+    job.run()
+    cap = {"measure": "approx", "epsilon": 1000.0, "delta": 1e-6, "period": "2026"}
+    assert "is capped on pure, got approx" in plan(job.policy(cap=cap)).refusal["message"]
+
+
+@pytest.mark.parametrize("command", ["thaw", "accept-units"])
+@pytest.mark.parametrize(
+    ("lost", "expected"),
+    [
+        (("eps_pure=15", "eps_pure=0"), "eps_pure is given twice"),
+        (("eps_pure",), "a loss is written COMPONENT=AMOUNT"),
+        (("eps_pure=much",), "a loss is written COMPONENT=AMOUNT"),
+    ],
+)
+def test_a_loss_is_given_once_for_each_component(tmp_path, command, lost, expected):
+    place = tmp_path / "ledger.db"
+    with Ledger.open(place) as ledger:
+        ledger.set_cap(Scope("reviews"), Cap(epsilon=20))
+        ledger.losses.freeze("reviews", "restored") if command == "thaw" else None
+    options = [part for amount in lost for part in ("--lost", amount)]
+    done = dptext("ledger", command, "reviews", *options, "--reason", "x", "--yes", "--ledger", place)
+    assert (done.exit_code, expected in done.output) == (5, True), done.output
+    with Ledger.open(place, read_only=True) as ledger:
+        assert ledger.reports.caps()[0]["limits"] == {"eps_pure": 20_000_000}

@@ -171,6 +171,13 @@ def test_spark_reads_one_version_by_its_manifest(spark, make_job, reviews, save,
         read_published(spark, sink)
 
 
+def test_relative_paths_start_at_the_working_folder(spark, job, monkeypatch):
+    monkeypatch.chdir(job.folder)
+    policy = job.policy(source="raw.parquet", sink="published", staging="published.staging")
+    run(policy, engine=SparkEngine(read_source(spark, policy)))
+    assert read_published(spark, "published").count() == 240
+
+
 def test_spark_reads_types_of_a_csv_release_that_it_lacks(spark, make_job, reviews):
     job = make_job()
     job.values |= {"sink": str(job.folder / "published.csv"), "keep": ["small", "large", "at", "infinite"]}

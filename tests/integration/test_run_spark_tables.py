@@ -15,6 +15,8 @@ from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source.table import Files
 
+from .spark_runs import used
+
 types = pytest.importorskip("pyiceberg.types", reason="pyiceberg is not installed (extra: tables)")
 deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
 
@@ -149,3 +151,34 @@ def test_spark_publishes_a_table(spark, job, reviews):
     assert rows["id"].sort().to_list() == reviews()["id"].to_list()
     assert not run_on_spark(spark, policy).changed
     assert deltalake.DeltaTable(str(job.folder / "published")).version() == 0
+
+
+def test_parquet_files_of_a_folder_are_read_as_polars_reads_them(spark, make_job, reviews, save):
+    """Columns of folder names are kept and name persons, and a name of a folder is not a pattern."""
+    job, other = (make_job(name, keep=["stars", "shop"], subject="user") for name in ("what[1]{a,b}?", "other"))
+    for one in (job, other):
+        for user in range(40):
+            place = one.folder / "raw" / "shop=a%2Fb" / f"user={user}"
+            save(reviews(3, 3 * user).with_columns(shop=pl.lit("a/b")), place / "part-0.parquet")
+        one.values["source"] = str(one.folder / "raw")
+    run_on_spark(spark, job.policy())
+    other.run()
+    assert published(job).equals(published(other))
+    assert used(job) == used(other)
+    (job.folder / "raw" / "shop=a%2Fb" / "user=1" / "part-0.parquet").rename(job.folder / "_part.parquet")
+    with pytest.raises(InputError, match=r"begins with .* and Spark ignores such files"):
+        read_source(spark, job.policy(source=str(job.folder / "_part.parquet")))
+    place = job.folder / "raw" / "shop=a%2Fb" / "user=2" / "part-0.parquet"
+    rows = pl.read_parquet(place, glob=False)
+    rows.with_columns(shop=pl.lit("b")).write_parquet(place)
+    with pytest.raises(InputError, match="column 'shop' is in the names of the source's folders"):
+        read_source(spark, job.policy())
+    rows.drop("note").write_parquet(place)
+    spark.read.parquet(str(other.folder / "raw.parquet")).coalesce(1).write.parquet(str(other.folder / "written"))
+    (written,) = (other.folder / "written").glob("*.parquet")
+    read_source(spark, job.policy(source=str(written), keep=[], subject="user_id"))
+    reviews(7).write_parquet(written)
+    with pytest.raises(InputError, match=r"has changed since Hadoop wrote its checksums next to it"):
+        read_source(spark, job.policy(source=str(written), keep=[], subject="user_id"))
+    with pytest.raises(InputError, match=r"part-0.parquet has no such column \(column 'note'"):
+        read_source(spark, job.policy())

@@ -237,3 +237,15 @@ def test_screens_have_at_most_40_lines(job):
     assert "rows_ledgered" not in ran
     assert re.search(r"words_in_output_set +passed +all \d,\d{3} words are in the output set", again)
     assert "ngrams_within_chance  within chance  column 'note'" in again
+
+
+def test_a_gate_without_anything_to_judge_counts_as_not_applicable(make_job):
+    surrogate = {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}
+    job = make_job(column=[{"name": "review", "mechanism": surrogate}])
+    summary = job.run()
+    idle = {gate["name"] for gate in summary.gates if not gate["applicable"]}
+    assert idle == {"canary_words_replaced", "duplicates_within_chance", "words_in_output_set"}
+    assert all(gate["passed"] for gate in summary.gates)
+    counts = f"{len(summary.gates) - 3} passed, 3 not applicable"
+    assert f"gates: {counts}" in repr(summary)
+    assert summary._repr_html_().count(">not applicable<") == 3

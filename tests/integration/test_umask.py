@@ -20,7 +20,7 @@ _SINK = ("published", "published.versions", "published.manifest.json")
 OUTSIDE = ("raw.parquet", "privacy.toml", "first.toml", *_SINK)
 """Files of the caller, policies, which hold no row, and published ones."""
 COMMANDS = """\
-init raw.parquet --out first.toml --id id --subject user_id --text review
+init raw.parquet --out first.toml --form rows --id id --subject user_id --text review
 key new other.key
 plan privacy.toml
 run privacy.toml

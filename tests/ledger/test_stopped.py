@@ -65,11 +65,10 @@ def new_place(postgres):
     ("before", "dataset"),
     quick(
         [
-            ("insert into member", "others"),
-            ("insert into batch values", "reviews"),
-            ("update tally set records", "others"),
-            ("insert or replace into meta", "reviews"),
-            ("update tally set records", "reviews"),
+            ("insert into event", "others"),
+            ("insert into event", "reviews"),
+            ("update segment", "others"),
+            ("update segment", "reviews"),
         ],
         first=2,
     ),

@@ -1,5 +1,6 @@
 """Versions of tables with a log: they show the rows and the columns of the table as it shows itself now."""
 
+import json
 import shutil
 
 import polars as pl
@@ -108,6 +109,33 @@ def test_a_metadata_file_that_was_replaced_is_refused(iceberg):
     shutil.copy(iceberg.metadata_location.removeprefix("file://"), place)
     with pytest.raises(InputError, match="was replaced while it was read"):
         files.scan()
+
+
+def test_column_mapping_of_delta_lake_is_refused_with_a_way_to_read_it(tmp_path):
+    place = tmp_path / "table"
+    ROWS.drop("pair").write_delta(str(place))
+    log = place / "_delta_log" / "00000000000000000000.json"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if "metaData" in line:
+            schema = json.loads(line["metaData"]["schemaString"])
+            for number, field in enumerate(schema["fields"], start=1):
+                field["metadata"] = {
+                    f"delta.columnMapping.{key}": value
+                    for key, value in (("id", number), ("physicalName", f"c{number}"))
+                }
+            line["metaData"]["schemaString"] = json.dumps(schema)
+            line["metaData"]["configuration"] = {
+                "delta.columnMapping.mode": "name",
+                "delta.columnMapping.maxColumnId": "9",
+            }
+        if "protocol" in line:
+            line["protocol"] = {"minReaderVersion": 2, "minWriterVersion": 5}
+    log.write_text("\n".join(map(json.dumps, lines)))
+    for read in (lambda files: files.scan(), lambda files: files.version.delta_files()):
+        with pytest.raises(InputError, match="with the features columnMapping") as caught:
+            read(Files.at(str(place)))
+        assert caught.value.hint.startswith("read it by Spark with the package of Delta Lake")
 
 
 def test_a_delta_table_has_the_columns_of_its_version(tmp_path):

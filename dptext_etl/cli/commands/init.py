@@ -11,7 +11,7 @@ import typer
 
 from dptext_etl.cli import terminal
 from dptext_etl.cli.options import command
-from dptext_etl.errors import KeyReferenceError, PolicyError, UsageError
+from dptext_etl.errors import KeyReferenceError, PolicyError, UsageError, file_failure
 
 app = typer.Typer()
 keys = typer.Typer(no_args_is_help=True, add_completion=False, help="Make keys.")
@@ -91,8 +91,8 @@ def init(
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as exc:
-        problem = f"the policy {output} cannot be written: {exc.strerror}"
-        raise PolicyError(problem, "choose a folder that you can write to with --out") from None
+        hint = "choose a folder that you can write to with --out"
+        raise file_failure(exc, f"the policy {output} cannot be written", hint, PolicyError) from None
     key = _new_key(output, text)
     csv = table.csv.model_dump() if table.file_format == "csv" else None
     name, (_, rows) = shlex.quote(str(output)), choices.records_that_count(table)

@@ -9,7 +9,7 @@ import typer
 
 from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.ledger_commands import command, in_pinned_form, open_ledger, scope_of
-from dptext_etl.cli.options import Yes, require_confirmation
+from dptext_etl.cli.options import Yes, name_values, require_confirmation
 from dptext_etl.cli.terminal import amounts_text, plain_all
 from dptext_etl.errors import LedgerError, PolicyError, UsageError, counted
 from dptext_etl.guarantee import PURE
@@ -51,7 +51,7 @@ def freeze(
 
     with open_ledger(write=True) as handle:
         handle.losses.freeze(dataset, reason, in_use=in_use or (), groups=group or (), alone=alone)
-        with suppress(FrozenError):  # it froze because a head is missing: the stored one stays
+        with suppress(FrozenError):  # it froze because an anchor is missing: the stored one stays
             store(handle, Scope(dataset, "all"))
         frozen = handle.losses.frozen()
     terminal.report({"frozen": frozen}, f"frozen: {', '.join(frozen)}")
@@ -328,15 +328,12 @@ def _job_text(job: dict[str, Any]) -> str:
 
 def _losses(texts: list[str] | None) -> dict[str, float]:
     """Read the amounts that may be missing in balances, by component."""
-    losses = {}
-    for text in texts or ():
-        name, _, amount = text.partition("=")
-        try:
-            losses[name] = float(amount)
-        except ValueError:
-            problem = "a loss is written COMPONENT=AMOUNT, the amount 0 or more"
-            raise PolicyError(problem, f"for example --lost {PURE}=40") from None
-    return losses
+    problem = "a loss is written COMPONENT=AMOUNT, the amount 0 or more"
+    hint = f"for example --lost {PURE}=40; one amount for each component, of all losses together"
+    try:
+        return {name: float(amount) for name, amount in name_values(texts, problem, hint).items()}
+    except ValueError:
+        raise PolicyError(problem, hint) from None
 
 
 def _caps_text(caps: Mapping[str, Mapping[str, float]]) -> str:

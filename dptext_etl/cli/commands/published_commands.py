@@ -145,9 +145,7 @@ def forget(
     everywhere: Annotated[
         bool, typer.Option("--everywhere", help="In all partitions and releases, of all policies in the folder.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --everywhere: say what would happen, and change nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="With --everywhere: write a report to this file, as Markdown.")
     ] = None,
@@ -171,13 +169,17 @@ def forget(
             raise PolicyError("--everywhere names people, in all partitions", "leave out --missing and --partition")
         _everywhere(policy, subject or [], record or [], dry_run=dry_run, out=out, yes=yes)
         return
-    if dry_run or out is not None:
-        raise PolicyError("--dry-run and --out belong to --everywhere", "add --everywhere")
+    if out is not None:
+        raise PolicyError("--out belongs to --everywhere", "add --everywhere")
     loaded = load_policy(policy)
     question = f"Rewrite the published table of {loaded.dataset}, and delete the files of all its older versions?"
-    require_confirmation(question, yes=yes)
-    done = forgetting.forget(loaded, partition=partition, subjects=subject or (), records=record or (), missing=missing)
+    if not dry_run:
+        require_confirmation(question, yes=yes)
+    erase = forgetting.preview if dry_run else forgetting.forget
+    done = erase(loaded, partition=partition, subjects=subject or (), records=record or (), missing=missing)
     if not terminal.emitted(asdict(done)):
+        if dry_run:
+            terminal.say("this would happen; nothing was changed:")
         _show_forgotten(done)
     if not done.removed:
         raise typer.Exit(UNCHANGED)

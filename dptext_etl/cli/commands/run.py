@@ -208,10 +208,10 @@ def _execute(engine: str, policy: Policy, partition: str | None, accepted: dict[
 
 def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
     """Show the outcome of a run; `full` lists every gate that passed, and every report within its bound."""
+    from dptext_etl.checks.gate import tally
     from dptext_etl.runner.summary import shown_rows
 
     gates = [gate for gate in summary["gates"] if full or not gate["passed"]]
-    passed = sum(gate["passed"] for gate in summary["gates"])
     terminal.pairs(
         {
             "dataset": summary["dataset"],
@@ -222,7 +222,7 @@ def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
             "largest record": summary["spend"]["largest_record"],
             "published": summary["published"] and f"{summary['published']}, version {summary['version']}",
             "manifest": summary["manifest"],
-            **({} if full or not summary["gates"] else {"gates": f"{passed} passed; --full lists them"}),
+            **({} if full or not summary["gates"] else {"gates": f"{tally(summary['gates'])}; --full lists them"}),
         }
     )
     if gates:
@@ -259,7 +259,9 @@ def _report_verdict(report: Mapping[str, Any]) -> str:
 
 
 def show_gates(gates: Iterable[Mapping[str, Any]]) -> None:
-    rows = [(gate["name"], "passed" if gate["passed"] else terminal.FAILED, gate["message"]) for gate in gates]
+    from dptext_etl.checks.gate import status
+
+    rows = [(gate["name"], status(gate), gate["message"]) for gate in gates]
     terminal.table(("gate", "", "details"), rows)
 
 

@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard
 from dptext_etl.checks.comparison import Counted, short_digests
-from dptext_etl.data_types import named_as, plain_type
+from dptext_etl.checks.kept_strings import LEAST_CHARACTERS, compared_columns
+from dptext_etl.data_types import by_name, named_as, parsed, plain_type
 from dptext_etl.engines.spark.judging import (
     SCHEMA,
     SIZES,
@@ -36,10 +37,10 @@ from dptext_etl.engines.spark.judging import (
     sizes_of,
     totals,
 )
-from dptext_etl.engines.spark.session import located
-from dptext_etl.engines.spark.spark_types import local_frame, named, polars_schema
+from dptext_etl.engines.spark.spark_types import local_frame, located, named, polars_schema, require_unpadded
 from dptext_etl.engines.spark.tasks import SHARD
 from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.files import literal
 from dptext_etl.id_forms import IdForm, Normalization, normalized, spelling
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
@@ -52,7 +53,7 @@ from dptext_etl.runner.shard.charging import PAIRS, sum_of_pairs
 from dptext_etl.runner.source import copies
 from dptext_etl.runner.source.column_types import HELD, coarse
 from dptext_etl.runner.source.examine import Examined, IdCounts, refuse_ids
-from dptext_etl.runner.source.guessing import Spelled
+from dptext_etl.runner.source.guessing import SPELLINGS, Spelled
 from dptext_etl.runner.source.roles import (
     Table,
     check_roles,
@@ -121,8 +122,8 @@ def _ids(
                     if column == "id" and name.endswith(".ids"):
                         series = read_ids(copies, name)
                     else:
-                        table = pl.read_parquet(copies.local_path(name), columns=[column])
-                        series = table.select(named_as(pl.col(column), kind)).to_series()
+                        table = pl.read_parquet(literal(copies.local_path(name)), columns=[column])
+                        series = table.select(named_as(by_name(column), kind)).to_series()
                     ids = series.drop_nulls().to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema.field(0).type)
                     yield pa.RecordBatch.from_arrays([ids], schema=schema)
 
@@ -136,7 +137,20 @@ def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFr
     dropped, kind = check_roles(policy, schema, layout, lambda: hidden_by(frame.columns, lambda: _compared(frame)))
     texts = {name: named(name).cast("string") for name in labels_to_cast(policy, schema)}
     rows = _in_pinned_order(_without_void(frame.withColumns(texts) if texts else frame), schema, policy)
-    return Table(rows, coarse_schema(polars_schema(rows), policy), dropped, kind)
+    types = {**polars_schema(rows), **published_zones(policy, layout, schema)}
+    return Table(rows, coarse_schema(types, policy), dropped, kind)
+
+
+def published_zones(policy: Policy, layout: Layout, schema: Mapping[str, Any]) -> dict[str, pl.Datetime]:
+    """Return the types of moments that the release published in another zone than UTC: they keep it."""
+    moments = {name: dtype for name, dtype in schema.items() if isinstance(dtype, pl.Datetime) and dtype.time_zone}
+    manifest = Manifest.of_release(policy, layout) if moments else None
+    published = {} if manifest is None else {name: parsed(manifest.schema.get(name, "")) for name in moments}
+    return {
+        name: pl.Datetime(moments[name].time_unit, before.time_zone)
+        for name, before in published.items()
+        if isinstance(before, pl.Datetime) and before.time_zone is not None
+    }
 
 
 def _compared(frame: DataFrame) -> tuple[int, bool]:
@@ -201,7 +215,8 @@ def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
     """Return the given ids that the frame uses, in published rows as well."""
     wanted = canonical_ids(ids.to_arrow())
     with seam("comparing canary ids with the ids of the frame", InputError, HINT):
-        used = source.table.frame.select(named(ids.name)).mapInArrow(partial(_used, wanted), "id string").collect()
+        rows = source.table.frame.select(named(ids.name).alias("id"))  # `mapInArrow` splits a name at a dot
+        used = rows.mapInArrow(partial(_used, wanted), "id string").collect()
         return ids.filter(pl.Series(wanted, dtype=pl.String).is_in([row[0] for row in used]))
 
 
@@ -228,7 +243,7 @@ def check(table: Table[DataFrame], policy: Policy) -> Seen:
     """
     every = policy.records_per_subject is None and policy.on_null_subject != "quarantine"
     groups = table_check.groups_of(policy.kept_columns) if every and policy.keep else ()
-    compared = copies.compared_columns(policy, table.schema)
+    compared = compared_columns(policy, table.schema)
     with seam("reading the ids of the frame", InputError, HINT):
         seen = _count(table.frame, policy, ids=True, groups=groups, compared=compared)
     refuse_ids(policy, seen.ids)
@@ -273,13 +288,13 @@ def _count(
     digests, sizes = totals(packs), sizes_of(packs)
     ids_counted = digests.get(_IDS, Counted())
     repeated = ids_counted.digests - (ids_counted.rows - ids_counted.shared)
-    spelled = [digests[name].digests for name in _SPELLED if name in digests]
+    spelled = [digests[name].digests for name in SPELLINGS if name in digests]
     return Seen(
         IdCounts(total, gaps, nameless, repeated),
         pairs % PAIRS,
         places,
         [sizes.get(str(place), (0, 0)) for place in range(len(groups))] if groups else None,
-        dict(zip(("persons", "alike"), spelled, strict=False)),
+        dict(zip(SPELLINGS, spelled, strict=False)),
         copied=copies.over(facts[5] for facts in each),
     )
 
@@ -289,13 +304,11 @@ def _may_be_long(rows: DataFrame, names: Sequence[str]) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     kinds = {name: rows.schema[name].dataType.typeName() for name in names}
-    long = (
-        F.length(named(name)) >= copies.LEAST_CHARACTERS if kinds[name] == "string" else F.lit(True) for name in names
-    )
+    long = (F.length(named(name)) >= LEAST_CHARACTERS if kinds[name] == "string" else F.lit(True) for name in names)
     return reduce(or_, long)
 
 
-_FACTS, _IDS, _SPELLED = "examined", "ids", ("persons", "alike")
+_FACTS, _IDS = "examined", "ids"
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 1 << 26
 
 
@@ -331,7 +344,7 @@ def _answers(questions: Questions, columns: list[pa.Array]) -> Iterator[Pack]:
         pairs = 0 if gaps else _sum_of_pairs(ids, persons, questions.persons)
         if questions.spellings and _is_utf8(persons):
             spelled.add(pl.Series(persons))
-        for name, digests in zip(_SPELLED, spelled.drained(), strict=True):
+        for name, digests in zip(SPELLINGS, spelled.drained(), strict=True):
             yield from packed(name, digests)
     kept, texts = [next(waiting) for _ in questions.kept], [*waiting]
     wrong = [place for place, column in enumerate(kept) if not _is_utf8(column)]
@@ -382,14 +395,14 @@ def at_most(rows: DataFrame, policy: Policy, most: int, order: Order) -> tuple[D
     from pyspark.sql import functions as F  # noqa: N812
 
     pairs = rows.select(named(policy.id), named(str(policy.subject))).filter(named(str(policy.subject)).isNotNull())
-    schema = pairs.select(F.col(pairs.columns[0]).alias("id")).schema.add("person", "binary").add("place", "binary")
+    schema = pairs.select(named(policy.id).alias("id")).schema.add("person", "binary").add("place", "binary")
     by_person = Window.partitionBy("person").orderBy("place")
     placed = pairs.toDF("id", "person").mapInArrow(partial(_places, policy.normalize, order), schema)
     beyond = placed.withColumn("number", F.row_number().over(by_person)).filter(F.col("number") > most)
     if policy.per_subject is not None:
         beyond = beyond.filter(~F.col("place").startswith(F.lit(bytearray(STAYS))))
     left = rows.join(beyond.select(F.col("id").alias(policy.id)), on=policy.id, how="left_anti")
-    chosen = left.select(named(policy.id), named(str(policy.subject)))
+    chosen = left.select(named(policy.id).alias("id"), named(str(policy.subject)).alias("person"))
     sums = chosen.mapInArrow(partial(_pairs, policy.normalize), "rows long, pairs string")
     with seam("choosing the records of each person", InputError, HINT):
         totals = sums.collect()
@@ -531,3 +544,4 @@ def require_free_names(frame: DataFrame, policy: Policy) -> None:
     if twice:
         msg = f"the frame has several columns {', '.join(map(repr, twice))}"
         raise InputError(msg, "select or rename them before")
+    require_unpadded(frame, policy)

@@ -18,8 +18,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import polars as pl
 import pyarrow as pa
@@ -27,18 +29,18 @@ from pydantic import BaseModel, ConfigDict
 
 from dptext_etl import __version__, extensions, object_stores
 from dptext_etl.device import DTYPE_SETTING, SETTING
-from dptext_etl.engines.spark.spark_types import local_frame, named
+from dptext_etl.engines.spark.spark_types import has_other_checksum, local_frame, located, named, url_of
 from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
 from dptext_etl.extensions import distribution
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.source.column_types import is_logical, logical_types, restored
-from dptext_etl.runner.source.roles import folder_columns, open_table
+from dptext_etl.runner.source.provenance import refuse_own_inputs
+from dptext_etl.runner.source.roles import folder_columns, from_folders, open_table, wanted_columns
 from dptext_etl.runner.source.table import (
     READ_HINT,
     Files,
     batches,
-    refuse_own_corpus,
     schema_of,
 )
 from dptext_etl.runner.source.versions import Version
@@ -64,14 +66,9 @@ def read_version(spark: SparkSession, files: Files, version: Version, options: d
             return spark.createDataFrame([], columns)
         reader = spark.read.schema(columns)
         if table.partition_by:  # their values are in the names of folders below the table's
-            reader = reader.option("basePath", located(table.root))
+            reader = reader.option("basePath", url_of(table.root))
         frame = reader.parquet(*map(located, table.paths))
         return frame.select(*(named(field.name) for field in columns.fields))
-
-
-def located(path: str) -> str:
-    """Return the URL by which Spark finds a place: a local path is one of this process."""
-    return path if "://" in path else f"file://{Path(path).absolute()}"
 
 
 _SURROUNDINGS = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "SPARK_CONF_DIR")
@@ -166,18 +163,11 @@ def read_source(
     """Read the source of a policy; `files` are its files, if the caller has found them."""
     layout = Layout.of(policy, partition)
     files = Files.find(layout) if files is None else files
-    refuse_own_corpus(policy, files.paths)
+    refuse_own_inputs(policy, files.paths)
     if files.version is not None:
         return read_version(spark, files, files.version, policy.storage_options)
     if files.format == "parquet":
-        types = logical_types(files)
-        if any(is_logical(dtype, frozenset({"arrow.uuid"})) for dtype in types.values()):
-            msg = "the source has a column of UUIDs, which Spark does not read from Parquet files; no budget used"
-            raise InputError(msg, "run with the engine polars, or write the column as strings")
-        with seam("opening the source with Spark", InputError, READ_HINT):
-            frame = spark.read.parquet(*map(located, files.paths))
-            empty = [name for name, dtype in types.items() if str(dtype) == "null"]
-            return frame.withColumns({name: named(name).cast("string") for name in empty}) if empty else frame
+        return _read_parquet(spark, files, policy)
     table = open_table(policy, layout, files, coarsen=False)
     names = schema_of(files.scan(all_text=True)).names()
     in_files = pl.Schema({name: table.schema.get(name, pl.String()) for name in names})
@@ -187,6 +177,36 @@ def read_source(
     read = partial(_text_frames, replace(files, paths=(), storage={}, raw=False), in_files)
     places = pl.DataFrame({_PATH: paths, **added}).drop(names, strict=False)
     return _on_workers(spark, read, places, in_files, policy.storage_options)
+
+
+def _read_parquet(spark: SparkSession, files: Files, policy: Policy) -> DataFrame:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    types = logical_types(files)
+    if any(is_logical(dtype, frozenset({"arrow.uuid"})) for dtype in types.values()):
+        msg = "the source has a column of UUIDs, which Spark does not read from Parquet files; no budget used"
+        raise InputError(msg, "run with the engine polars, or write the column as strings")
+    if hidden := [path for path in files.each if path.rpartition("/")[2].startswith((".", "_"))]:
+        msg = f'the name of the file {hidden[0]} begins with "." or "_", and Spark ignores such files'
+        raise InputError(msg, "rename the file, or run with the engine polars; no budget used")
+    if stale := [path for path in files.each if not is_remote(path) and has_other_checksum(Path(path))]:
+        msg = f"the file {stale[0]} has changed since Hadoop wrote its checksums next to it, and Spark cannot read it"
+        raise InputError(msg, f"remove .{Path(stale[0]).name}.crc in its folder if the file is right")
+    files.refuse_drift(wanted_columns(policy))
+    added = from_folders(files, policy, files.scan, schema_of(files.scan()))
+    with seam("opening the source with Spark", InputError, READ_HINT):
+        frame = spark.read.parquet(*map(located, files.each))
+        if added:  # Spark finds them in the names of the folders below a base
+            folders = [place.rpartition("/")[0].split("/") for place in map(url_of, files.each)]
+            shared = os.path.commonprefix(folders)  # noqa: RUF071  (of lists)
+            above = takewhile(lambda part: unquote(part.partition("=")[0]) not in added, shared)
+            fields = [field for field in frame.schema if field.name not in added]
+            both = StructType([*fields, *(StructField(name, StringType()) for name in added)])
+            reader = spark.read.schema(both).option("basePath", "/".join([*above, ""]))
+            more = reader.parquet(*map(located, files.each))
+            frame = more.select(*(named(field.name).cast(field.dataType).alias(field.name) for field in both))
+        empty = [name for name, dtype in types.items() if str(dtype) == "null"]
+        return frame.withColumns({name: named(name).cast("string") for name in empty}) if empty else frame
 
 
 Read = Callable[[str, dict[str, Any]], Iterable[pl.DataFrame]]

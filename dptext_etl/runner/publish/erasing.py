@@ -138,7 +138,7 @@ def _policies(where: Path) -> Iterator[tuple[Path, Policy]]:
 
 def _has_dataset(file: Path) -> bool:
     try:
-        return "dataset" in tomllib.loads(file.read_text(encoding="utf-8"))
+        return "dataset" in tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         return False
 

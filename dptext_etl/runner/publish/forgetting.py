@@ -19,7 +19,9 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import keys
+from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, LedgerError, PolicyError, UnknownIdError, bare, counted, seam
+from dptext_etl.files import literal
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
@@ -88,7 +90,7 @@ def _places(
     for folder in layout.memory.subfolders():
         for name in [name for pattern in LISTS for name in folder.glob(pattern)]:
             with seam("reading lists in staging", InputError, READ_HINT):
-                rows = pl.read_parquet(folder.local_path(name, fresh=True))
+                rows = pl.read_parquet(literal(folder.local_path(name, fresh=True)))
             ids = _canonical(rows, policy.id) if policy.id in rows.columns else set[str]()
             yield ids, set(rows[UNIT]) if UNIT in rows.columns else set[bytes](), units
     source = source_of(policy, layout, with_subjects=bool(subjects))
@@ -194,9 +196,9 @@ def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.Data
     scanned = with_logical_types(files.scan(names), policy, logical_types(files))
     schema = schema_of(scanned)
     if set(names) <= set(schema):
-        rows = in_pinned_order(scanned.select(names), schema, policy)
+        rows = in_pinned_order(scanned.select(map(by_name, names)), schema, policy)
     else:  # a column in the names of folders
-        rows = open_table(policy, layout).frame.select(names)
+        rows = open_table(policy, layout).frame.select(map(by_name, names))
     with seam("reading record ids", InputError, READ_HINT):
         table = rows.collect(engine="streaming")
         ids = pl.Series("id", canonical_ids(table[policy.id].to_arrow()), dtype=pl.String)
@@ -293,6 +295,38 @@ def forget(
 
 
 @bare
+def preview(
+    policy: PolicyLike,
+    *,
+    partition: str | None = None,
+    subjects: Sequence[str] = (),
+    records: Sequence[str] = (),
+    missing: bool = False,
+) -> Forgotten:
+    """Say what `forget` would do, without locks and changes; files in staging are not counted."""
+    policy = resolve(policy)
+    layout = Layout.of(policy, partition)
+    _require(policy, subjects, records, missing=missing)
+    before = published_manifest(layout)
+    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+        require_same_ledger(ledger, layout, policy, freezing=False)
+        refs, ids = _refs(ledger, policy, before), subject_ids(policy, subjects)
+        require_known(policy, layout, ledger, ids, records)
+        people = listed(policy, layout, before, ledger, ids, records, missing=missing)
+        people.require_gone_from_source()
+        named = pa.array(sorted(people.records), pa.large_string())
+        new, held = ledger.people.would_forget(policy.dataset, named, ids, refs)
+    stays = policy.synthetic is not None
+    withdrawn = not identified(before) and not stays and held
+    removed = before.rows if withdrawn else len(people.published)
+    older = versions.unlisted(layout, before)
+    if removed:  # the current version goes, too
+        older = versions.unlisted(layout, None)
+    version = before.version + (1 if removed else 0)
+    return Forgotten(version, removed, before.rows - removed, older, 0, new, withdrawn, stays)
+
+
+@bare
 def forget_drafts(
     policy: Policy, *, partition: str | None, subjects: Sequence[str], records: Sequence[str]
 ) -> tuple[int, int]:
@@ -366,6 +400,7 @@ def _publish_without(  # noqa: PLR0917
     digests = (part.sha256 for part in before.parts)
     own_ids = None if hidden is None else ids_of_parts(layout.staging, policy.ledger, digests)
     with Writer(layout, Staging(layout.staging), before.version + 1, hidden=hidden) as writer:
+        writer.format = before.file_format  # the source may have another one by now
         for number, part in enumerate(before.parts):
             with seam("reading the published table", InputError, READ_HINT):
                 rows = as_stored(layout, before, (layout.part(part.path),)).collect()
@@ -402,7 +437,7 @@ def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets, *, by_sub
     with seam(action, InputError, "call this again: it continues from here"):
         lists = {name for pattern in LISTS for name in storage.glob(pattern)}
         for name in storage.glob("*.parquet"):
-            frame, stem = pl.read_parquet(storage.local_path(name, fresh=True)), name.removesuffix(".parquet")
+            frame, stem = pl.read_parquet(literal(storage.local_path(name, fresh=True))), name.removesuffix(".parquet")
             units = frame[UNIT] if UNIT in frame.columns else None
             identifies = policy.id in frame.columns and not (name in lists and by_subject and units is None)
             every = pl.Series([True] * frame.height, dtype=pl.Boolean)
@@ -415,10 +450,10 @@ def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets, *, by_sub
                 storage.delete(f"{stem}.json", f"{stem}.post", *posts, draws, name)
                 continue
             for post in posts:  # row by row the same records
-                rows = _without(pl.read_parquet(storage.local_path(post, fresh=True)), forgotten)
+                rows = _without(pl.read_parquet(literal(storage.local_path(post, fresh=True))), forgotten)
                 storage.write(post, rows.write_parquet, action=action)
             if (path := storage.local_path(draws, fresh=True)).exists():
-                storage.write(draws, _without(pl.read_ipc(path), forgotten).write_ipc, action=action)
+                storage.write(draws, _without(pl.read_ipc(literal(path)), forgotten).write_ipc, action=action)
             storage.write(name, _without(frame, forgotten).write_parquet, action=action)
     return changed
 

@@ -28,7 +28,7 @@ from dptext_etl import files
 from dptext_etl.checks.published import MANIFEST, classifier_name
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE
-from dptext_etl.data_types import from_text, in_json, parsed, readable
+from dptext_etl.data_types import by_name, from_text, in_json, parsed, readable
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.guarantee import FINE, MICRO, OWN_PERSONS, PURE, Disclosure, Guarantee, GuaranteeClass, Micro, Spend
@@ -77,12 +77,9 @@ def with_gate(amounts: Amounts, delta: int) -> Amounts:
 
 
 def register(ledger: Ledger, policy: Policy, column: ColumnPolicy, id_type: str, *, pin: bool = True) -> ReleaseRef:
-    """Pin the release of a column in the ledger, with its claims; without `pin`, only refuse it.
-
-    Pinned terms were checked before, with `pin=False` and `refuse_unproven_key`.
-    """
+    """Pin the release of a column in the ledger, with its claims; without `pin`, only refuse it."""
     worst, claimed = worst_with_gate(column.mechanism, gate_delta(policy)), _claimed(policy, column)
-    return ledger.releases.register(column, id_type, guarantee=claimed, worst_case=worst, proven=pin, pin=pin)
+    return ledger.releases.register(column, id_type, guarantee=claimed, worst_case=worst, pin=pin)
 
 
 def _claimed(policy: Policy, column: ColumnPolicy) -> Guarantee:
@@ -417,7 +414,7 @@ def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
         schema = rows.collect_schema()
     types = {name: parsed(kind) for name, kind in manifest.schema.items() if schema.get(name) == pl.String}
     return rows.with_columns(
-        from_text(pl.col(name), dtype, strict=True)
+        from_text(by_name(name), dtype, strict=True)
         for name, dtype in types.items()
         if dtype is not None and readable(dtype)
     )

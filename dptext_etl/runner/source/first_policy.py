@@ -304,7 +304,7 @@ def _kept(guess: Guess, choices: Choices) -> list[str]:
 
 
 def lines_of(guess: Guess, choices: Choices) -> list[str]:
-    """Say for people which form and cap the policy has, their odds, and what is left out."""
+    """Say for people which form and cap the policy has, their odds, and the share of rows that stays."""
     unit = _unit(guess)
     names = "" if choices.labels is None else f" with {counted(choices.number_of_labels, 'public label')}"
     cap = choices.cap(guess)
@@ -361,7 +361,7 @@ def _labels(choices: Choices) -> list[str]:
 
 
 def _delta(choices: Choices) -> list[str]:
-    """Say why delta has this value, and what a larger one brings."""
+    """Say why delta has this value, and the gain of a larger one."""
     if choices.at_most is not None:
         return [f"# Delta of each record: the largest that at most {choices.at_most:,} records allow, a public bound."]
     lines = ["# Delta of each record; 0.01 / delta is at least the number of records, so 1e-8 allows a million."]

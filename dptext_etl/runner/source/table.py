@@ -3,77 +3,31 @@
 from __future__ import annotations
 
 import glob
-import hashlib
 import io
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import polars as pl
 
 from dptext_etl import object_stores
-from dptext_etl.corpora.corpus import Corpus
-from dptext_etl.data_types import kind_of, plain_type
+from dptext_etl.data_types import by_name, kind_of, plain_type
 from dptext_etl.errors import DPTextError, InputError, PolicyError, by_place, seam, unlike_names
+from dptext_etl.files import literal
 from dptext_etl.object_stores import require_place
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import PLAIN_CSV, TABLE, CsvSpec
 from dptext_etl.runner.layout import FORMATS, Layout, format_of, is_remote
-from dptext_etl.runner.source import versions
+from dptext_etl.runner.source import listing, versions
 from dptext_etl.runner.source.versions import Version
 from dptext_etl.storage import Storage
 
-
-def refuse_raw(paths: Sequence[str], policies: Iterable[Path] = (), *, why: str) -> None:
-    """Refuse files that a policy names as its source; no row is read."""
-    folders = {Path.cwd(), *(Path(path).absolute().parent for path in paths if not is_remote(path))}
-    for policy in (*policies, *sorted(file for folder in folders for file in folder.glob("*.toml"))):
-        try:
-            raw = tomllib.loads(policy.read_text("utf-8")).get("source")
-        except (OSError, ValueError):
-            raise PolicyError(f"the policy {policy} cannot be read", "repair it, or move it away") from None
-        if isinstance(raw, str) and _named(raw, policy.absolute().parent, paths):
-            msg = f"the policy {policy} names this table as raw; {why}"
-            raise PolicyError(msg, "give a public table of the same kind of texts")
-
-
-def _named(raw: str, folder: Path, paths: Sequence[str]) -> bool:
-    pattern = raw.removeprefix("file://").replace("{partition}", "*")
-    if is_remote(pattern):
-        return any(path == raw or Path(path).match(pattern) for path in paths)
-    matches = [Path(name).resolve() for name in glob.glob(str(folder / pattern), recursive=True)]  # noqa: PTH207
-    for path in (Path(path).resolve() for path in paths if not is_remote(path)):
-        if any(path == one or one in path.parents or path.samefile(one) for one in matches):
-            return True
-    return False
-
-
-def refuse_own_corpus(policy: Policy, paths: Sequence[str]) -> None:
-    """Refuse a source of which a corpus of the policy was made: such a corpus publishes the texts as they are.
-
-    Files are compared by size and SHA-256, so a file that was written anew is not recognized.
-    """
-    sizes_by_digest = {digest: size for corpus in _corpora(policy) for digest, size in corpus.files.items()}
-    sizes = set(sizes_by_digest.values())
-    for path in paths if sizes_by_digest else ():
-        if is_remote(path) or not Path(path).is_file() or Path(path).stat().st_size not in sizes:
-            continue
-        with seam("reading the source", InputError, READ_HINT), Path(path).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest in sizes_by_digest:
-            msg = (
-                "the corpus was built or calibrated from a file of the source: it is the private column, and not public"
-            )
-            raise PolicyError(msg, "build a corpus from published texts, or use one that ships; delete this one")
-
-
-def _corpora(policy: Policy) -> list[Corpus]:
-    corpora = (getattr(item.mechanism, "opened", None) for item in policy.charged_columns())
-    return [one for one in corpora if isinstance(one, Corpus)]
+if TYPE_CHECKING:
+    from dptext_etl.json_files import Kinds
 
 
 def partitions_of_source(policy: Policy) -> list[str]:
@@ -87,9 +41,11 @@ def partitions_of_source(policy: Policy) -> list[str]:
         names = Storage.open(above, policy.storage_options).names()
     else:
         path = Path(template).absolute()
-        pattern = _pattern(path.as_posix())
-        files = Path(path.anchor).glob(str(path.relative_to(path.anchor)).replace(PARTITION, "*"))
-        names = [file.as_posix() for file in files]
+        names = [place.as_posix() for place in listing.places(str(path).replace(PARTITION, "*"))]
+        folder, parts = Path(path.anchor), [*path.parts[1:]]
+        while PARTITION not in parts[0] and listing.is_name(folder, parts[0]):
+            folder /= parts.pop(0)
+        pattern = re.escape(f"{folder.as_posix().rstrip('/')}/") + _pattern("/".join(parts))
     matches = (re.fullmatch(pattern, name) for name in names)
     return sorted({match["partition"] for match in matches if match})
 
@@ -144,16 +100,16 @@ class Files:
         """Find the files that a path, folder, glob or URL names."""
         require_place(source)
         storage = storage or {}
-        kind = versions.table_format(source, storage)
+        with seam(f"looking for the source {source}", InputError, "may you read it, and the folders above it?"):
+            kind = versions.table_format(source, storage)
+            paths = [source] if kind or is_remote(source) else _local_files(source)
         if kind is not None:
             return cls((source,), kind, storage, Version.current(source, kind, storage))
         if is_remote(source):
-            paths = [source]
             folder = re.split(r"[*?\[]", source, maxsplit=1)[0].rpartition("/")[0]
             if folder.count("/") > 1 and versions.has_delta_log(folder, storage):
                 raise versions.part_of_delta("objects", source, folder)
         else:
-            paths = _local_files(source)
             versions.refuse_parts_of_tables(source, paths)
         if not paths:
             raise InputError(f"the source {source} has no files", f"known suffixes: {', '.join(FORMATS)}")
@@ -183,23 +139,30 @@ class Files:
         """
         if self.version is not None:
             return self.version.scan()
-        paths = [path if is_remote(path) else glob.escape(path) for path in self.paths]  # a local name is not a pattern
+        paths = [path if is_remote(path) else literal(Path(path)) for path in self.paths]
         options: dict[str, Any] = {"storage_options": self.storage, "include_file_paths": paths_as}
         with seam(f"opening the source ({self.format})", InputError, READ_HINT):
             if self.format == "parquet":
                 return pl.scan_parquet(paths, hive_partitioning=False, **options)
             options["infer_schema_length"] = INFERRED_ROWS
             if self.format == "ndjson":
-                return pl.scan_ndjson(paths, schema=schema, schema_overrides=in_json, **options)
+                _ = self.kinds
+                sources = self._without_marks(paths_as) or paths
+                if schema is None and in_json is None and len(sources) > 1:  # Polars infers types from the first file
+                    schema = self._json_schema
+                return pl.scan_ndjson(sources, schema=schema, schema_overrides=in_json, **options)
             overrides = {**(schema or {}), **dict.fromkeys(text_like, pl.String())}
             all_text |= schema is not None
             return self._scan_csv(self.each, paths_as, schema_overrides=overrides, infer_schema=not all_text, **options)
 
     @cached_property
     def each(self) -> tuple[str, ...]:
-        """The CSV or NDJSON files by name, after a check of all rows of raw CSV files against their headers."""
+        """The files by name, after a check of all rows of raw CSV files against their headers.
+
+        Parquet files in a store are listed if the extra for objects is installed.
+        """
         remote, paths = is_remote(self.paths[0]), self.paths
-        if remote and self.raw:
+        if remote and self.raw and (self.format != "parquet" or find_spec("obstore") is not None):
             paths = tuple(object_stores.matching(paths[0], self.storage))
         if self.format != "csv" or not self.raw:
             return paths
@@ -217,6 +180,36 @@ class Files:
                 msg = f"the file {path} has other columns than the first file {paths[0]}, or has them in another order"
                 raise InputError(msg, "write the files alike, or name those that are: a run reads one table")
         return paths
+
+    @cached_property
+    def kinds(self) -> tuple[Kinds, ...]:
+        """The kinds of the values of raw NDJSON files, after a check of all their lines."""
+        if self.format != "ndjson" or not self.raw:
+            return ()
+        from dptext_etl.json_files import require_lines, require_local_lines
+
+        if not is_remote(self.paths[0]):
+            return tuple(map(require_local_lines, self.each))
+        return tuple(require_lines(object_stores.chunks(path, self.storage), path, marked=False) for path in self.each)
+
+    @cached_property
+    def _json_schema(self) -> pl.Schema:
+        """The types of the columns of all NDJSON files together."""
+        sources: Sequence[IO[bytes] | str] = self._without_marks(None) or [literal(Path(path)) for path in self.paths]
+        scans = (pl.scan_ndjson(source, infer_schema_length=INFERRED_ROWS) for source in sources)
+        return pl.concat([scan.collect_schema().to_frame() for scan in scans], how="diagonal_relaxed").schema
+
+    def _without_marks(self, paths_as: str | None) -> list[IO[bytes]] | None:
+        """Read NDJSON files into memory, if one begins with the byte-order mark, which Polars does not read."""
+        from dptext_etl.json_files import without_mark
+
+        contents = {path: None if is_remote(path) else without_mark(path) for path in self.paths}
+        marked = [path for path, content in contents.items() if content is not None]
+        if marked and paths_as is not None:
+            msg = f"the file {marked[0]} begins with a byte-order mark, and folder names hold columns of the policy"
+            raise InputError(msg, "remove the mark: the first three bytes of the file")
+        read = (Path(path).read_bytes() if content is None else content for path, content in contents.items())
+        return [io.BytesIO(content) for content in read] if marked else None
 
     def _scan_csv(self, paths: Sequence[str], paths_as: str | None, **options: Any) -> pl.LazyFrame:
         sources: list[str] | list[IO[bytes]] = [*paths]
@@ -249,7 +242,7 @@ class Files:
     def _columns(self, path: str) -> pl.Schema:
         with seam(f"opening the file {path}", InputError, READ_HINT):
             if self.format == "parquet":
-                return pl.Schema(pl.read_parquet_schema(path))
+                return pl.Schema(pl.read_parquet_schema(literal(Path(path))))
             return self._scan_csv([path], None, infer_schema=False).collect_schema()
 
 
@@ -263,7 +256,7 @@ def why_hidden(rows: pl.LazyFrame) -> str | None:
 
     def compared() -> tuple[int, bool]:
         words = [name for name, dtype in schema.items() if dtype == pl.Boolean or plain_type(dtype) == pl.String]
-        lower = {name: pl.col(name).cast(pl.String).str.strip_chars().str.to_lowercase() for name in words}
+        lower = {name: by_name(name).cast(pl.String).str.strip_chars().str.to_lowercase() for name in words}
         equal = pl.any_horizontal(pl.lit(value=False), *((cell == name.lower()).any() for name, cell in lower.items()))
         return rows.select(pl.len(), repeats_name=equal).collect(engine="streaming").row(0)
 
@@ -332,15 +325,15 @@ def _refuse_by_suffix(paths: Iterable[str]) -> None:
 def _local_files(source: str) -> list[str]:
     path = Path(source)
     if path.is_dir():
-        files = (item.relative_to(path) for item in path.rglob("*") if item.is_file())
-        visible = (item for item in files if not any(part.startswith((".", "_")) for part in item.parts))
-        names = sorted(str(path / item) for item in visible)
+        names = listing.matching(str(path / "**"))
         tables = [name for name in names if format_of(name) or _is_compressed(name)]
         return tables or [name for name in names if name.lower().endswith(".json")]
+    paths = listing.matching(source)
     if path.is_file():
-        return [source]
-    matches = glob.glob(source, recursive=True)  # noqa: PTH207  (takes absolute patterns)
-    paths = sorted(name for name in matches if Path(name).is_file())
+        if {*paths} - {str(path)}:
+            msg = f"the source {source} is the name of a file, and also a pattern that names other files"
+            raise InputError(msg, "rename the file, or name the folder")
+        return [str(path)]
     if not paths and not glob.has_magic(source):
         raise InputError(f"there is no file {source}", "is the path right, and relative to the policy's folder?")
     return paths

@@ -61,7 +61,9 @@ def part_of_delta(what: str, source: str, folder: Path | str) -> InputError:
 
 
 def refuse_parts_of_tables(source: str, files: Iterable[str]) -> None:
-    for folder in sorted({parent for file in files for parent in Path(file).absolute().parents}):
+    paths = {Path(file).resolve() if Path(file).is_symlink() else Path(file).absolute() for file in files}
+    places = {path.parent for path in paths} | {path.parent.resolve() for path in paths}
+    for folder in sorted({folder for place in places for folder in (place, *place.parents)}):
         if (folder / _DELTA_LOG).is_dir():
             raise part_of_delta("files", source, folder)
         if (folder / "metadata").is_dir() and any((folder / "metadata").glob(f"*{_ICEBERG}")):

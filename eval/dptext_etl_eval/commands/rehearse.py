@@ -90,8 +90,8 @@ def rehearse(
     and what --written, --public, and --zero-shot name. The first line recommends the smallest epsilon at which a
     release beats all of them by more than 0.02, or a baseline. The lines of the policy follow.
 
-    No ledger is opened and no budget is used. A table that a policy names as raw is refused before a row is read: the
-    given policy's, those of policies in this folder, and those of policies next to the table.
+    No ledger is opened and no budget is used. A table that a policy names as raw is refused before a row is read. This
+    covers the given policy, policies in this folder, and policies next to the table.
     """
     from dptext_etl.cli import terminal
     from dptext_etl.cli.options import load_policy

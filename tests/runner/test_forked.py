@@ -1,0 +1,56 @@
+"""Processes that were forked: one whose parent had used Polars is refused, and another one releases."""
+
+import json
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dptext_etl import _kernel
+from tests.policy_files import custext_column, policy_in
+
+FORKED = """
+import json, os, sys
+import polars as pl
+from dptext_etl import Policy, privatize, run
+from dptext_etl.polars import privatize as expression
+values, used, door = json.loads(sys.argv[1])
+policy = Policy.parse(values)
+doors = {
+    "run": lambda: run(policy).published_rows,
+    "expression": lambda: expression("text", policy, id="id") is not None,
+}
+if used:
+    pl.scan_parquet(policy.source).group_by("id").len().collect()
+if not os.fork():
+    try:
+        print(doors[door](), flush=True)
+    except Exception as error:
+        print(type(error).__name__, error, flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize(
+    ("used", "door", "said"),
+    [
+        (True, "run", "PolicyError this process was forked from one that had used Polars"),
+        (True, "expression", "PolicyError this process was forked from one that had used Polars"),
+        (False, "run", "60"),
+    ],
+)
+def test_a_forked_process_releases_or_is_refused(tmp_path, small_vectors, used, door, said):
+    _kernel.Secret().write(str(tmp_path / "noise.key"))
+    pq.write_table(
+        pa.table({"id": [f"r{n}" for n in range(60)], "text": ["wordaa wordab"] * 60}), tmp_path / "raw.parquet"
+    )
+    policy = policy_in(tmp_path, custext_column(small_vectors))
+    given = json.dumps([policy.model_dump(mode="json", by_alias=True), used, door])
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED, given], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.stdout.startswith(said), done.stdout + done.stderr
+    assert (tmp_path / "inside").exists() == (tmp_path / "ledger.db").exists() == (not used), "nothing is locked"
