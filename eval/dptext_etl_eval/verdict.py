@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dptext_etl_eval.baselines import BETTER, BLIND, FREE
 from dptext_etl_eval.evidence import Evidence
-from dptext_etl_eval.measure import MEAN, Score
+from dptext_etl_eval.measure import DISCRIMINANT, Score
 
 _MACRO_F1 = "macro-F1, "
 TABLE = "learned from the synthetic table"
@@ -59,7 +59,7 @@ def _of_rows(scores: Sequence[Score]) -> str:
 def _of_table(scores: Sequence[Score]) -> str:
     by_name = {score.what.removeprefix(_MACRO_F1): score.value or 0.0 for score in scores}
     name, baseline = _best(scores)
-    reached = {f"the {MEAN}": by_name[MEAN], "the synthetic table": by_name[TABLE]}
+    reached = {f"the {DISCRIMINANT}": by_name[DISCRIMINANT], "the synthetic table": by_name[TABLE]}
     good, poor = (
         [f"{what} (macro-F1 {value:.2f})" for what, value in reached.items() if (value > baseline + BETTER) == better]
         for better in (True, False)

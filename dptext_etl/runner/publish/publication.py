@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -296,6 +297,7 @@ def _publish(  # noqa: PLR0917
         if not same:
             writer.finish(renew_lock)
         checkpoint("version written")
+        manifest.write_classifier(layout, classifier_of(policy, staged.shards))
         if not same:
             manifest.write(layout, before)
         checkpoint("manifest written")
@@ -488,7 +490,19 @@ def draft(
         policy.ids,
         staged.exact or (before is not None and before.exact),
         {item.column: item.rule for item in policy.kept if item.rule},
+        hashlib.sha256(content).hexdigest() if (content := classifier_of(policy, staged.shards)) else None,
     )
+
+
+def classifier_of(policy: Policy, shards: Iterable[StagedShard]) -> bytes:
+    """Return the file of the classifier of a synthetic table; empty without labels, and for other releases."""
+    if policy.synthetic is None or policy.synthetic.labels is None:
+        return b""
+    from dptext_etl.families.aggregate import linear_discriminant
+    from dptext_etl.runner.shard.summing import statistic_of
+
+    (shard,) = shards
+    return linear_discriminant(statistic_of(policy, shard), policy.synthetic.names).content()
 
 
 def claims_of(policy: Policy, shards: Iterable[StagedShard]) -> list[dict[str, Any]]:

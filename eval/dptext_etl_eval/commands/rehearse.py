@@ -80,7 +80,7 @@ def rehearse(
     """Release a public stand-in of your data in several ways, and say which release to use, at which epsilon.
 
     Forms are surrogate and custext row by row (local guarantees), shuffled releases of surrogate, a synthetic table,
-    and the nearest-mean classifier of its statistic (central guarantees, which trust the curator). At each epsilon, a
+    and the linear discriminant of its statistic (central guarantees, which trust the curator). At each epsilon, a
     person loses the same in each. A policy gives epsilon, rows per person, label, corpus, and delta; options replace
     them. `dptext init` and `dptext plan` print the call that fits your table.
 
