@@ -149,7 +149,7 @@ def test_every_stored_field_may_hold_anything(full):
 
 
 def run_after(kit, statement, value):
-    """Do what a run does in a process that opens an edited ledger; nothing of it stays."""
+    """Run the steps of a charge in a process that opens an edited ledger; nothing of it stays."""
     scope, cap = Scope("reviews", "2026"), Cap(epsilon=50, period="2026")
     with suppress(UndoError), kit.db.store.transaction():
         kit.db.store.execute(statement, (value,))

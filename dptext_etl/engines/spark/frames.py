@@ -466,6 +466,14 @@ def traced(source: Examined[DataFrame], policy: Policy) -> dict[str, Any]:
     return table_check.of_source(policy, number, counts or [], source.table.schema)
 
 
+def require_untraceable(table: Table[DataFrame], policy: Policy) -> None:
+    """Refuse kept columns that single out many rows of a frame, unless the policy accepts it."""
+    if policy.keep and policy.keep_unique is None:
+        with seam("counting the rows that kept columns single out", InputError, HINT):
+            seen = _count(table.frame, policy, ids=False, groups=table_check.groups_of(policy.kept_columns))
+        table_check.refuse_traceable(table_check.of_source(policy, seen.ids.rows, seen.traced or [], table.schema))
+
+
 _SUMS = 256
 """Shards of a table that is summed, at most: the driver holds the sums of each; a large shard is cut on its worker."""
 _DEVIATIONS = 4

@@ -46,7 +46,7 @@ class Classifier:
         projection: Coordinates of vectors, and their clip.
         mean: Mean of all records, shape (d,).
         slopes: Direction of every label, shape (labels, d).
-        offsets: What is added to the score of every label, shape (labels,).
+        offsets: Amount that is added to the score of every label, shape (labels,).
         corpus: SHA-256 of the corpus whose encoder makes the vectors, 64 hex digits.
         name: Name of that corpus.
         n_max: Words of a text that are read.
@@ -135,7 +135,7 @@ class Classifier:
         return pc.if_else(column.is_valid(), labels, pa.scalar(None, pa.string()))
 
     def content(self) -> bytes:
-        """Return the bytes of the classifier's file, which `read` takes."""
+        """Return the bytes of the classifier's file, which `read` reads."""
         arrays: dict[str, npt.NDArray[Any]] = {
             "directions": self.projection.directions,
             "center": self.projection.center,
