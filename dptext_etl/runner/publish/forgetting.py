@@ -193,7 +193,7 @@ def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.Data
         return None
     names = (policy.id, policy.subject) if with_subjects and policy.subject is not None else (policy.id,)
     files = Files.find(layout)
-    scanned = with_logical_types(files.scan(names), policy, logical_types(files))
+    scanned = with_logical_types(files.scan(names), logical_types(files))
     schema = schema_of(scanned)
     if set(names) <= set(schema):
         rows = in_pinned_order(scanned.select(map(by_name, names)), schema, policy)

@@ -58,7 +58,7 @@ def open_table(
     wanted = wanted_columns(policy)
     types = logical_types(files, wanted)
     scan = csv_scan(files, policy, layout) if files.format == "csv" else files.scan
-    scanned = with_logical_types(scan(), policy, types)
+    scanned = with_logical_types(scan(), types)
     schema = schema_of(scanned)
     if files.format == "ndjson":  # Spark ignores the case of names
         from dptext_etl.csv_files import require_names
@@ -67,21 +67,14 @@ def open_table(
         require_names(schema.names(), "the source")
         refuse_mixed(files.kinds, wanted)
     if added := from_folders(files, policy, scan, schema):
-        scanned = with_logical_types(scan(paths_as=_PATHS), policy, types)
+        scanned = with_logical_types(scan(paths_as=_PATHS), types)
         scanned = scanned.with_columns(_by_path(values).alias(name) for name, values in added.items()).drop(_PATHS)
     table = table_of(scanned, policy, layout, coarsen=coarsen)
     return replace(table, origin=files.origin, exact=keeps_spelling(files, policy, layout, table.schema))
 
 
-def with_logical_types(scanned: pl.LazyFrame, policy: Policy, types: Mapping[str, Any]) -> pl.LazyFrame:
-    """Return a scan with its UUIDs as strings; ids that the ledger pinned when they were read as bytes stay bytes.
-
-    `types` are the `logical_types` of the files.
-    """
-    roles = {policy.subject: "subject", policy.id: "record"}
-    pinned = pinned_forms(policy) if any(name in types for name in roles) else {}
-    stay = {name for name, role in roles.items() if role in pinned and "bytes" in str(pinned[role])}
-    types = {name: dtype for name, dtype in types.items() if name not in stay}
+def with_logical_types(scanned: pl.LazyFrame, types: Mapping[str, Any]) -> pl.LazyFrame:
+    """Return a scan with its UUIDs as strings; `types` are the `logical_types` of the files."""
     return restored(scanned, types, schema_of(scanned)) if types else scanned
 
 
