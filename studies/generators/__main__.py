@@ -35,6 +35,7 @@ WRITERS = {
     "papers": mechanism_pages.papers,
     "form_entries": policy_tables.form_entries,
     "policy_entries": policy_tables.policy_entries,
+    "doors": policy_tables.doors,
 }
 WRITERS |= {"row_by_row": choices.row_by_row, "all_forms": choices.all_forms}
 
