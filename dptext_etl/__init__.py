@@ -26,7 +26,7 @@ _HOMES = {
     "run": "engines",
 }
 __all__ = ["ColumnPolicy", "Ledger", "Policy", "available", "load", "privatize", "privatize_table", "run"]
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def __getattr__(name: str) -> Any:

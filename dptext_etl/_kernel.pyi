@@ -146,6 +146,24 @@ class Vocabulary:
         """Return struct<text, positions> from one output number (uint32) per word of `encode`."""
     def positions(self, texts: _Arrow, input_policy: str, threads: int | None = None) -> Column: ...
 
+class JsonRows:
+    """The kinds of the values of an NDJSON file that comes chunk by chunk, and its first problem; no value is kept."""
+
+    def __new__(cls) -> JsonRows: ...
+    def feed(self, chunk: bytes) -> bool:
+        """Read on; return whether the rest can be read, too."""
+
+    def finish(self) -> None:
+        """Read the last line, if no line break ended it."""
+
+    @property
+    def kinds(self) -> list[tuple[list[str], int]]:
+        """The kinds of the numbers and strings of each field, by the names that lead to it."""
+
+    @property
+    def problem(self) -> tuple[str, int] | None:
+        """The name of the problem that ended the reading, and its line."""
+
 class CsvRows:
     """Counts of the rows of a CSV file that comes chunk by chunk, in ASCII or a superset of it; no cell is kept."""
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import tempfile
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from pydantic import BaseModel
 
 from dptext_etl import files
-from dptext_etl.errors import ArtifactError
+from dptext_etl.errors import ArtifactError, file_failure
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -54,10 +53,7 @@ def _refusing(problem: str, hint: str) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        reason = exc.strerror or type(exc).__name__
-    else:
-        return
-    raise ArtifactError(f"{problem}: {reason}", hint) from None
+        raise file_failure(exc, problem, hint, ArtifactError) from None
 
 
 def sha256_file(path: Path) -> str:
@@ -121,9 +117,12 @@ def _refuse_other(path: Path, actual: str, expected: str) -> None:
 
 def cache_directory() -> Path:
     """Return the folder of derived artifacts (`DPTEXT_CACHE`, otherwise the XDG cache); only its owner may use it."""
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(os.environ.get(CACHE_VARIABLE) or Path(home) / "dptext").absolute()
     hint = f"set {CACHE_VARIABLE} to your own folder"
+    place, home = os.environ.get(CACHE_VARIABLE), files.home()
+    caches = os.environ.get("XDG_CACHE_HOME") or (home and home / ".cache")
+    if not (place or caches):
+        raise ArtifactError("there is no folder for the artifact cache: this user has no home folder", hint)
+    folder = Path(place or Path(caches or "", "dptext")).absolute()
     with _refusing(f"the artifact cache {folder} cannot be used", hint):
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=files.PRIVATE_FOLDER, exist_ok=True)
@@ -145,23 +144,20 @@ def store(description: Mapping[str, Any], build: Callable[[Path], None], *, suff
         entry = cache_directory() / name
     if not entry.is_dir():
         hint = f"free some space, or set {CACHE_VARIABLE} to a folder that you may write to"
-        with _refusing(f"an artifact cannot be written to the cache {entry.parent}", hint):
-            aside = Path(tempfile.mkdtemp(prefix=".building-", dir=entry.parent))
+        problem = f"an artifact cannot be written to the cache {entry.parent}"
+        with _refusing(problem, hint), files.temporary_folder(entry.parent) as aside:
+            content = aside / f"content{suffix}"
+            build(content)
+            content.chmod(0o400)
+            files.flush(content)
+            record = canon({"description": dict(description), "sha256": sha256_file(content)})
+            files.write(aside / _RECORD, record, mode=0o400)
             try:
-                content = aside / f"content{suffix}"
-                build(content)
-                content.chmod(0o400)
-                files.flush(content)
-                record = canon({"description": dict(description), "sha256": sha256_file(content)})
-                files.write(aside / _RECORD, record, mode=0o400)
-                try:
-                    aside.rename(entry)
-                except OSError:
-                    if not entry.is_dir():  # otherwise another process was first, and its entry is the artifact
-                        raise
-                files.flush(entry.parent)
-            finally:
-                shutil.rmtree(aside, ignore_errors=True)
+                aside.rename(entry)
+            except OSError:
+                if not entry.is_dir():  # otherwise another process was first, and its entry is the artifact
+                    raise
+            files.flush(entry.parent)
     try:
         digest = str(json.loads((entry / _RECORD).read_bytes())["sha256"])
     except (OSError, ValueError, LookupError, TypeError):
@@ -203,3 +199,70 @@ def placed(described: Described, artifacts: Mapping[str, Artifact]) -> Described
     again = type(described)(**{**described.model_dump(), **paths})
     again.__dict__.update({role: item for role, item in artifacts.items() if role not in paths})
     return again
+
+
+MADE_FROM = "made_from"
+"""The entry that lists the files from which an artifact was made; for a model, the file `made_from.json` in its folder.
+"""
+_LISTS = (f"{MADE_FROM}.json", "card.json", "training.json", "dptext_clip.json", "dptext_latent_clip.json")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+Lineage = dict[str, tuple[str, int | None]]
+"""Base names and sizes of files by SHA-256; None for a size that is not stated."""
+
+
+def made_from(inputs: Iterable[str | Path]) -> Lineage:
+    """List the files among inputs, and those from which they were made, for an artifact that is made from them.
+
+    Args:
+        inputs: Files and folders; names of other things are passed over.
+    """
+    lineage: Lineage = {}
+    for path in (Path(item) for item in inputs if Path(item).exists()):
+        lineage |= listed(path)
+        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+            if file.is_file():
+                lineage[sha256_file(file)] = file.name, file.stat().st_size
+    return dict(sorted(lineage.items()))
+
+
+def listed(path: Path) -> Lineage:
+    """Return the files from which the artifact at a path was made, as it states them; empty if it states none."""
+    if path.is_dir():
+        places = [path / name for name in _LISTS]
+    elif path.suffix == ".safetensors":
+        places = [path, *([path.parent / name for name in _LISTS] if path.name in _OF_FOLDERS else [])]
+    else:
+        places = [path if path.suffix == ".json" else path.with_suffix(".json")]
+    lineage: Lineage = {}
+    for place in filter(Path.is_file, places):
+        lineage |= _stated(_facts_in(place))
+    return lineage
+
+
+_OF_FOLDERS = frozenset({"corpus.safetensors", "model.safetensors"})
+
+
+def _facts_in(path: Path) -> Any:
+    """Return the facts of a JSON file, or of the header of a safetensors file; None where there are none."""
+    try:
+        with path.open("rb") as file:
+            if path.suffix != ".safetensors":
+                return json.load(file)
+            size = int.from_bytes(file.read(8), "little")
+            return json.loads(json.loads(file.read(size))["__metadata__"]["description"])
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+
+
+def _stated(facts: Any) -> Lineage:
+    """Collect the files in facts: the list `MADE_FROM`, or else every SHA-256, in whatever entry."""
+    if isinstance(facts, str):
+        return {facts: ("", None)} if _DIGEST.fullmatch(facts) else {}
+    if not isinstance(facts, dict | list):
+        return {}
+    if isinstance(facts, dict) and MADE_FROM in facts:
+        return {digest: (name, size) for digest, (name, size) in facts[MADE_FROM].items()}
+    lineage: Lineage = {}
+    for item in facts if isinstance(facts, list) else [*facts, *facts.values()]:
+        lineage |= _stated(item)
+    return lineage

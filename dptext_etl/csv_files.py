@@ -7,6 +7,7 @@ lines, and never a cell, nor a name, because names of columns may be texts.
 from __future__ import annotations
 
 import codecs
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from dptext_etl.errors import InputError, counted, seam
 _BLOCK = 1 << 20
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"BZh", b"\xfd7zXZ")
 _READ = "is it there, and readable?"
+_SETTING = re.compile(rb"(?i)sep=.?")
 _QUOTED = (
     "put fields that hold a separator, a quote, or a line break in quotes, and write a quote inside them twice; the "
     'entry csv of the policy names another separator or quote (quote = "" where quotes are plain characters)'
@@ -57,6 +59,9 @@ def require_rows(
     rows = _kernel.CsvRows(ord(separator), ord(quote) if quote else None)
     problems = [*_undecodable(rows, chunks, name, encoding)]
     width = len(rows.header)
+    if _SETTING.fullmatch(bytes([ord(separator)]).join(rows.header).strip()):
+        msg = f"line 1 of {name} names a separator for Excel (sep=…), and is not the header"
+        raise InputError(msg, "remove the line; csv.separator in the policy names the separator", {"line": 1})
     one = "the header has one field. Is csv.separator right? Otherwise, " if width == 1 else ""
     if rows.problem is not None:
         kind, line = rows.problem

@@ -16,10 +16,21 @@ from typing import Any
 from zoneinfo import available_timezones
 
 import polars as pl
+from polars import selectors
 
 from dptext_etl.errors import counted
 
 _OFFSET = re.compile(r"[+-]\d\d:\d\d")
+
+
+def by_name(name: str) -> pl.Expr:
+    """Return the column of this name. `pl.col` treats "*" and "^…$" as patterns of several names.
+
+    >>> pl.DataFrame({"*": [1], "^id$": [2], "id": [3]}).select(by_name("*"), by_name("^id$")).row(0)
+    (1, 2)
+    """
+    pattern = name == "*" or (name.startswith("^") and name.endswith("$"))
+    return selectors.by_name(name).as_expr() if pattern else pl.col(name)
 
 
 def kind_of(dtype: Any) -> str:  # noqa: PLR0911  (one per kind)
@@ -67,6 +78,19 @@ def plain_type(dtype: Any, *, rename: bool = False) -> Any:  # noqa: PLR0911  (o
     return dtype
 
 
+def in_zone(dtype: Any, zone: str) -> Any:
+    """Return a type whose moments, which may be inside, are in a zone; timestamps without a zone stay."""
+    if isinstance(dtype, pl.List):
+        return pl.List(in_zone(dtype.inner, zone))
+    if isinstance(dtype, pl.Map):
+        return pl.Map(in_zone(dtype.key, zone), in_zone(dtype.value, zone))
+    if isinstance(dtype, pl.Struct):
+        return pl.Struct({field.name: in_zone(field.dtype, zone) for field in dtype.fields})
+    if isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:
+        return pl.Datetime(dtype.time_unit, zone)
+    return dtype
+
+
 def plain(column: pl.Expr, dtype: Any, *, rename: bool = False) -> pl.Expr:  # noqa: PLR0911  (one per kind)
     """Return a column without the metadata of its type; with `rename`, fields of structs are named by position, too.
 
@@ -97,7 +121,7 @@ def plain(column: pl.Expr, dtype: Any, *, rename: bool = False) -> pl.Expr:  # n
 def all_plain(frame: pl.LazyFrame, schema: Mapping[str, Any], *, rename: bool = False) -> pl.LazyFrame:
     """Return a frame of plain columns (`plain`); `schema` is the schema of the frame."""
     changed = {name: dtype for name, dtype in schema.items() if dtype != plain_type(dtype, rename=rename)}
-    return frame.with_columns(plain(pl.col(name), dtype, rename=rename) for name, dtype in changed.items())
+    return frame.with_columns(plain(by_name(name), dtype, rename=rename) for name, dtype in changed.items())
 
 
 def parts_of(dtype: Any) -> Iterator[Any]:
@@ -121,7 +145,7 @@ def named_as(column: pl.Expr, dtype: Any) -> pl.Expr:
 
 
 def parsed(written: str) -> Any | None:
-    """Read a type that Polars printed, as manifests hold them; None where it is none, or printed by its kind.
+    """Read a type that Polars printed, as manifests hold simple ones; None where it is none, or printed by its kind.
 
     >>> parsed("Datetime(time_unit='us', time_zone='UTC')") == pl.Datetime("us", "UTC"), parsed("List of Int64")
     (True, None)
@@ -132,18 +156,8 @@ def parsed(written: str) -> Any | None:
         return None
 
 
-def published_kind(written: str) -> str:
-    """Print a type of a manifest, of whatever version, as a run publishes it now.
-
-    >>> published_kind("List(Enum(categories=['raw']))"), published_kind("List of String")
-    ('List of String', 'List of String')
-    """
-    dtype = parsed(written)
-    return written if dtype is None else kind_of(plain_type(dtype, rename=True))
-
-
 def carries(written: str) -> bool:
-    """Return whether a type of a manifest is one that no run publishes any more: it holds names or categories.
+    """Return whether a type of a manifest holds names or categories: no run publishes such a type.
 
     >>> carries("Struct({'raw': Int64})"), carries("Struct of 1 field (Int64)"), carries("List(Int64)")
     (True, False, False)

@@ -6,6 +6,7 @@ A file is written as a draft next to it, flushed to disk, and renamed: it is the
 from __future__ import annotations
 
 import atexit
+import glob
 import hashlib
 import os
 import secrets
@@ -13,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import cache
 from pathlib import Path
@@ -35,9 +36,22 @@ _UNLOCKED_SECONDS = 60.0  # how long a new temporary folder may not be locked ye
 Content = bytes | Callable[[IO[bytes]], object]  # the bytes of a file, or a function that writes them
 
 
+def literal(path: Path) -> str:
+    """Return a path for the readers of Polars, which read a name with `*`, `?`, or `[` as a pattern."""
+    return glob.escape(str(path))
+
+
 def sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def home() -> Path | None:
+    """Return the home folder of this user, or None: a container may run as a user without one."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
 
 
 def flush(path: Path) -> None:
@@ -176,7 +190,7 @@ def require_own(path: Path) -> None:
     if owner == user:
         return
     msg = f"the staging folder {path} belongs to user {owner}, not to user {user}: its owner could read raw texts"
-    raise InputError(msg, "remove it, or name your own folder as staging; nothing was spent")
+    raise InputError(msg, "remove it, or name your own folder as staging; no budget used")
 
 
 _OF_THE_KERNEL = ("/proc", "/sys")  # folders in which no one can make files, although their modes let root write
@@ -184,7 +198,7 @@ _OF_THE_KERNEL = ("/proc", "/sys")  # folders in which no one can make files, al
 
 def require_writable(folder: Path, *, making: bool = True) -> None:
     """Check, before anything is spent, that a folder can be written to. Make the folder if need be."""
-    hint = "the folder must be writable; nothing was spent"
+    hint = "the folder must be writable; no budget used"
     _require_possible(folder, f"writing to {folder} is not possible", hint)
     if not making:
         return
@@ -237,11 +251,15 @@ def folder_of(process: int) -> Path:
 
 
 @contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """Yield a folder that goes with the block."""
-    with seam("making a folder for staged rows", InputError, "name one with room: TMPDIR"):
-        _remove_stale(Path(tempfile.gettempdir()))
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+def temporary_folder(within: Path | None = None) -> Iterator[Path]:
+    """Yield a folder that goes with the block, for staged rows, or for a draft next to its place.
+
+    The next such folder there removes the folders of processes that were killed.
+    """
+    named = nullcontext() if within else seam("making a folder for staged rows", InputError, "name one: TMPDIR")
+    with named:
+        _remove_stale(within or Path(tempfile.gettempdir()), prefix := f".{PREFIX}" if within else PREFIX)
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         flock(lock, LOCK_EX | LOCK_NB)
     try:
@@ -253,9 +271,9 @@ def temporary_folder() -> Iterator[Path]:
         os.close(lock)
 
 
-def _remove_stale(temporary: Path) -> None:
+def _remove_stale(temporary: Path, prefix: str) -> None:
     """Remove the folders of processes that were killed: no one holds their locks."""
-    for folder in temporary.glob(f"{PREFIX}*"):
+    for folder in temporary.glob(f"{prefix}*"):
         with suppress(OSError):
             status = folder.lstat()
             if status.st_uid != os.geteuid() or time.time() - status.st_mtime < _UNLOCKED_SECONDS:

@@ -64,39 +64,6 @@ class Released(NamedTuple):
     failed: pa.Array | None = None
 
 
-_FORMER_HOOKS = frozenset(
-    {
-        "artifact_fields",
-        "cannot_divide",
-        "cost_factors",
-        "division",
-        "epsilon_per_word",
-        "epsilon_tight",
-        "fetched",
-        "first_look",
-        "hides_length",
-        "hub_fields",
-        "loss_range",
-        "metric_claim",
-        "shown_epsilons",
-        "unit_epsilon",
-        "units",
-        "words_known",
-        "words_read",
-    }
-)
-
-
-def refuse_former_hooks(kind: type) -> None:
-    """Raise `PolicyError` if a class or one of its bases defines a hook whose name now begins with `_`."""
-    defined = {name for base in kind.__mro__ for name in vars(base)}  # also of bases that are not mechanisms
-    if former := sorted(_FORMER_HOOKS & defined):
-        raise PolicyError(
-            f"{kind.__name__} defines {', '.join(former)}, which nothing calls any more",
-            f"rename: {', '.join(f'_{name}' for name in former)} (docs/extending.md)",
-        )
-
-
 class Extension(BaseModel, ABC):
     """Base of mechanisms and post-processings: the fields are the parameters, and the file name is the name."""
 
@@ -117,12 +84,6 @@ class Extension(BaseModel, ABC):
     _hub_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields of `_artifact_fields` whose names may look like paths, as names of models on a hub do. A policy reads such
     a name as a path only if this file exists. A name in the other fields is a path if it has a slash or a suffix."""
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse hooks under their names of 0.2: nothing calls them, so their inputs would enter no configuration."""
-        super().__pydantic_init_subclass__(**kwargs)
-        refuse_former_hooks(cls)
 
     @property
     def name(self) -> str:
@@ -268,10 +229,22 @@ class Mechanism(Extension):
             "epsilon": f"{self.epsilon:g} per {claim.unit}",
             "mode": self.mode,
             "guarantee": claim.guarantee_class.value,
-            "neighbours": claim.neighbors,
+            "neighbors": claim.neighbors,
             "released exactly": claim.disclosures or "nothing",
         }
         return html_output.facts(self.name, entries)
+
+    def require_charge(self) -> None:
+        """Refuse a charge below the loss of the draws; families that know the loss override this.
+
+        Raises:
+            PolicyError: A draw loses more than it is charged.
+        """
+
+    def cfg(self) -> str:
+        """Return the configuration hash, 64 hex digits; refuse a mechanism that charges less than its draws lose."""
+        self.require_charge()
+        return super().cfg()
 
     def configuration(self) -> dict[str, Any]:
         """Return the settings that determine the output, apart from key, record, and text; their hash is `cfg`.

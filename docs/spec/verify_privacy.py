@@ -293,6 +293,35 @@ def v18_noisy_length() -> str:
     return "noisy length: E_len with n clamped to 1..N first, N / (N-1) of it without (5.0 at N = 2, E_len = 2.5)"
 
 
+def v19_second_moment() -> str:
+    """No pair of records found by search moves sums, counts, and second moment further than opposite vectors do."""
+    random, count = generator(), 0.25
+
+    def clipped(x: np.ndarray) -> np.ndarray:
+        return x / max(1.0, float(np.linalg.norm(x)))
+
+    def loss(u: np.ndarray, v: np.ndarray, same: bool) -> float:
+        """2 rho V / G^2, in units of the clip: T_ij counts once for i < j, T_ii by half."""
+        sums = ((u - v) ** 2).sum() if same else (u**2).sum() + (v**2).sum() + 2 * count**2
+        moment = np.outer(u, u) - np.outer(v, v)
+        return float(sums + (np.triu(moment, 1) ** 2).sum() + (np.diag(moment) ** 2).sum() / 2)
+
+    def climbed(d: int, same: bool) -> float:
+        u, v, step = clipped(random.normal(size=d)), clipped(random.normal(size=d)), 0.5
+        best = loss(u, v, same)
+        for _ in range(1500):
+            a, b = clipped(u + step * random.normal(size=d)), clipped(v + step * random.normal(size=d))
+            value = loss(a, b, same)
+            u, v, best = (a, b, value) if value > best else (u, v, best)
+            step = step if value == best else max(1e-3, step * 0.995)
+        return best
+
+    for d in (1, 2, 3, 8):
+        assert 3.99 < max(climbed(d, same=True) for _ in range(5)) <= 4 + 1e-9
+        assert 2 < max(climbed(d, same=False) for _ in range(5)) <= 3.125 + 1e-9
+    return "sums, counts, and second moment: 2 rho V / G^2 = 4 at most, 3.125 if the label changes"
+
+
 def claims() -> dict[str, Callable[[], str]]:
     """Return every claim by its number."""
     found = {

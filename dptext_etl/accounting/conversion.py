@@ -391,6 +391,9 @@ def _of_draws(draws: PureDraws) -> _Cost:
     if not math.isfinite(draws.epsilon):
         return _UNBOUNDED
     each = exact(draws.epsilon)
+    if draws.tight is not None and draws.tight > each * (1 + _MARGIN_OF_COMPUTED) + 2 * _MARGIN_OF_COMPUTED:
+        msg = f"a draw is charged {float(each):.9g}, and loses {float(draws.tight):.9g} by the integers of its sampler"
+        raise PolicyError(msg, "correct the mechanism: no charge may be below the loss")
     pure = draws.count * each
     tight = pure if draws.tight is None else min(pure, draws.count * draws.tight)
     rho = pure * each / (8 if draws.range_bounded else 2)

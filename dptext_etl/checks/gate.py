@@ -38,6 +38,7 @@ from dptext_etl.device import threads
 from dptext_etl.errors import GateError, PolicyError, seam
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.families.words import WordByWord, by_word
+from dptext_etl.files import literal
 from dptext_etl.parallel import prefetch, sharing_threads
 from dptext_etl.policy import Policy
 
@@ -207,9 +208,9 @@ def batches(*parts: Path) -> Iterator[pl.DataFrame]:
     """Read shards in order, in batches of at most `BATCH_ROWS` rows; one without rows gives its columns."""
     for part in parts:
         if count(part) <= BATCH_ROWS:
-            yield pl.read_parquet(part)
+            yield pl.read_parquet(literal(part))
         else:
-            yield from pl.scan_parquet(part).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)
+            yield from pl.scan_parquet(literal(part)).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)
 
 
 Value = TypeVar("Value")
@@ -224,21 +225,22 @@ class Verdict:
     counts: Mapping[str, int | float]  # whole numbers and bounds behind the outcome
     message: str  # one sentence for people; names of the policy's own columns and counts only
     catches: str = field(repr=False)  # the kind of defect that this gate finds, in a sentence
+    applicable: bool = True  # False if it has nothing to judge in a release of this policy; it then does not fail
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", MappingProxyType(dict(self.counts)))
 
     def __reduce__(self) -> tuple[type[Verdict], tuple[Any, ...]]:
-        return type(self), (self.name, self.passed, dict(self.counts), self.message, self.catches)
+        return type(self), (self.name, self.passed, dict(self.counts), self.message, self.catches, self.applicable)
 
     def __repr__(self) -> str:
-        return f"Verdict({self.name!r}, {'passed' if self.passed else 'FAILED'}: {self.message})"
+        return f"Verdict({self.name!r}, {status(vars(self))}: {self.message})"
 
     def _repr_html_(self) -> str:
         from dptext_etl import html_output
 
         about = {"outcome": self.message, "counts": dict(self.counts), "catches": self.catches}
-        return html_output.facts(f"{self.name}: {'passed' if self.passed else 'FAILED'}", about)
+        return html_output.facts(f"{self.name}: {status(vars(self))}", about)
 
     def as_dict(self) -> dict[str, Any]:
         counts = {key: value if math.isfinite(value) else str(value) for key, value in self.counts.items()}
@@ -248,6 +250,33 @@ class Verdict:
     def from_dict(cls, verdict: Mapping[str, Any]) -> Verdict:
         counts = {key: float(value) if isinstance(value, str) else value for key, value in verdict["counts"].items()}
         return cls(**{**verdict, "counts": counts})
+
+
+PASSED, FAILED, NOT_APPLICABLE = "passed", "FAILED", "not applicable"
+
+
+def status(verdict: Mapping[str, Any]) -> str:
+    """Return the outcome of a verdict as plain data, in a word or two."""
+    if not verdict["passed"]:
+        return FAILED
+    return PASSED if verdict["applicable"] else NOT_APPLICABLE
+
+
+def tally(verdicts: Iterable[Mapping[str, Any]]) -> str:
+    """Count verdicts as plain data by outcome: "8 passed, 1 not applicable"."""
+    outcomes = Counter(map(status, verdicts))
+    said = [f"{outcomes[PASSED]} passed"]
+    said += [f"{outcomes[name]} {name}" for name in (FAILED, NOT_APPLICABLE) if outcomes[name]]
+    return ", ".join(said)
+
+
+def catches(defects: str) -> str:
+    """State the defects that a gate or a report catches, so that its description is not read as a finding.
+
+    >>> catches("Raw text that got past the mechanism.")
+    'Catches raw text that got past the mechanism.'
+    """
+    return f"Catches {defects[0].lower()}{defects[1:]}"
 
 
 def require(verdicts: Iterable[Verdict]) -> None:
@@ -327,15 +356,18 @@ class Gate(ABC):
     def verdict(self) -> Verdict | tuple[Verdict, ...]:
         """Decide; called once, after all rows. A gate may judge several things separately, or have nothing to judge."""
 
-    def outcome(self, counts: Mapping[str, int | float], message: str, *, passed: bool) -> Verdict:
+    def outcome(
+        self, counts: Mapping[str, int | float], message: str, *, passed: bool, applicable: bool = True
+    ) -> Verdict:
         """Return a verdict of this gate.
 
         Args:
             counts: Whole numbers and bounds behind the decision.
             message: One sentence for people; it holds counts and the policy's own column names, never a cell or an id.
             passed: Whether the release may be published as far as this gate is concerned.
+            applicable: Whether the gate has anything to judge in a release of this policy.
         """
-        return Verdict(self.name, passed, counts, message, self.catches)
+        return Verdict(self.name, passed, counts, message, self.catches, applicable or not passed)
 
 
 def values_of(gate: Gate, kind: type[Value]) -> dict[str, Value]:
@@ -398,7 +430,7 @@ def judges(policy: Policy, stage: Stage) -> tuple[type[Gate], ...]:
 
 def gate_descriptions(policy: Policy, stage: Stage) -> dict[str, str]:
     """Return the defects that each gate of a stage catches, by name; known before anything runs."""
-    return {gate.name: gate.catches for gate in judges(policy, stage)}
+    return {gate.name: catches(gate.catches) for gate in judges(policy, stage)}
 
 
 def evaluate(candidate: Candidate, done: Callable[[int], object] = lambda _: None) -> tuple[Verdict, ...]:
@@ -406,7 +438,7 @@ def evaluate(candidate: Candidate, done: Callable[[int], object] = lambda _: Non
     with seam("evaluating the gates", GateError, "nothing was published, and no gate has fired"):
         width = threads() if candidate.rows > BATCH_ROWS else 1  # for few rows, threads cost more than they save
         batched = prefetch(batches(*candidate.parts), width)
-        gates = staged_gates(candidate, (pl.Schema(pl.read_parquet_schema(part)) for part in candidate.parts))
+        gates = staged_gates(candidate, (pl.Schema(pl.read_parquet_schema(literal(part))) for part in candidate.parts))
         feed(gates, batched, done, width)
         for part in candidate.rewritten:
             feed_rewritten(gates, part)

@@ -3,10 +3,10 @@
     published/                the current data files and nothing else, in row order
     published.versions/       versions before it (v1, …), until they expire; the name of the current one links to it
     published.manifest.json   which files are current, and their claims
+    published.classifier-….safetensors   the classifier of a synthetic table, named by its hash
 
-A file is named by its place and its hash, so a reader that lists and then opens never mixes two versions. Version 0.2
-kept all files in `published.versions`, and `published` was a link to a folder there: such a sink is read, too. A table
-of Delta Lake keeps all of this in its own folder, and its log says what readers see:
+A file is named by its place and its hash, so a reader that lists and then opens never mixes two versions. A table of
+Delta Lake keeps all of this in its own folder, and its log says what readers see:
 
     published/_delta_log            the log of the table
     published/v1, v2, …             the files of every version
@@ -44,8 +44,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dptext_etl.checks.gate import BATCH_ROWS, Candidate, Gate, Stage, Verdict, batches, judges, make, verdicts_of
-from dptext_etl.data_types import from_text, in_json, kind_of, parsed, plain_type, published_kind, readable
+from dptext_etl.data_types import by_name, from_text, in_json, kind_of, parsed, plain_type, readable
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
+from dptext_etl.files import literal
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve
 from dptext_etl.policy.terms import TableSpec
@@ -55,7 +56,7 @@ from dptext_etl.table_formats import open_table, rewrites
 MANIFEST = "manifest.json"
 VERSIONS = ".versions"
 _HASHED = re.compile(r"part-\d+-[0-9a-f]{16}\.")
-"""Begins the name of a file that readers see; tables, stores, and version 0.2 have folders per version instead."""
+"""Begins the name of a file that readers see; tables and stores have folders per version instead."""
 TABLE = "_dptext"
 """Folder of the manifest inside a table with its own log; clean-ups of tables skip such names."""
 
@@ -72,15 +73,10 @@ class LocalSink:
         """Find the places of a table by the path that readers use; one with a log is recognized by its manifest."""
         here = Path(path) if Path(path).name else Path(path).absolute()
         for _ in range(40):  # a chain of links without end stops here
-            if not here.is_symlink() or cls(here).linked:
+            if not here.is_symlink():
                 break
             here = here.parent / here.readlink()
         return cls(here, table or (here / TABLE / MANIFEST).is_file())
-
-    @property
-    def linked(self) -> bool:
-        """Whether the path is a link that a publication of version 0.2 made."""
-        return self.path.is_symlink() and self.path.readlink().parts[:1] == (self.versions.name,)
 
     @property
     def versions(self) -> Path:
@@ -88,9 +84,11 @@ class LocalSink:
 
     @property
     def manifest(self) -> Path:
-        if self.table:
-            return self.path / TABLE / MANIFEST
-        return self.path.with_name(f"{self.path.name}.{MANIFEST}")
+        return self.beside(MANIFEST)
+
+    def beside(self, name: str) -> Path:
+        """Return the place of a file next to the manifest."""
+        return self.path / TABLE / name if self.table else self.path.with_name(f"{self.path.name}.{name}")
 
     def file(self, path: str, *, lasting: bool = False) -> Path:
         """Find a file of a manifest where readers look, or by a path that outlives the next publication."""
@@ -102,6 +100,11 @@ class LocalSink:
 def part_name(number: int, sha256: str, file_format: str) -> str:
     """Name a current data file by its place in row order and its hash."""
     return f"part-{number:05d}-{sha256[:16]}.{file_format}"
+
+
+def classifier_name(sha256: str) -> str:
+    """Name the file of a classifier by its hash."""
+    return f"classifier-{sha256[:16]}.safetensors"
 
 
 def place_of(sink: str) -> str:
@@ -158,6 +161,15 @@ class PublishedManifest:
         path = self.sink.file(part["path"]) if is_inside(part["path"]) else None
         return path if path is not None and path.is_file() else None
 
+    @property
+    def classifier(self) -> bool:
+        """Whether the file of the classifier is as the manifest says; also if it names none."""
+        sha256 = self.facts.get("classifier")
+        if sha256 is None:
+            return True
+        path = self.sink.beside(classifier_name(sha256))
+        return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256
+
     def present(self) -> list[Path]:
         return [path for part in self.parts if (path := self.file(part)) is not None]
 
@@ -165,11 +177,8 @@ class PublishedManifest:
         """Return where readers of the folder find the entries; none where they read a log or the manifest."""
         if self.copied or self.sink.table:
             return []
-        linked, ends = self.sink.linked, self.facts["file_format"]  # version 0.2 named files by their places
-        return [
-            self.sink.path / (f"part-{number:05d}.{ends}" if linked else part_name(number, part["sha256"], ends))
-            for number, part in enumerate(self.parts)
-        ]
+        ends = self.facts["file_format"]
+        return [self.sink.path / part_name(at, part["sha256"], ends) for at, part in enumerate(self.parts)]
 
 
 def fetched(store: Objects, folder: Path) -> PublishedManifest:
@@ -184,6 +193,9 @@ def fetched(store: Objects, folder: Path) -> PublishedManifest:
     present = {name for top in {path.partition("/")[0] for path in listed} for name in store.names(top)}
     for path in sorted(listed | {name for name in present if is_inside(name)}):
         store.download(path, sink.versions / path)
+    if (sha256 := manifest.facts.get("classifier")) is not None:
+        name = classifier_name(sha256)
+        store.download(f"{TABLE}/{name}" if sink.table else name, sink.beside(name))
     return manifest
 
 
@@ -272,18 +284,18 @@ def _batches(table: Table, policy: Policy, types: Mapping[str, str]) -> Iterator
 def _from_file(path: Path, policy: Policy, types: Mapping[str, str]) -> Iterator[pl.DataFrame]:
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        schema = pl.Schema(pl.read_parquet_schema(path))
+        schema = pl.Schema(pl.read_parquet_schema(literal(path)))
         written = pq.read_schema(path)
         row = pa.table([pa.nulls(1, one.type) for one in written], schema=written)
         schema.update({name: kind for name, kind in as_columns(row).schema.items() if name not in written.names})
         yield pl.DataFrame(schema=schema)
         yield from batches(path)
     elif suffix == ".csv":
-        yield from _typed(pl.scan_csv(path, infer_schema=False), _clear_types(policy, types))
+        yield from _typed(pl.scan_csv(literal(path), infer_schema=False), _clear_types(policy, types))
     elif suffix in {".ndjson", ".jsonl"}:
-        rows = pl.scan_ndjson(path, infer_schema_length=None)
+        rows = pl.scan_ndjson(literal(path), infer_schema_length=None)
         nulls = {name for name, dtype in rows.collect_schema().items() if dtype == pl.Null}
-        columns = (pl.col(name).cast(dtype) for name, dtype in in_json(types).items() if name in nulls)
+        columns = (by_name(name).cast(dtype) for name, dtype in in_json(types).items() if name in nulls)
         yield from _typed(rows.with_columns(columns), _clear_types(policy, types))
     else:
         raise InputError(f"a published file is Parquet, CSV or NDJSON, got the suffix {suffix!r}", HINT)
@@ -300,11 +312,11 @@ def _typed(rows: pl.LazyFrame, types: Mapping[str, pl.DataType]) -> Iterator[pl.
     """Read rows in batches; columns of strings get the type under which they were published, if all cells have it."""
     schema = rows.collect_schema()
     values = {
-        name: [from_text(pl.col(name), dtype, strict=strict) for strict in (True, False)]
+        name: [from_text(by_name(name), dtype, strict=strict) for strict in (True, False)]
         for name, dtype in types.items()
         if schema.get(name) == pl.String
     }
-    same = rows.select(read.null_count() == pl.col(name).null_count() for name, (_, read) in values.items())
+    same = rows.select(read.null_count() == by_name(name).null_count() for name, (_, read) in values.items())
     fits = same.collect(engine="streaming").to_dicts()[0] if values else {}
     typed = rows.with_columns(value for name, (value, _) in values.items() if fits[name])
     return typed.collect_batches(chunk_size=BATCH_ROWS)
@@ -446,7 +458,7 @@ def published_types(policy: Policy, manifest: PublishedManifest | None = None) -
 
 
 def _types(manifest: Mapping[str, Any]) -> dict[str, str]:
-    return {str(name): published_kind(str(kind)) for name, kind in dict(manifest.get("schema", {})).items()}
+    return {str(name): str(kind) for name, kind in dict(manifest.get("schema", {})).items()}
 
 
 def changed(schema: Mapping[str, pl.DataType], policy: Policy, types: Mapping[str, str]) -> set[str]:

@@ -221,7 +221,7 @@ class CopyCount:
     rows_by_draws: Mapping[int, int] = field(default_factory=dict)
     words_kept: int = 0  # words at their original place in rows of equal length
     words_compared: int = 0  # words of those rows
-    shared_ngrams: int = 0  # rows that share an n-gram with their originals (`ngram_words`); stored as "runs"
+    shared_ngrams: int = 0  # rows that share an n-gram with their originals (`ngram_words`)
 
     def __add__(self, other: CopyCount) -> CopyCount:
         draws = Counter(self.rows_by_draws) + Counter(other.rows_by_draws)
@@ -240,13 +240,13 @@ class CopyCount:
             "rows_by_draws": draws,
             "words_kept": self.words_kept,
             "words_compared": self.words_compared,
-            "runs": self.shared_ngrams,
+            "shared_ngrams": self.shared_ngrams,
         }
 
     @classmethod
     def from_dict(cls, counts: Mapping[str, Any]) -> CopyCount:
         draws = {int(n): int(rows) for n, rows in counts["rows_by_draws"].items()}
-        return cls(counts["copies"], draws, counts["words_kept"], counts["words_compared"], counts["runs"])
+        return cls(counts["copies"], draws, counts["words_kept"], counts["words_compared"], counts["shared_ngrams"])
 
 
 def counts_all(policy: Policy) -> bool:
@@ -307,7 +307,11 @@ class CopyReport:
             f"column {self.column!r}: {self.copies:,} of {self.rows:,} texts{SAMPLED if self.sampled else ''} {what}, "
         )
         message += self._allowed if self.gating else f"{self._allowed} (report only)"
-        counts = {"rows": self.rows, "copies" if self.ngram is None else "runs": self.copies, "expected": self.expected}
+        counts = {
+            "rows": self.rows,
+            "copies" if self.ngram is None else "shared_ngrams": self.copies,
+            "expected": self.expected,
+        }
         counts |= {"beta": self.beta} | ({} if self.threshold is None else {"threshold": self.threshold})
         return Verdict(self.name, not self.beyond_chance, counts, message, CATCHES[self.name])
 

@@ -138,6 +138,7 @@ def main() -> None:
     SIGTERM, which Kubernetes and Airflow send, stops a run as Ctrl-C does: leases are released, and reservations for
     which nothing was computed are given back.
     """
+    failures.outlive_readers()
     failures.install()
     gc.set_threshold(200_000, 20, 100)  # a start makes many objects that stay, in which collections find nothing
     atexit.register(gc.freeze)  # nor would those at the end find any: they are slower than a small run

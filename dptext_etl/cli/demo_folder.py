@@ -26,6 +26,7 @@ import numpy as np
 import dptext_etl
 from dptext_etl import engines
 from dptext_etl.errors import GateError, PolicyError, seam
+from dptext_etl.files import literal
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.policy import ColumnPolicy, Policy
 
@@ -113,6 +114,22 @@ def write(folder: Path) -> None:
         table.write_parquet(folder / "months" / f"{name}.parquet")
 
 
+PUBLIC_NUMBERS = range(2 * ROWS, 3 * ROWS + 3_000)
+"""Further requests, which stand for public texts of the same kind."""
+
+
+def write_sample(folder: Path) -> list[Path]:
+    """Write a table to try a first policy on, and public texts of the same kind to rehearse on."""
+    import polars as pl
+
+    tables = {folder / "requests.parquet": range(ROWS), folder / "public.parquet": PUBLIC_NUMBERS}
+    with seam(f"writing the sample into {folder}", hint="name a folder that you can write to: dptext demo FOLDER"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, numbers in tables.items():
+            pl.DataFrame(rows(numbers)).write_parquet(path)
+    return [*tables]
+
+
 _MARK = ".dptext-demo"
 FORMS = ("rows", "shuffled", "synthetic")
 
@@ -154,7 +171,7 @@ class DemoFolder:
         """Read the raw table of all requests, which the demo may do because they are public."""
         import polars as pl
 
-        return pl.read_parquet(self.path / "raw" / "requests.parquet")
+        return pl.read_parquet(literal(self.path / "raw" / "requests.parquet"))
 
     def published(self, form: str) -> pl.DataFrame:
         """Read the table that was published in one of the three forms."""
@@ -188,12 +205,15 @@ def _build_corpus(place: DemoFolder) -> dict[str, str]:
 
     from dptext_etl.corpora import building
     from dptext_etl.corpora.building import Source
-    from dptext_etl.corpora.shipped.everyday_30k import LICENSE, PROVENANCE, generate
+    from dptext_etl.corpora.shipped.everyday_30k import LICENSE, PROVENANCE, sentences
     from dptext_etl.corpora.shipped.everyday_30k_2 import LEFT_OUT
 
     topic_of = {domain: topic for topic, domains in DOMAINS.items() for domain in domains}
-    usable = (made for made in generate() if made.domain in topic_of and not LEFT_OUT.search(made.text))
-    topics = {made.text: topic_of[made.domain] for made in usable}
+    topics = {
+        sentence: topic_of[domain]
+        for sentence, domain in sentences().select("text", "domain").iter_rows()
+        if domain in topic_of and not LEFT_OUT.search(sentence)
+    }
     source = place.forms / "public-texts.parquet"
     pl.DataFrame({"text": list(topics)}).write_parquet(source)
     building.build(
@@ -205,11 +225,13 @@ def _build_corpus(place: DemoFolder) -> dict[str, str]:
 def _figures(place: DemoFolder, topics: dict[str, str], policies: dict[str, Any]) -> dict[str, Any]:
     """Compare classifiers and shares of topics; the demo may read the raw table because it is public."""
     from dptext_etl.corpora.frequencies import estimate_frequencies
-    from dptext_etl.families.aggregate import nearest_mean, read_statistic
+    from dptext_etl.families.aggregate import read_statistic
+    from dptext_etl.runner import open_classifier
 
     raw = place.requests()
     rows, shuffled, synthetic = (place.published(form) for form in FORMS)
     statistic = read_statistic(place.forms / "synthetic.manifest.json", str(place.corpus))
+    learned = open_classifier(place.forms / "synthetic")
     f1 = _Comparison(statistic.statistic.corpus, set(raw["request"]))
     row_wise, (draw,) = policies["rows"].column_policies()[0].mechanism, policies["shuffled"].column_policies()
     near = {
@@ -239,7 +261,7 @@ def _figures(place: DemoFolder, topics: dict[str, str], policies: dict[str, Any]
                 "delta": maxent.delta,
                 "columns": synthetic.columns,
                 "f1": f1.of_table(synthetic),
-                "f1_nearest_mean": f1.of_answers(nearest_mean(statistic).predict(f1.texts)),
+                "f1_classifier": f1.of_answers(learned.predict(learned.encode(f1.texts, str(place.corpus)))),
             },
         },
         "topics": [

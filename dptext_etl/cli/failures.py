@@ -15,6 +15,7 @@ import traceback
 import warnings
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from types import TracebackType
 from typing import Any
 
@@ -72,6 +73,8 @@ def report(error: BaseException) -> int:
         error = DiskError(FULL, DISK_HINT)
     if isinstance(error, DPTextError):
         note(f"Error: {error}", logging.ERROR)
+        for line in error.fields.get("also", ()):
+            note(f"Also: {line}", logging.ERROR)
         return error.exit_code
     note(f"Error: unexpected {_kind(error)}; its text is not shown because it could quote your data.", logging.ERROR)
     if os.environ.get(WHERE):
@@ -91,6 +94,43 @@ def install() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
     _HANDLER.setLevel(logging.WARNING)
     logging.getLogger("dptext_etl").addHandler(_HANDLER)
+
+
+class Output(TextIOWrapper):
+    """Standard output or errors: once no one reads it, lines are dropped, and the command ends as it would have."""
+
+    def __init__(self, stream: TextIOWrapper) -> None:
+        how = {name: getattr(stream, name) for name in ("encoding", "errors", "line_buffering", "write_through")}
+        super().__init__(stream.buffer, **how)
+        self._stream = stream  # without a reference it would close the buffer
+
+    def write(self, text: str, /) -> int:
+        try:
+            return super().write(text)
+        except BrokenPipeError:
+            self._drop()
+        return len(text)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except BrokenPipeError:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Send all further lines, and those that wait in the buffer, to the null device."""
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, self.fileno())
+        os.close(null)
+
+
+def outlive_readers() -> None:
+    """Let a command end with its own exit code where the reader of a pipe has ended, as in `dptext run … | head`."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, TextIOWrapper):
+            setattr(sys, name, Output(stream))
+    _HANDLER.setStream(sys.stderr)
 
 
 _HANDLER = logging.StreamHandler()

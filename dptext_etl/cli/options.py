@@ -216,6 +216,12 @@ def show_postprocess(facts: dict[str, Any]) -> None:
 AcceptLowerCap = Annotated[
     bool, typer.Option("--accept-lower-cap", help="Lower the ledger's cap to the policy's cap, permanently.")
 ]
+AcceptFewerRows = Annotated[
+    bool,
+    typer.Option(
+        "--accept-fewer-rows", help="Leave out more than 10% of the published rows that the source still holds."
+    ),
+]
 Profile = Annotated[bool, typer.Option("--profile", help="Print the time of each stage; --json always has it.")]
 PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="The policy file, such as privacy.toml.")]
 Partition = Annotated[
@@ -343,14 +349,16 @@ def refuse_settings(why: str) -> None:
 class LedgerCommand(Command):
     """Use the ledger of a policy, POLICY, or of --ledger and --id-key; `named_ledger` returns it.
 
-    POLICY is the last argument, or the first if the command's own argument is optional. If --ledger is given as well,
-    the text is that own argument. A command that reads no id declares --ledger by itself, and has no --id-key.
+    POLICY is the last argument, or the first if the command's own argument is optional; a file *.toml is POLICY in any
+    place. If --ledger is given as well, the text is that own argument. A command that reads no id declares --ledger by
+    itself, and has no --id-key.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         places = [place for place, item in enumerate(self.params) if isinstance(item, TyperArgument)]
         optional = [place for place in places if not self.params[place].required]
+        self._arguments = [str(self.params[place].name) for place in places]
         self._optional = [self.params[place].name for place in optional]
         self._own = [item.name for item in self.params]
         if "ledger" in self._own:
@@ -370,6 +378,10 @@ class LedgerCommand(Command):
     def invoke(self, ctx: click.Context) -> Any:
         values = ctx.params
         policy: Path | None = values["policy"]
+        for name in self._arguments:  # in the other order
+            own = values[name]
+            if policy is not None and policy.suffix != ".toml" and str(own).endswith(".toml"):
+                values[name], policy = type(own)(str(policy)), Path(own)
         if values["ledger"] is None:
             policy = policy or values.get("release_of")
         if policy is not None and values["ledger"] is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import TYPE_CHECKING, Any
@@ -119,11 +120,6 @@ JSON, EMITTED = "dptext_etl.json", "dptext_etl.emitted"
 """Entries of a context's `meta`: the command has --json, and it has printed its JSON object."""
 
 
-def asks() -> bool:
-    """Return whether someone sits at a terminal and can be asked."""
-    return sys.stdin.isatty()
-
-
 def emit(facts: Mapping[str, Any]) -> None:
     """Print `facts` as one JSON object on stdout; infinite numbers become the string "inf"."""
     click.echo(json.dumps(finite(facts), ensure_ascii=False, indent=2, default=str))
@@ -207,6 +203,36 @@ def pairs(facts: Mapping[str, Any]) -> None:
     for name, value in lines:
         grid.add_row(Text(name, style="bold"), Text(value))
     console().print(grid)
+
+
+WIDTH = 80
+"""Columns of a screen on which facts and sentences are wrapped."""
+
+
+def facts(lines: Iterable[tuple[str, Any]]) -> None:
+    """Print one fact per line with aligned names, none wider than `WIDTH`; a value that is a list has several lines.
+
+    A value that is None is left out.
+    """
+    shown = [(name, value if isinstance(value, list) else [value]) for name, value in lines if value is not None]
+    at = max((len(name) for name, values in shown if values), default=0) + 2
+    for name, values in shown:
+        for place, value in enumerate(values):
+            click.echo(_wrapped(number(value), " " * at if place else name.ljust(at), " " * at))
+
+
+def sentences(lines: Iterable[str]) -> None:
+    """Print sentences, none wider than `WIDTH`."""
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()))
+        click.echo(_wrapped(line.strip(), indent, indent + "  "))
+
+
+def _wrapped(text: str, first: str, rest: str) -> str:
+    wrapper = textwrap.TextWrapper(
+        WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
+    return wrapper.fill(text)
 
 
 def _aligned(lines: list[list[str]]) -> None:

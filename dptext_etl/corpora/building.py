@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dptext_etl import _kernel
+from dptext_etl.artifacts import made_from
 from dptext_etl.corpora.corpus import (
     CARD,
     CONTENT,
@@ -36,8 +37,10 @@ from dptext_etl.corpora.corpus import (
 )
 from dptext_etl.corpora.frequencies import EPSILONS, MOST_TEXTS, Hit, calibrate, near_texts
 from dptext_etl.csv_files import require_local_rows
+from dptext_etl.data_types import by_name
 from dptext_etl.embeddings import DEFAULT_VECTORS, WordVectors
 from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.files import literal
 
 _SOURCE_HINT = "a source is a .parquet or .csv file with a column of texts, or a .txt file with one text per line"
 
@@ -49,14 +52,6 @@ class Source:
     path: Path  # a Parquet or CSV file, or a text file with one text per line
     column: str = "text"  # the column of texts; a text file has none
     label: str | None = None  # a column of public labels, or None
-
-    @property
-    def mark(self) -> tuple[str, int]:
-        """The SHA-256 of the file, in hex digits, and its size in bytes."""
-        if not self.path.is_file():
-            raise InputError(f"there is no file {self.path}", _SOURCE_HINT)
-        with seam(f"reading {self.path.name}", InputError, _SOURCE_HINT), self.path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest(), self.path.stat().st_size
 
     def rows(self) -> Iterator[tuple[str, str | None]]:
         """Yield the texts and their labels (None without a column of labels); nulls are left out."""
@@ -80,7 +75,8 @@ class Source:
         if kind == ".csv":
             require_local_rows(str(self.path), ",", '"', "utf-8")
         with seam(f"reading {self.path.name}", InputError, _SOURCE_HINT):
-            frame = pl.scan_parquet(self.path) if kind == ".parquet" else pl.scan_csv(self.path)
+            scan = pl.scan_parquet if kind == ".parquet" else pl.scan_csv
+            frame = scan(literal(self.path))
             schema = frame.collect_schema()
         for name in (self.column, *([] if self.label is None else [self.label])):
             if name not in schema:
@@ -91,7 +87,7 @@ class Source:
                 f"column {self.column!r} of {self.path.name} is {schema[self.column]}; allowed: strings",
                 "name a text column with --text, or cast this one to strings",
             )
-        label = pl.lit(None, pl.String) if self.label is None else pl.col(self.label).cast(pl.String)
+        label = pl.lit(None, pl.String) if self.label is None else by_name(self.label).cast(pl.String)
         with seam(f"reading {self.path.name}", InputError, _SOURCE_HINT):
             rows = frame.select(text=self.column, label=label).drop_nulls("text").collect(engine="streaming")
         yield from rows.iter_rows()
@@ -296,9 +292,9 @@ def build(
         "build": {"sources": [_name(source) for source in sources], **counts},
     }
     words = encoder if isinstance(encoder, WordEncoder) else None
-    files = dict(source.mark for source in (*plain, *options.task))
-    files |= {digest: size for base in bases for digest, size in base.files.items()}
-    corpus = Corpus.save(out, texts, description, encoder=words, vectors=vectors, files=files)
+    inputs = [*(source.path for source in (*plain, *options.task)), *(base.path for base in bases)]
+    lineage = made_from([*inputs, *filter(None, (options.vectors, options.model))])
+    corpus = Corpus.save(out, texts, description, encoder=words, vectors=vectors, lineage=lineage)
     _write_card(corpus, out)
     return corpus
 
@@ -372,8 +368,8 @@ def write_recalibrated(
     description["hits_from"] = f"public texts {labels} labels: {names}"
     words = corpus.encoder if corpus.encoder_kind != "sentence-transformers" else None
     draft = place.with_name(f".{place.name}.new")
-    files = {**corpus.files, **dict(source.mark for source in public)}
-    Corpus.save(draft, corpus.texts, description, encoder=words, vectors=corpus.vectors, files=files)
+    lineage = made_from([corpus.path, *(source.path for source in public)])
+    Corpus.save(draft, corpus.texts, description, encoder=words, vectors=corpus.vectors, lineage=lineage)
     place.mkdir(parents=True, exist_ok=True)
     for name in (CONTENT, CARD):
         (draft / name).replace(place / name)

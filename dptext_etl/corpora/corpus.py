@@ -34,7 +34,7 @@ import pyarrow as pa
 from safetensors import safe_open
 
 from dptext_etl import _kernel, extensions
-from dptext_etl.artifacts import Artifact, canon, save_tensors, store
+from dptext_etl.artifacts import MADE_FROM, Artifact, Lineage, canon, save_tensors, store
 from dptext_etl.errors import ArtifactError, InputError, PolicyError, seam
 from dptext_etl.extensions import pip_install
 from dptext_etl.storage import Objects
@@ -324,13 +324,13 @@ class Corpus:
         *,
         encoder: WordEncoder | None = None,
         vectors: Int8s | None = None,
-        files: Mapping[str, int] | None = None,
+        lineage: Lineage | None = None,
     ) -> Self:
         folder.mkdir(parents=True, exist_ok=True)
         write(folder / CONTENT, texts, description, encoder=encoder, vectors=vectors)
         corpus = cls.open(folder)
         card = {**description, "format": FORMAT, "sha256": corpus.sha256, "texts": len(corpus)}
-        card["files"] = dict(sorted((files or {}).items()))
+        card[MADE_FROM] = lineage or {}
         (folder / CARD).write_text(json.dumps(card, indent=2, sort_keys=True, ensure_ascii=False) + "\n", "utf-8")
         return corpus
 
@@ -369,16 +369,6 @@ class Corpus:
     def hits(self) -> dict[float, float]:
         """Return the hit rate that was calibrated for each epsilon of one draw; empty without a calibration."""
         return {float(epsilon): float(hit) for epsilon, hit in self.description.get("hits", {}).items()}
-
-    @property
-    def files(self) -> dict[str, int]:
-        """Return the size in bytes of each file that the corpus was made from, by SHA-256, as its card says."""
-        card = self.path.parent / CARD
-        if self.path.name != CONTENT or not card.is_file():
-            return {}
-        with seam(f"reading {card.name} of the corpus", ArtifactError, _HINT):
-            said: dict[str, int] = json.loads(card.read_text("utf-8")).get("files", {})
-        return said
 
     def __len__(self) -> int:
         with safe_open(self.path, "np") as file:

@@ -31,9 +31,8 @@ from dptext_etl.runner import table_check
 from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.observing import observed
-from dptext_etl.runner.preflight import planned_canaries, preflight, require_places
+from dptext_etl.runner.preflight import planned_canaries, preflight, published_facts, require_places
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
-from dptext_etl.runner.publish.forgetting import renew_types
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import (
     check,
@@ -269,6 +268,7 @@ def run(
     engine: Engine[Any] | None = None,
     partition: str | None = None,
     accept_lower_cap: bool = False,
+    accept_fewer_rows: bool = False,
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> RunSummary:
@@ -283,6 +283,7 @@ def run(
         engine: Engine that computes the shards; None computes in this process.
         partition: Name of the partition, if the policy has a place for one.
         accept_lower_cap: Lower the pinned cap to the policy's cap; otherwise a lower cap is refused.
+        accept_fewer_rows: Leave out more than 10% of the published rows that the source still holds.
         progress: Called with counts, rate and remaining time, of every phase and of the whole run.
         checkpoint: Called after every step, for tests.
 
@@ -297,8 +298,7 @@ def run(
     """
     policy, engine = resolve(policy), engine or named("polars")()
     with observed(policy, progress) as seen:
-        attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
-        renew_types(policy, attempt.layout, checkpoint)
+        attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap, accept_fewer_rows=accept_fewer_rows)
         steps, source = partial(_all_steps, attempt, engine, seen.progress, checkpoint), _input(attempt, engine)
         return seen.done(steps() if source is None else _recognized(source, engine) or source.run(steps))
 
@@ -335,6 +335,7 @@ def stage(
     engine: Engine[Any] | None = None,
     partition: str | None = None,
     accept_lower_cap: bool = False,
+    accept_fewer_rows: bool = False,
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
     recognize: bool = False,
@@ -348,6 +349,7 @@ def stage(
         engine: Engine that computes the shards; None computes in this process.
         partition: Name of the partition, if the policy has a place for one.
         accept_lower_cap: Lower the pinned cap to the policy's cap; otherwise a lower cap is refused.
+        accept_fewer_rows: Leave out more than 10% of the published rows that the source still holds.
         progress: Called with counts, rate, and remaining time of every phase.
         checkpoint: Called after every step, for tests.
         recognize: Stage nothing if the input is the same as in the run before (`runner.summary`); the result says so.
@@ -360,10 +362,9 @@ def stage(
         BudgetError: Records are over the cap, and on_cap is "refuse".
     """
     attempt, engine = (
-        Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap),
+        Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap, accept_fewer_rows=accept_fewer_rows),
         engine or named("polars")(),
     )
-    renew_types(attempt.policy, attempt.layout, checkpoint)
 
     def steps() -> StagedRun:
         with staged(attempt, engine, progress, checkpoint) as (staged_run, _):
@@ -425,6 +426,7 @@ def staged(
         made = StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read)
         selected = table_check.selection_facts(policy, source, previews.rows)
         checked = {"traceable": table_facts, "spellings": previews.over_all.spellings, "selection": selected}
+        checked["published"] = published_facts(policy, source, previews.rows)
         checked = {name: part for name, part in checked.items() if part}
         yield replace(made, exact=table.exact and policy.synthetic is None, other=other, table=checked), ledger
 

@@ -31,6 +31,7 @@ from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.corpus import MOST_WORDS, SentenceModel, fetched, is_remote, nearest, products
 from dptext_etl.corpora.frequencies import Weights, near_texts, usual_hit, weights
 from dptext_etl.device import Computing, computing
+from dptext_etl.families.loss import Loss, require_charge
 from dptext_etl.guarantee import (
     LARGEST_DELTA,
     LARGEST_SUM,
@@ -55,7 +56,7 @@ class ShuffledLabels(BaseModel):
     """The labels under which a shuffled release publishes its texts.
 
     Attributes:
-        column: Column of strings that holds them. They are not protected.
+        column: Column that holds them, of strings, whole numbers ("5"), or booleans ("true"). They are not protected.
         values: The public list of labels. Others, and null, count as "other": published if listed, and otherwise left
             out, uncharged.
     """
@@ -158,13 +159,6 @@ MOST_DRAWS = 1024  # draws of one text, at most
 Count = Annotated[PositiveInt, Field(le=MOST_DRAWS)]
 
 
-def usual_law(texts: int, epsilon: float) -> Law:
-    """Return how a public text is drawn from a corpus of that many texts that no one calibrated."""
-    written = Decimal(repr(epsilon))
-    near = near_texts(texts, written, usual_hit(written, {}))
-    return Law(texts, near, *weights(texts, near, written))
-
-
 class ChoiceMechanism(Mechanism):
     """A mechanism that replaces every text by a public text of a corpus, drawn near it; epsilon is per text.
 
@@ -263,6 +257,9 @@ class ChoiceMechanism(Mechanism):
     @property
     def _epsilon_tight(self) -> Fraction:
         return self.weights.loss
+
+    def require_charge(self) -> None:
+        require_charge(self, Loss.of(self.weights.loss))
 
     @property
     def law(self) -> Law:

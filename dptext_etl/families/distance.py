@@ -26,6 +26,7 @@ from dptext_etl.device import threads
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.search import largest_squared_distance
 from dptext_etl.errors import PolicyError
+from dptext_etl.families.loss import Loss, require_charge
 from dptext_etl.families.words import UNKNOWN, Indices, WordMechanism, parts, release_divided
 from dptext_etl.guarantee import Disclosure, Guarantee
 from dptext_etl.keys import RecordKeys
@@ -442,6 +443,20 @@ class DistanceMechanism(VectorMechanism):
         self.pair_weights.draw(draws, order, chosen)
         if not self._ids_are_indices:
             chosen[order] = self._output_ids[chosen[order]]
+
+    def require_charge(self) -> None:
+        _ = self._covered
+
+    @cached_property
+    def _covered(self) -> bool:
+        """Whether the charge covers the loss: a bound for any distances, or else the integers of all pairs."""
+        weights = self.pair_weights
+        bound = Loss(weights.epsilon_implemented, weights.exponent)
+        try:
+            require_charge(self, bound, self._length_cost)
+        except PolicyError:
+            require_charge(self, bound._replace(pure=weights.worst_log_ratio()), self._length_cost)
+        return True
 
     @property
     def _epsilon_per_word(self) -> float:

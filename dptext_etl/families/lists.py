@@ -28,8 +28,9 @@ from dptext_etl.allocation import Epsilons
 from dptext_etl.artifacts import save_tensors
 from dptext_etl.embeddings.neighbor_lists import NeighborLists
 from dptext_etl.embeddings.vectors import stored_words, written
+from dptext_etl.families.loss import Loss
 from dptext_etl.families.stored_distributions import MappedMechanism
-from dptext_etl.guarantee import MICRO
+from dptext_etl.guarantee import MICRO, exact
 from dptext_etl.mechanism import PAD
 from dptext_etl.sampling import Slots, WordSampler, integer_weights, stated
 
@@ -48,8 +49,12 @@ class GeometricDistribution:
 
     def realized(self, lists: Sequence[npt.NDArray[np.uint32]]) -> dict[str, Any]:
         """Return the loss on lists of one vocabulary: rate * (N - 1), attained at the ends of a single list."""
-        worst = float(self.rate * (len(lists[0]) - 1))
+        worst = float(self.largest_loss(len(lists[0])).pure)
         return {"epsilon_table": repr(worst), "epsilon_table_is": "exact" if len(lists) == 1 else "bound"}
+
+    def largest_loss(self, places: int) -> Loss:
+        """Return an upper bound of the loss on lists of that length, which one list attains."""
+        return Loss.of(self.rate * (places - 1))
 
     def chances(self, place: int, places: int) -> list[Fraction]:
         """Return the probabilities of all places, multiples of 2**-GRID_BITS that sum to 1 exactly.
@@ -169,6 +174,13 @@ class TemDistribution:
             "epsilon_metric": stated(steepest),
         }
 
+    def largest_loss(self, places: int) -> Loss:
+        """Return an upper bound of the loss on lists of that length, which one list attains."""
+        weights = [*self.near, self.outside]
+        if self.reach >= places or not self.outside or weights != sorted(weights, reverse=True):
+            return Loss.of(math.inf)
+        return Loss.of(_loss_of_tem(self, places)[0], math.log(self.near[0] / self.outside))
+
     def loss(self, places: int) -> tuple[float, float]:
         """Return the largest log ratio of any output between two places of one list, from the integers of all pairs.
 
@@ -242,6 +254,7 @@ class TemDistribution:
         return least
 
 
+_loss_of_tem = lru_cache(maxsize=16)(TemDistribution.loss)
 LISTS_FORMAT = "dptext-lists/1"
 PlaceDistribution = GeometricDistribution | TemDistribution
 """The distribution of the places of a list for each of its places."""
@@ -285,6 +298,13 @@ class ListMechanism(MappedMechanism):
             path, tensors, {"format": self._format, "description": described, "law": json.dumps(distribution.written())}
         )
 
+    def _loss(self, law: _kernel.Table, path: Path, sha256: str) -> tuple[Loss, dict[str, Any]]:
+        """Return the loss of one draw by the weights or the rate of a file, and facts that follow from them."""
+        loss, facts = _loss_in_lists(path, sha256, law.metadata()["law"])
+        if self.allocation is not None and law.law == "geometric" and facts["even"]:  # see `rates_of`
+            loss = Loss.of(exact(self.allocation.largest) * (facts["places"] - 1) / exact(self._loss_range))
+        return loss, facts
+
     @property
     def places(self) -> int:
         """Return the number of words of the longest list, `PAD` included."""
@@ -292,9 +312,7 @@ class ListMechanism(MappedMechanism):
 
     @cached_property
     def orders(self) -> tuple[Order, ...]:
-        tensors = load_file(self.table.path)
-        ends = tensors.get("list_offsets", np.arange(0, len(tensors["lists"]) + 1, self.places))
-        return tuple(np.split(tensors["lists"], ends[1:-1].astype(np.int64)))
+        return _orders(self.table.path)
 
     @cached_property
     def _places_of_words(self) -> tuple[npt.NDArray[np.int64], ...]:
@@ -369,3 +387,35 @@ class ListMechanism(MappedMechanism):
         if self.mode == "faithful":
             return 1.0
         return max(float(self._stored_distribution.stays(0, len(order))) for order in self.orders) * (1 + 1e-12)
+
+
+@lru_cache(maxsize=16)
+def _loss_in_lists(path: Path, sha256: str, law: str) -> tuple[Loss, dict[str, Any]]:  # noqa: ARG001
+    """Return the loss of a file of lists, and facts; infinite where a list lacks a word."""
+    orders, distribution = _orders(path), _read_distribution(law)
+    places = max(map(len, orders))
+    words = len(np.unique(np.concatenate(orders)))
+    facts: dict[str, Any] = {"places": places, "even": {*map(len, orders)} == {words}}
+    if not facts["even"]:
+        return Loss.of(math.inf), facts
+    facts |= distribution.realized(orders)
+    loss = distribution.largest_loss(places)
+    if facts["epsilon_table_is"] == "exact" and len(orders) > 1:
+        return loss._replace(pure=min(loss.pure, float(facts["epsilon_table"]))), facts
+    return loss, facts
+
+
+def _orders(path: Path) -> tuple[Order, ...]:
+    """Read the lists of a file."""
+    tensors = load_file(path)
+    words = np.count_nonzero(tensors["inputs"] == ord("\n")) + 1  # `stored_words`
+    ends = tensors.get("list_offsets", np.arange(0, len(tensors["lists"]) + 1, words))
+    return tuple(np.split(tensors["lists"], ends[1:-1].astype(np.int64)))
+
+
+def _read_distribution(written: str) -> PlaceDistribution:
+    """Read what `PlaceDistribution.written` wrote."""
+    ((kind, law),) = json.loads(written).items()
+    if kind == "geometric":
+        return GeometricDistribution(Fraction(*law["rate"]))
+    return TemDistribution(tuple(law["weights"]), law["outside"])

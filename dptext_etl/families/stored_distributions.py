@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -17,16 +18,19 @@ import pyarrow as pa
 from safetensors import safe_open
 
 from dptext_etl import _kernel
-from dptext_etl.artifacts import Artifact, save_tensors, store
+from dptext_etl.artifacts import Artifact, save_tensors, sha256_file, store
 from dptext_etl.embeddings.vectors import stored_words
-from dptext_etl.errors import PolicyError, seam
+from dptext_etl.errors import ArtifactError, PolicyError, seam
+from dptext_etl.families.loss import Loss, require_charge, require_epsilon
 from dptext_etl.families.words import WordMechanism, parts, release_divided
+from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Released
-from dptext_etl.sampling import ROUNDING, stated, worst_log_ratio
+from dptext_etl.sampling import ROUNDING, stated
 
 TABLE_FORMAT = "dptext-table/1"
 _CELLS = 2**22  # in memory at once
+_DECIMALS = 2e-9  # by which a stated amount may differ between processors
 
 
 class MappedMechanism(WordMechanism):
@@ -48,16 +52,68 @@ class MappedMechanism(WordMechanism):
 
     @cached_property
     def table(self) -> Artifact:
-        """Return the stored file, which is built once per machine and verified by its hash at every use."""
+        """Return the stored file, which is built once per machine and verified by its hash at every use.
+
+        A file whose loss is above the charge is not stored.
+        """
         description = {"format": self._format, **self.table_description()}
-        return store(description, lambda path: self._build(path, description), suffix=".safetensors")
+
+        def build(path: Path) -> None:
+            self._build(path, description)
+            self._verified(path, sha256_file(path))
+
+        return store(description, build, suffix=".safetensors")
 
     def artifacts(self) -> dict[str, Artifact]:
         return {"table": self.table, **super().artifacts()}
 
+    def require_charge(self) -> None:
+        loss, _ = self._loss(self._mapped, self.table.path, self.table.sha256)
+        require_charge(self, loss, self._length_cost)
+
     @cached_property
     def _mapped(self) -> _kernel.Table:
-        return _kernel.Table.open(str(self.table.path), self.table.sha256)
+        return self._verified(self.table.path, self.table.sha256)
+
+    def _verified(self, path: Path, sha256: str) -> _kernel.Table:
+        """Map a file, and refuse it if the loss of a draw is above its epsilon."""
+        law = self.__dict__["_law"] = _kernel.Table.open(str(path), sha256)  # the charge may depend on the file
+        try:
+            self._verify(law, path, sha256)
+        except BaseException:
+            self.__dict__.pop("_law", None)
+            raise
+        return law
+
+    def _verify(self, law: _kernel.Table, path: Path, sha256: str) -> None:
+        """Refuse a file with a loss above the epsilon of a draw, or with facts that do not follow from its integers."""
+        if law.kept_words() and Disclosure.STOPWORDS not in self.guarantee.disclosures:
+            msg = f"{self.name} releases {len(law.kept_words()):,} words unchanged, and does not disclose stopwords"
+            raise PolicyError(msg, "return Disclosure.STOPWORDS from `word_disclosures`, or keep no word")
+        loss, facts = self._loss(law, path, sha256)
+        for name, fact in facts.items():
+            if not same_fact(self._facts.get(name, fact), fact):
+                msg = f"the table {path} states another {name} than its integers have"
+                raise ArtifactError(msg, "delete the folder of this cache entry; it is built again")
+        if self.guarantee.guarantee_class is not GuaranteeClass.NONE:
+            epsilon = self._epsilon_per_word if self.allocation is None else self.allocation.largest
+            require_epsilon(self, loss, epsilon)
+
+    @cached_property
+    def _law(self) -> _kernel.Table:
+        """The mapped file; while it is verified, before it is."""
+        return self._mapped
+
+    def _loss(self, law: _kernel.Table, path: Path, sha256: str) -> tuple[Loss, dict[str, Any]]:
+        """Return the loss of one draw by the integers of a file, and facts that follow from them."""
+        loss = _loss_in_file(path, sha256, *self._compared(law.output_words()))
+        return loss, {} if loss.pure == math.inf else {"epsilon_table": stated(float(loss.pure))}
+
+    def _compared(self, outputs: Sequence[str]) -> tuple[int | None, bool]:
+        """Return the number of outputs (None if words are compared within their sets), and if one draw is uniform."""
+        if Disclosure.CLUSTER in self.guarantee.disclosures:  # an unknown word is a set by itself
+            return None, False
+        return len(outputs), self.input_policy()["oov"] == "uniform"
 
     @cached_property
     def _lexicon(self) -> _kernel.Vocabulary | _kernel.Table:
@@ -67,7 +123,7 @@ class MappedMechanism(WordMechanism):
 
     @cached_property
     def _facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = json.loads(self._mapped.metadata()["description"])
+        facts: dict[str, Any] = json.loads(self._law.metadata()["description"])
         return facts
 
     @property
@@ -145,8 +201,8 @@ class TableParts:
         ascending = [np.argsort(members, kind="stable") for members in sets]
         return cls(words, sets, input_set, [rows[by] for rows, by in zip(weights, ascending, strict=True)], kept=kept)
 
-    def save(self, path: Path, description: dict[str, Any]) -> None:
-        """Write the table file that the kernel maps (one safetensors file; its SHA-256 is its identity)."""
+    def tensors(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the content of the table file."""
         by_set = np.argsort(self.input_set, kind="stable")
         sizes = np.array([len(members) for members in self.sets], dtype=np.uint64)
         row_sizes = sizes[self.input_set[by_set]]
@@ -161,7 +217,7 @@ class TableParts:
             row_offsets[by_set].astype(np.int64) - starts[:-1].astype(np.int64), row_sizes.astype(np.int64)
         )
         cumulative[np.arange(len(running)) + shift] = running
-        tensors: dict[str, npt.NDArray[Any]] = {
+        return {
             "inputs": stored_words(self.inputs),
             "outputs": stored_words(self.outputs or ()),
             "kept": stored_words(sorted(set(self.kept))),
@@ -171,7 +227,14 @@ class TableParts:
             "row_offsets": row_offsets,
             "cumulative": cumulative,
         }
-        save_tensors(path, tensors, {"format": TABLE_FORMAT, "description": json.dumps(description, sort_keys=True)})
+
+    def save(self, path: Path, description: dict[str, Any]) -> None:
+        """Write the table file that the kernel maps (one safetensors file; its SHA-256 is its identity)."""
+        _save(path, self.tensors(), description)
+
+
+def _save(path: Path, tensors: Mapping[str, npt.NDArray[Any]], description: dict[str, Any]) -> None:
+    save_tensors(path, tensors, {"format": TABLE_FORMAT, "description": json.dumps(description, sort_keys=True)})
 
 
 class TableMechanism(MappedMechanism):
@@ -187,17 +250,75 @@ class TableMechanism(MappedMechanism):
     def _build(self, path: Path, description: dict[str, Any]) -> None:
         """Write the table with its exact loss and the disclosure of its sets; refuse sets of one word."""
         parts = self.parts()
+        if not len(parts.inputs) or not len(parts.sets):
+            raise PolicyError(f"the vocabulary of {self.name} is empty", "name a list that holds words")
         smallest = min(len(members) for members in parts.sets)
         if smallest < 2:
             raise PolicyError("an output set has a single member, which would release its word unchanged", "raise k")
-        ratio = max(worst_log_ratio(rows) for rows in parts.weights)
+        tensors = parts.tensors()
+        loss = table_loss(tensors, *self._compared(parts.outputs or parts.inputs))
+        if loss.pure == math.inf:
+            msg = "words draw from different output sets, so that an output can rule a word out: no loss is finite"
+            raise PolicyError(msg, "give all words one set, or return Disclosure.CLUSTER from `word_disclosures`")
         share = np.bincount(parts.input_set, minlength=len(parts.sets)) / len(parts.inputs)
         share = share[share > 0]
         bits = float(-(share * np.log2(share)).sum()) + 0.0
-        parts.save(path, {**description, "epsilon_table": stated(ratio), "disclosed_bits_per_token": stated(bits)})
+        facts = {"epsilon_table": stated(float(loss.pure)), "disclosed_bits_per_token": stated(bits)}
+        _save(path, tensors, {**description, **facts})
 
     def largest_probability(self) -> float:
         return _largest_in_table(self.table.path, self.table.sha256)
+
+
+def same_fact(stored: Any, computed: Any) -> bool:
+    """Return whether a stored fact is the computed one, whose last decimal may differ between processors."""
+    try:
+        return stored == computed or abs(float(stored) - float(computed)) <= _DECIMALS
+    except (TypeError, ValueError):
+        return False
+
+
+@lru_cache(maxsize=16)
+def _loss_in_file(path: Path, sha256: str, outputs: int | None, uniform: bool) -> Loss:  # noqa: ARG001
+    with seam("reading the table"), safe_open(str(path), framework="numpy") as table:
+        names = ("row_offsets", "input_set", "set_offsets", "members")
+        tensors = {name: table.get_tensor(name) for name in names}
+        return table_loss({**tensors, "cumulative": table.get_slice("cumulative")}, outputs, uniform)
+
+
+def table_loss(tensors: Mapping[str, Any], outputs: int | None, uniform: bool) -> Loss:
+    """Return the loss of one draw by the integers of a table (`TableParts.tensors`), block of rows by block of rows.
+
+    Args:
+        tensors: The content of the table.
+        outputs: Number of outputs, if all words are compared with each other; None compares words of one set.
+        uniform: Compare also with a uniform draw, as of unknown words.
+    """
+    offsets, sets = tensors["row_offsets"].astype(np.int64), tensors["input_set"]
+    starts, members = tensors["set_offsets"].astype(np.int64), tensors["members"]
+    size = len(members) if outputs is None else outputs
+    most, least, rows = np.full(size, -np.inf), np.full(size, np.inf), np.zeros(size, np.int64)
+    spread = 0.0
+    for first, last in parts(offsets, _CELLS):
+        ends = tensors["cumulative"][int(offsets[first]) : int(offsets[last])]
+        at, sizes = offsets[first:last] - offsets[first], np.diff(offsets[first : last + 1])
+        weights = np.diff(ends, prepend=np.uint64(0))
+        weights[at] = ends[at]
+        with np.errstate(divide="ignore"):
+            logs = np.log(weights.astype(np.float64))
+        logs -= np.repeat(np.log(np.add.reduceat(weights, at).astype(np.float64)), sizes)
+        places = np.repeat(starts[sets[first:last]] - at, sizes) + np.arange(len(ends))
+        places = places if outputs is None else members[places]
+        np.maximum.at(most, places, logs)
+        np.minimum.at(least, places, logs)
+        rows += np.bincount(places, minlength=size)
+        spread = max(spread, float((np.maximum.reduceat(logs, at) - np.minimum.reduceat(logs, at)).max()))
+    if outputs is not None:
+        least[rows < len(sets)] = -np.inf
+        if uniform:
+            most, least = np.maximum(most, -math.log(outputs)), np.minimum(least, -math.log(outputs))
+    reached = most > -np.inf
+    return Loss.of(float((most[reached] - least[reached]).max(initial=0.0)), spread)
 
 
 @lru_cache(maxsize=16)

@@ -16,11 +16,13 @@ from dptext_etl.column import INFINITE
 from dptext_etl.errors import BudgetError, InputError, LedgerError, counted
 from dptext_etl.guarantee import PURE, refuse_more_records
 from dptext_etl.ledger.batch import BatchIds, ColumnCharge, IdKey, RecordIds, seal_rows, whole_numbers
-from dptext_etl.ledger.caps import Pinned, admit
+from dptext_etl.ledger.caps import admit
+from dptext_etl.ledger.contents import PROVENANCES, Batch, Pinned
 from dptext_etl.ledger.people import are_forgotten, refuse_other_units
 from dptext_etl.ledger.plan import Database, LedgerPlan
+from dptext_etl.ledger.records import Holdings
 from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, hashed_ids, matrix
-from dptext_etl.ledger.storage.segments import Blob, Holdings, Places, seal
+from dptext_etl.ledger.storage.segments import Blob, Places, seal
 from dptext_etl.ledger.types import AGAIN, I64, NEW, U8, CommitOutcome, Event, Mask, Outcome, ReleaseRef, Scope, State
 
 CHARGED = (Outcome.RESERVED, Outcome.AGAIN)  # outcomes of records that are charged
@@ -104,7 +106,7 @@ def reserve(request: Request, *, refuse: bool) -> U8:
     ahead = {column.ref: db.segments.stage(column.sealed.blobs) for column in request.columns if column.sealed}
     # 1. Who may add: balances of the scope, and records of the releases. Two batches of one unit wait for each other.
     db.store.lock(db.scopes.lock_name(request.pinned), *map(db.records.lock_name, refs))
-    # 2. Who may change states and counts: a commit needs this lock, too, and a scope only where it gives back.
+    # 2. Who may change states: a commit needs this lock, too, and a scope only where it gives back.
     db.store.lock(*map(db.records.states_lock_name, refs))
     # The plan was read before the locks. It reads once more what others appended meanwhile; from here on, only this
     # transaction adds to the scope and the releases, so the judgment below still holds when it is written.
@@ -121,7 +123,6 @@ def reserve(request: Request, *, refuse: bool) -> U8:
         if staged is not None and len(rows) < request.batch.size:
             db.segments.discard(staged)
         _replay(request, state, np.isin(decision.outcome, _RELEASED))
-        _count(request, state, rows)
     return decision.outcome
 
 
@@ -171,7 +172,7 @@ def compare(request: Request) -> tuple[list[ColumnState], U8]:
     """Return the state of a batch, and the answer without regard to the cap; write nothing."""
     db, batch, scope = request.db, request.batch, request.scope
     states = [_look_up(request, column) for column in request.columns]
-    db.standing.refuse_frozen(scope.dataset, scope.group)
+    db.contents.latest().refuse_frozen(scope.dataset, scope.group)
     outcome = np.full(batch.size, Outcome.PENDING, np.uint8)
     outcome[np.all([state.committed for state in states], axis=0)] = Outcome.COMMITTED
     outcome[np.any([state.new for state in states], axis=0)] = Outcome.RESERVED
@@ -212,11 +213,7 @@ def _write(request: Request, state: ColumnState, rows: Index, staged: int | None
     facts: dict[str, Any] = {"job": request.job, "release": ref.id, "nonce": ref.nonce, "dataset": scope.dataset}
     facts |= {"scope": request.pinned.id, "name": scope.name, "period": scope.period, "unit": scope.unit}
     facts |= {AGAIN: changed} if changed else {}
-    seq = db.segments.append_sealed(Event.RESERVE, *seal_rows(batch, column, rows), staged, **facts)
-    db.store.execute(
-        "insert into batch values(?,?,?,?,?,?,?,0,?)",
-        (seq, ref.id, ref.nonce, request.pinned.id, request.job, len(rows), len(rows), bytes(len(rows))),
-    )
+    db.segments.append_sealed(Event.RESERVE, *seal_rows(batch, column, rows), staged, **facts)
 
 
 def _replay(request: Request, state: ColumnState, released: Mask) -> None:
@@ -225,32 +222,13 @@ def _replay(request: Request, state: ColumnState, released: Mask) -> None:
     committed = state.committed & released
     if not (pending.any() or committed.any()):
         return
-    store, ref, attached = request.db.store, state.column.ref, []
-    for batch, _ in state.holdings.places.take(pending).groups():
-        if store.row("select 1 from batch where seq=? and job<>?", (batch, request.job)) is not None:
-            store.execute("update batch set attached=1 where seq=?", (batch,))
-            attached.append(batch)
+    batches, ref = request.db.contents.latest().batches, state.column.ref
+    attached = [seq for seq in state.holdings.places.take(pending).batches() if batches[seq].job != request.job]
     counts = {"pending": int(pending.sum()), "committed": int(committed.sum()), "attached": attached}
     request.db.journal.append(Event.REPLAY, job=request.job, release=ref.id, nonce=ref.nonce, **counts)
 
 
-def _count(request: Request, state: ColumnState, rows: Index) -> None:
-    if not len(rows):
-        return
-    store, ref = request.db.store, state.column.ref
-    largest, canaries = int(state.column.spends[PURE][rows].max()), int(request.batch.canary[rows].sum())
-    finite = None if largest == INFINITE else largest
-    store.execute("insert or ignore into tally(release, nonce) values(?,?)", (ref.id, ref.nonce))
-    store.execute(
-        "update tally set records = records + ?, canaries = canaries + ?,"
-        " max_pure = case when max_pure < ? then ? when max_pure >= ? then max_pure end where release=? and nonce=?",
-        (len(rows), canaries, finite, finite, finite, ref.id, ref.nonce),
-    )
-
-
-PROVENANCES = ("public", "disjoint-records")  # training data that a free post-processing may use
 REFUNDED_MEASURE = "pure"
-_ENDS = {Event.EXPIRE: (State.EXPIRED, "expired"), Event.ABORT: (State.ABORTED, "aborted")}
 
 
 class Results(NamedTuple):
@@ -348,25 +326,15 @@ def commit(db: Database, job: str, ready: PreparedCommit) -> U8:
     if (db.records.states_of(comparison.holdings.places) != comparison.holdings.state).any():
         comparison = examine(db, ref, results)
     holdings, outcome, new, diverged, sealed = comparison
-    places, seq = holdings.places.take(new), 0
     names: dict[str, Any] = {"job": job, "release": ref.id, "nonce": ref.nonce}
     if len(new):
-        seq = db.segments.append_sealed(Event.COMMIT, *sealed[Event.COMMIT], **names)
+        expired = int((holdings.state[new] == State.EXPIRED).sum())
+        facts = names | ({"expired": expired} if expired else {})
+        db.segments.append_sealed(Event.COMMIT, *sealed[Event.COMMIT], **facts)
         if results.spent is not None:
-            _refund(db, ref, names, places, results.spent[new])
+            _refund(db, ref, names, holdings.places.take(new), results.spent[new])
     if len(diverged):
         db.segments.append_sealed(Event.DIVERGED, *sealed[Event.DIVERGED], **names)
-    if len(new):
-        db.records.move(places, State.COMMITTED)
-        for batch, _ in places.groups():
-            db.store.execute("insert into commit_part values(?,?)", (batch, seq))
-    if len(new) or len(diverged):
-        expired = int((holdings.state[new] == State.EXPIRED).sum())
-        db.store.execute(
-            "update tally set committed = committed + ?, expired = expired - ?, diverged = diverged + ?"
-            " where release=? and nonce=?",
-            (len(new), expired, len(diverged), ref.id, ref.nonce),
-        )
     return outcome
 
 
@@ -423,60 +391,43 @@ def record_postprocessing(  # noqa: PLR0917
         places = holdings.places.take(~rewritten)
         columns = places.columns() | {"digest": digests[~rewritten]}
         facts = {"job": job, "release": ref.id, "nonce": ref.nonce, "spend": 0, "chain": chain}
-        seq = db.segments.append(Event.POST, columns, **facts, steps=[dict(step) for step in steps])
-        db.records.note_postprocessed(places, seq)
+        db.segments.append(Event.POST, columns, **facts, steps=[dict(step) for step in steps])
     return outcome
 
 
-class Reserved(NamedTuple):
-    seq: int
-    release: int
-    nonce: int
-    attached: int
-    states: U8
-
-    @property
-    def open(self) -> Mask:
-        still_open: Mask = self.states == State.RESERVED
-        return still_open
-
-
 def expire(db: Database, job: str, reason: str | None) -> int:
-    return sum(_end(db, job, batch, Event.EXPIRE, reason) for batch in _batches(db, job))
+    return sum(_end(db, batch, Event.EXPIRE, reason) for batch in _batches(db, job))
 
 
 def abort(db: Database, job: str, reason: str | None) -> int:
-    batches, pins, moved = _batches(db, job), db.releases.pins(), 0
-    if any((batch.states == State.COMMITTED).any() for batch in batches):
+    batches, pins, moved = _batches(db, job), db.contents.pins, 0
+    if any((db.records.states(batch.seq) == State.COMMITTED).any() for batch in batches):
         raise LedgerError("the job has committed records: its computation has started", "expire it: charges stay")
     if any(batch.attached for batch in batches):
         raise LedgerError("another job relies on the reservations of this one", "expire it: charges stay")
-    if any(batch.open.any() and batch.seq < pins.get((batch.release, batch.nonce), 0) for batch in batches):
+    if any(batch.seq < pins.get(batch.key, (0, ""))[0] and len(_open_rows(db, batch)) for batch in batches):
         msg = "a table was pinned over the reservations of this job, and draws from it may have been seen"
         raise LedgerError(msg, "expire it: charges stay; or run the same table again, which finishes it at no cost")
     for batch in batches:
-        if db.journal.facts(batch.seq).get(AGAIN):
-            _end(db, job, batch, Event.EXPIRE, reason)  # aborted, it would hide the texts before it
-        elif _end(db, job, batch, Event.ABORT, reason):
-            moved += int(batch.open.sum())
+        if batch.again:
+            _end(db, batch, Event.EXPIRE, reason)  # aborted, it would hide the texts before it
+        else:
+            moved += _end(db, batch, Event.ABORT, reason)
     return moved
 
 
-def _batches(db: Database, job: str) -> list[Reserved]:
-    rows = db.store.rows("select seq, release, nonce, attached, state from batch where job=? order by seq", (job,))
-    return [Reserved(row[0], row[1], row[2], row[3], np.frombuffer(row[4], np.uint8)) for row in rows]
+def _batches(db: Database, job: str) -> list[Batch]:
+    return [batch for batch in db.contents.latest().batches.values() if batch.job == job]
 
 
-def _end(db: Database, job: str, batch: Reserved, kind: Event, reason: str | None) -> int:
-    state, column = _ENDS[kind]
-    rows = np.flatnonzero(batch.open)
+def _open_rows(db: Database, batch: Batch) -> Index:
+    return np.flatnonzero(db.records.states(batch.seq) == State.RESERVED)
+
+
+def _end(db: Database, batch: Batch, kind: Event, reason: str | None) -> int:
+    rows, (release, nonce) = _open_rows(db, batch), batch.key
     if len(rows):
         places = Places(np.full(len(rows), batch.seq, np.int64), rows)
         facts = {} if reason is None else {"reason": reason}
-        db.segments.append(kind, places.columns(), job=job, release=batch.release, nonce=batch.nonce, **facts)
-        db.records.move(places, state)
-        db.store.execute(
-            f"update tally set {column} = {column} + ? where release=? and nonce=?",  # noqa: S608
-            (len(rows), batch.release, batch.nonce),
-        )
+        db.segments.append(kind, places.columns(), job=batch.job, release=release, nonce=nonce, **facts)
     return len(rows)

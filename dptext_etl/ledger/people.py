@@ -12,7 +12,6 @@ Specification: docs/spec/stream.md#record-id, docs/spec/privacy.md#same-unit, do
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any, NamedTuple
@@ -21,16 +20,14 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl.arrays import to_numpy
-from dptext_etl.artifacts import canon
 from dptext_etl.errors import LedgerError, counted
 from dptext_etl.guarantee import PURE, Micro, exact, micro, millionths, steps
-from dptext_etl.id_forms import COMPOSITE, IdForm
+from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger import views
+from dptext_etl.ledger.contents import refines
 from dptext_etl.ledger.plan import Database
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, WantedIds, binaries, hashed_ids, matrix
 from dptext_etl.ledger.types import (
-    ACCEPTED_UNITS,
-    FORGOTTEN,
     GROUP,
     OF,
     UNIT,
@@ -43,9 +40,7 @@ from dptext_etl.ledger.types import (
     require_plain,
 )
 
-PINNED_FORMS = "form/"  # the prefix of names in the table `meta` of pinned forms and of pinned names of columns
 _COLUMN = "name"
-_ROLES = ("record", "subject")
 _HINT = "bring the column into the pinned form: another one would give everyone a new budget"
 
 
@@ -73,12 +68,9 @@ def require_forms(
         if before is None:
             if place == ("scope", scope.name, "record"):
                 # Refuse units of another type than releases state whose ids were charged before forms were pinned
-                rows = db.store.rows(
-                    "select distinct id_type from release join batch on batch.release = release.id"
-                    " join scope on scope.id = batch.scope where scope.name=?",
-                    (scope.name,),
-                )
-                kinds = sorted(kind for (kind,) in rows)
+                contents = db.contents.latest()
+                charged = (item for item in contents.batches.values() if contents.scopes[item.scope].name == scope.name)
+                kinds = sorted({contents.releases[item.key[0]].id_type for item in charged})
                 if kinds and now.kind not in kinds:
                     raise LedgerError(f"the {what} are pinned as {' or '.join(kinds)}, got {now}", _HINT)
         elif before != now and not refines(before, now):
@@ -89,11 +81,11 @@ def require_forms(
             _pin(db, place, now.written())
     for role, column in ({} if forms is None else forms.columns).items():
         place = (_COLUMN, scope.name, scope.dataset, role)
-        pinned = db.store.meta(form_name(place))
-        if pinned is None:
+        before = db.contents.latest().forms.get(place)
+        if before is None:
             if pin:
                 _pin(db, place, column)
-        elif (before := json.loads(pinned)) != column:
+        elif before != column:
             msg = f"the {role} ids of {scope.dataset} are pinned as column {before!r}, got column {column!r}"
             hint = "another column may give everyone a new budget: name the pinned one, or accept the change by "
             raise LedgerError(msg, f"{hint}name: `dptext ledger accept-units {scope.dataset}`")
@@ -106,29 +98,12 @@ def _form_places(scope: Scope, columns: Sequence[str]) -> Iterator[tuple[str, ..
 
 
 def _pinned_form(db: Database, place: tuple[str, ...]) -> IdForm | None:
-    pinned = db.store.meta(form_name(place))
-    return None if pinned is None else IdForm.parse(json.loads(pinned))
+    pinned = db.contents.latest().forms.get(place)
+    return None if pinned is None else IdForm.parse(pinned)
 
 
 def _pin(db: Database, place: tuple[str, ...], form: Any) -> None:
     db.journal.append(Event.ID_FORM, place=list(place), form=form)
-    db.store.set_meta(form_name(place), canon(form).decode())
-
-
-def form_name(place: Sequence[str]) -> str:
-    """Return the name under which the table `meta` holds the form that is pinned for a place."""
-    return PINNED_FORMS + canon(list(place)).decode()
-
-
-def names_of_units(dataset: str, scopes: Sequence[str]) -> list[str]:
-    """Return the names in `meta` of all that is pinned of the units of a dataset in some scopes."""
-    places: list[tuple[str, ...]] = [(_COLUMN, scope, dataset, role) for scope in scopes for role in _ROLES]
-    return [form_name(place) for place in [*places, *(("scope", scope, role) for scope in scopes for role in _ROLES)]]
-
-
-def refines(before: IdForm, now: IdForm) -> bool:
-    """Return whether the new form says the fields of a composite that was pinned without them."""
-    return before.kind == now.kind == COMPOSITE and not before.fields and now.complete
 
 
 def refuse_other_units(scope: Scope, moved: int, records: int) -> None:
@@ -151,11 +126,12 @@ class Forgotten(NamedTuple):
 
 
 def forgotten(db: Database, dataset: str) -> Forgotten:
-    name = f"{FORGOTTEN}{dataset}"
-    events = db.store.meta(name)
-    if name not in db.derived or db.derived[name][0] != events:
-        db.derived[name] = events, _forgotten_by(db, db.journal.listed(name))
-    people: Forgotten = db.derived[name][1]
+    contents = db.contents.latest()
+    events = (contents.generation, *contents.forgets.get(dataset, ()))
+    before = db.forgotten.get(dataset)
+    if before is None or before[0] != events:
+        before = db.forgotten[dataset] = events, _forgotten_by(db, events[1:])
+    people: Forgotten = before[1]
     return people
 
 
@@ -205,17 +181,15 @@ def _among(ids: HashedIds, names: Collection[bytes]) -> Mask:
 def charged_to(db: Database, dataset: str, subjects: Bytes) -> Bytes:
     """Return the hashed ids of all records that were ever charged to some subjects, in any release of a dataset."""
     wanted, records = _set(subjects), [np.zeros((0, WIDTH), np.uint8)]
-    batches = "select seq from batch join release on release.id = batch.release where dataset=? order by seq"
-    for (seq,) in db.store.rows(batches, (dataset,)) if wanted else ():
-        columns = db.segments.read(seq, ["record", "unit"])
+    for batch in db.contents.latest().batches_of(dataset) if wanted else ():
+        columns = db.segments.read(batch.seq, ["record", "unit"])
         records.append(columns["record"][[row.tobytes() in wanted for row in columns["unit"]]])
     return np.concatenate(records)
 
 
 def _note(db: Database, kind: Event, dataset: str, named: set[bytes], **facts: str) -> int:
     if named:
-        seq = db.segments.append(kind, {"record": as_rows(named)}, dataset=dataset, **facts)
-        db.journal.add_to_list(f"{FORGOTTEN}{dataset}", seq)
+        db.segments.append(kind, {"record": as_rows(named)}, dataset=dataset, **facts)
     return len(named)
 
 
@@ -249,6 +223,18 @@ class People:
             _note(db, Event.FORGET, dataset, new, **{OF: UNIT})
             return _note(db, Event.FORGET, dataset, wanted - past.records)
 
+    def would_forget(
+        self, dataset: str, records: pa.Array, subjects: pa.Array, refs: Iterable[ReleaseRef]
+    ) -> tuple[int, bool]:
+        """Return how many records `forget` would note, and whether releases hold any that is forgotten then."""
+        db, hashed, units = self._db, self._db.id_key.records(records).hashes, self._db.id_key.subjects(subjects)
+        with db.store.snapshot():
+            past = forgotten(db, dataset).records
+            wanted = _set(hashed) | _set(charged_to(db, dataset, units))
+            hashes = hashed_ids(as_rows(wanted | past))
+            held = hashes.size and any(db.look_up(ref, hashes).present.any() for ref in refs)
+            return len(wanted - past), bool(held)
+
     def readmit(self, dataset: str, records: pa.Array, reason: str, subjects: pa.Array | None = None) -> int:
         """Let forgotten records and subjects of a dataset be released again, and return how many records there are."""
         require_plain(reason, "readmission")
@@ -257,7 +243,7 @@ class People:
         units = _set(hashed)
         with db.store.transaction():
             db.store.require_steward()
-            db.standing.refuse_frozen(dataset)
+            db.contents.latest().refuse_frozen(dataset)
             people = forgotten(db, dataset)
             missing = len(wanted - people.records) + len(units - people.units.keys())
             if missing:
@@ -341,22 +327,16 @@ class People:
         Specification: docs/spec/privacy.md#same-unit.
         """
         require_plain(reason, "change of units")
-        db, names = (
-            self._db,
-            "select distinct scope.name from scope join member on member.scope = scope.id where dataset=?",
-        )
+        db = self._db
         with db.store.transaction():
             db.store.require_steward()
-            db.standing.refuse_frozen(dataset)
-            scopes = sorted(name for (name,) in db.store.rows(names, (dataset,)))
+            db.contents.latest().refuse_frozen(dataset)
+            scopes = sorted({item.name for item in db.contents.scopes_of(dataset)})
             if not scopes:
                 raise LedgerError(f"the ledger holds no record of the dataset {dataset}", "name it as the policy does")
             lost = checked_losses(lost)
             lowered = lower(db, {dataset}, lost, reason)
-            seq = db.journal.append(Event.UNITS, dataset=dataset, scopes=scopes, lost=in_micro(lost), reason=reason)
-            db.store.set_meta(f"{ACCEPTED_UNITS}{dataset}", str(seq))
-            for name in names_of_units(dataset, scopes):
-                db.store.execute("delete from meta where name=?", (name,))
+            db.journal.append(Event.UNITS, dataset=dataset, scopes=scopes, lost=in_micro(lost), reason=reason)
             return lowered
 
 
@@ -408,8 +388,7 @@ class Losses:
                     continue
                 facts: dict[str, object] = {"groups": sorted(joined | before)} if joined | before else {}
                 facts |= {} if missing is None else {"missing": str(missing)}
-                seq = db.journal.append(Event.FREEZE, dataset=name, reason=reason, **facts)
-                db.store.execute("insert or ignore into frozen values(?,?)", (name, seq))
+                db.journal.append(Event.FREEZE, dataset=name, reason=reason, **facts)
 
     def thaw(
         self, dataset: str, lost: Mapping[str, float], *, reason: str | None = None
@@ -437,10 +416,9 @@ class Losses:
             facts: dict[str, object] = {"lost": in_micro(lost)} | ({"groups": sorted(groups)} if groups else {})
             facts |= {} if reason is None else {"reason": reason}
             for name in sorted(datasets):
-                for (release,) in db.store.rows("select distinct release from release where dataset=?", (name,)):
+                for release in {item.release: None for item in db.contents.latest().releases_of(name)}:
                     db.releases.burn(name, release, "the ledger was lost or restored")
                 db.journal.append(Event.THAW, dataset=name, **facts)
-                db.store.execute("delete from frozen where dataset=?", (name,))
             return lowered
 
     def frozen(self) -> list[str]:
@@ -468,13 +446,13 @@ class Losses:
 
     def _frozen(self) -> dict[str, set[str]]:
         """Return the frozen datasets, each with the groups that froze with it."""
-        return {dataset: set(facts.get("groups", ())) for dataset, facts in self._db.standing.frozen().items()}
+        frozen = self._db.contents.latest().frozen
+        return {dataset: set(facts.get("groups", ())) for dataset, facts in frozen.items()}
 
     def _sharing(self, dataset: str, groups: Iterable[str]) -> tuple[set[str], set[str]]:
-        members = self._db.store.rows(
-            "select distinct member.dataset, scope.name from member join scope on scope.id = member.scope"
-        )
-        pairs = [(name, scope.removeprefix(GROUP)) for name, scope in members if scope.startswith(GROUP)]
+        contents = self._db.contents.latest()
+        named = [(contents.scopes[number].name, datasets) for number, datasets in contents.members.items()]
+        pairs = [(name, scope.removeprefix(GROUP)) for scope, of in named if scope.startswith(GROUP) for name in of]
         datasets, joined = {dataset}, set(groups)
         while True:
             wider = {group for name, group in pairs if name in datasets} | joined
@@ -484,19 +462,19 @@ class Losses:
             joined, datasets = wider, more
 
     def _missed(self, dataset: str, since: int = 0) -> list[str]:
-        events = [entry.facts for entry in self._db.journal.entries(Event.FREEZE) if entry.seq > since]
-        return [facts["missing"] for facts in events if facts["dataset"] == dataset and "missing" in facts]
+        freezes = (facts for seq, facts in self._db.contents.latest().freezes if seq > since)
+        return [facts["missing"] for facts in freezes if facts["dataset"] == dataset and "missing" in facts]
 
 
 def lower(
     db: Database, datasets: set[str], lost: Mapping[str, float], reason: str | None
 ) -> dict[str, dict[str, Micro]]:
     """Lower every cap of some datasets, each once, and return the caps that hold now, in millionths, by scope."""
-    rows = db.store.rows("select scope, dataset from member order by scope, dataset")
-    first = {scope: name for scope, name in reversed(rows) if name in datasets}
+    contents = db.contents.latest()
+    first = {number: min(of & datasets) for number, of in contents.members.items() if of & datasets}
     lowered = {}
     for number, name in sorted(first.items()):
-        pinned = db.scopes.by_id(number)
+        pinned = contents.scopes[number]
         missing = set(pinned.components) - set(lost)
         if missing:
             listed = " and ".join(sorted(missing))

@@ -14,6 +14,7 @@ Specification: docs/spec/ledger-plan.md#plan.
 from __future__ import annotations
 
 import secrets
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,9 @@ import pyarrow as pa
 from dptext_etl.errors import KeyReferenceError
 from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.batch import IdKey, check_value, ensure_key_file, resolve_id_key
-from dptext_etl.ledger.caps import LARGEST, Pinned, Scopes, Standing
+from dptext_etl.ledger.caps import LARGEST, Scopes
+from dptext_etl.ledger.contents import Contents, Key, Pinned
+from dptext_etl.ledger.records import Holdings, Records
 from dptext_etl.ledger.releases import Releases
 from dptext_etl.ledger.storage.hashed_ids import (
     SATURATED,
@@ -41,9 +44,9 @@ from dptext_etl.ledger.storage.hashed_ids import (
     sums,
 )
 from dptext_etl.ledger.storage.journal import Head, Journal
-from dptext_etl.ledger.storage.segments import Holdings, Places, Records, Segments
+from dptext_etl.ledger.storage.segments import Places, Segments
 from dptext_etl.ledger.storage.store import MissingLedgerError, Store
-from dptext_etl.ledger.types import ACCEPTED_UNITS, I64, NEW, Event, Mask, ReleaseRef, State
+from dptext_etl.ledger.types import I64, NEW, Mask, ReleaseRef, State
 
 RECENT = 4
 """Batches whose plans are kept between their reservation and their commit: as many as are under way at a time."""
@@ -86,7 +89,7 @@ class Keys:
 
     def clear(self) -> None:
         self._head = Head(0, b"")  # the last event that was seen when ids were read
-        self._blocks: dict[tuple[str, str], list[Block]] = {}
+        self._blocks: dict[tuple[str, Key | int], list[Block]] = {}
         self._size = 0
 
     def catch_up(self, db: Database, head: Head) -> None:
@@ -95,16 +98,16 @@ class Keys:
             self.clear()
         self._head = head
 
-    def blocks(self, db: Database, column: str, where: str, after: int) -> Iterator[Block]:
-        """Iterate over the ids of the batches with larger numbers than `after`, in the order of their numbers."""
-        kept = self._blocks.setdefault((column, where), [])
+    def blocks(self, db: Database, column: str, of: Key | int, after: int) -> Iterator[Block]:
+        """Iterate over the ids of the batches of a release or a scope with larger numbers than `after`, in order."""
+        kept = self._blocks.setdefault((column, of), [])
         for block in tuple(kept):
             if (some := block.after(after)).ids.size:
                 yield some
         read = int(kept[-1].batches[-1]) if kept else 0
-        query = f"select seq from batch where {where} and seq>? order by seq"  # noqa: S608  (numbers)
+        batches = db.contents.of_scope.get(of, []) if isinstance(of, int) else db.contents.of_release.get(of, [])
         pending, size = list[Block](), 0
-        for (seq,) in db.store.rows(query, (max(read, after) if self._size > KEPT else read,)):
+        for seq in batches[bisect_right(batches, max(read, after) if self._size > KEPT else read) :]:
             ids = hashed_ids(db.segments.read(seq, [column])[column])
             block = Block(ids, np.array([seq]), np.array([0]))
             self._keep(kept, block)
@@ -167,9 +170,10 @@ class LedgerPlan:
 
     def catch_up(self, db: Database) -> None:
         """Include all events committed so far in answers. Call it again once the locks are held."""
-        head = db.journal.last()
+        contents = db.contents.latest()
+        head = contents.head
         db.keys.catch_up(db, head)
-        undone = self._head.seq > 0 and db.journal.has(Event.ABORT, self._head.seq)
+        undone = 0 < self._head.seq < contents.last_abort
         if undone or not db.journal.has_head(self._head):  # it was rolled back, or the ledger was restored
             self._restart(head)
         self._head = head
@@ -211,7 +215,7 @@ class LedgerPlan:
 
         The newest release that holds a record decides, these releases first; `accept_units` unbinds all before it.
         """
-        since = int(db.store.meta(f"{ACCEPTED_UNITS}{self.dataset}") or 0)
+        since = db.contents.latest().accepted.get(self.dataset, 0)
         unseen, moved = np.ones(len(at), np.bool_), np.zeros(len(at), np.bool_)
         for ref in (*refs, *self._others(db, refs)):
             rows = np.flatnonzero(unseen)
@@ -249,7 +253,7 @@ class LedgerPlan:
             ids = HashedIds(np.zeros(size, np.uint64), np.zeros(size, np.uint64))
             of_release = self._states[key] = _RecordStates(np.zeros(size, np.int64), ids)
         if of_release.batch < self._head.seq and ref.id != NEW:
-            for block in db.keys.blocks(db, "record", f"release={ref.id} and nonce={ref.nonce}", of_release.batch):
+            for block in db.keys.blocks(db, "record", key, of_release.batch):
                 rows, at = self.records.find(block.ids)
                 places = block.places(rows)
                 np.maximum.at(of_release.places, at, places)  # the last place of a record holds
@@ -262,20 +266,19 @@ class LedgerPlan:
     def _add_up(self, db: Database, used: _Used) -> None:
         """Add reserved amounts, less refunds; canary rows have no unit."""
         number, names = used.pinned
-        for block in db.keys.blocks(db, "unit", f"scope={number}", used.batch):
+        for block in db.keys.blocks(db, "unit", number, used.batch):
             rows, at = self.units.find(block.ids)
             places = Places.unpack(block.places(rows))
             amounts = np.stack([np.minimum(db.records.reserved(places, name), LARGEST) for name in names])
             _add(used, at, np.where(db.records.states_of(places) == State.ABORTED, 0, amounts))
             used.batch = int(block.batches[-1])
-        settlements = db.journal.numbers(Event.SETTLE, used.settled, self._head.seq) if names == REFUNDED else ()
-        for seq in settlements:
-            columns = db.segments.read(seq, ["batch", "row", PURE])
-            for batch, group in Places(columns["batch"], columns["row"]).groups():
-                if db.scopes.of_batch(batch).id == number:
-                    charged, where = db.segments.read(batch, ["unit", PURE]), columns["row"][group]
-                    rows, at = self.units.find(hashed_ids(charged["unit"][where]))
-                    _add(used, at, (columns[PURE][group] - charged[PURE][where])[None, rows])
+        settlements = db.contents.settlements if names == REFUNDED else []
+        for seq in settlements[bisect_right(settlements, used.settled) : bisect_right(settlements, self._head.seq)]:
+            for batch, refunded, spent in db.records.refunds(seq):
+                if db.contents.batches[batch].scope == number:
+                    charged = db.segments.read(batch, ["unit", PURE])
+                    rows, at = self.units.find(hashed_ids(charged["unit"][refunded]))
+                    _add(used, at, (spent - charged[PURE][refunded])[None, rows])
         used.settled = self._head.seq
 
 
@@ -354,14 +357,14 @@ class Database:
             raise MissingLedgerError(f"{store.name} is an unfinished ledger", "delete the file: it holds no charge")
         self.store, self.ledger_id = store, ledger_id
         self.id_key = IdKey(store, id_key, ledger_id)
-        # values computed from entries of `meta`, with the entries; only the holder of the store's lock writes it
-        self.derived: dict[str, tuple[str | None, Any]] = {}
+        # forgotten people by dataset, with the events that name them; only the holder of the store's lock writes it
+        self.forgotten: dict[str, tuple[tuple[int, ...], Any]] = {}
         self.journal = Journal(store, ledger_id, secrets.token_hex(4))
+        self.contents = Contents(store, self.journal)
         self.segments = Segments(store, self.journal)
-        self.records = Records(store, self.journal, self.segments)
-        self.standing = Standing(store, self.journal)
-        self.releases = Releases(store, self.journal, self.standing, self.id_key)
-        self.scopes = Scopes(store, self.journal, self.segments, self.records, self.standing)
+        self.records = Records(self.contents, self.segments)
+        self.releases = Releases(store, self.journal, self.contents, self.id_key)
+        self.scopes = Scopes(store, self.journal, self.contents, self.segments, self.records)
         self.keys, self.plans = Keys(), Plans()
 
     def look_up(self, ref: ReleaseRef, records: HashedIds, wanted: WantedIds | None = None) -> Holdings:
@@ -395,8 +398,8 @@ class Lookup:
     No process needs more than the ids of its records, or the places of its batches.
     """
 
-    def __init__(self, db: Database, ref: ReleaseRef, chain: str | None = None) -> None:
-        self._db, self.ref, self.chain = db, ref, chain
+    def __init__(self, db: Database, ref: ReleaseRef, chain: str | None = None, *, identities: bool = False) -> None:
+        self._db, self.ref, self.chain, self._identities = db, ref, chain, identities
 
     def hashed(self, ids: pa.Array, canary: Mask | None = None) -> Bytes:
         """Hash record ids, shape (records, 16)."""
@@ -406,7 +409,8 @@ class Lookup:
     def batches(self) -> I64:
         """Return the batches of the release, in ascending order."""
         with self._db.store.snapshot():
-            return self._db.records.batches(self.ref)
+            batches = self._db.contents.latest().of_release.get((self.ref.id, self.ref.nonce), [])
+            return np.array(batches, np.int64)
 
     @property
     def planned(self) -> bool:
@@ -427,7 +431,8 @@ class Lookup:
     def digests(self, places: I64) -> tuple[Mask, Bytes, I64]:
         """Return which records are committed, shape (records,), digests of their texts, (records, 32), and positions.
 
-        With a chain of post-processings: which of them it rewrote, and the digests of the results.
+        With a chain of post-processings: which of them it rewrote, and the digests of the results. With `identities`:
+        the identities of the raw texts instead of digests.
         """
         if not (places[1:] > places[:-1]).all():
             packed, where = np.unique(places, return_inverse=True)
@@ -437,11 +442,13 @@ class Lookup:
         every = Places.unpack(np.where(mask, places, 0))
         with self._db.store.snapshot():
             mask[mask] = records.states_of(every.take(mask)) == State.COMMITTED
-            if mask.all() and self.chain is None:
+            if mask.all() and self.chain is None and not self._identities:
                 return mask, *records.digests_and_positions(every)
             digests, positions = np.zeros((len(places), WIDTH), np.uint8), np.zeros(len(places), np.int64)
             committed = every.take(mask)
             digests[mask], positions[mask] = records.digests_and_positions(committed)
+            if self._identities:
+                digests[mask] = records.reserved(committed, "idem_key")
             if self.chain is not None:
                 rewritten, digests[mask] = records.postprocessed(committed, self.chain)
                 mask[mask] = rewritten

@@ -158,17 +158,18 @@ class LedgerReader:
         mask[mask] = rewritten
         return Postprocessed(mask, binaries(digests, mask))
 
-    def lookup(self, ref: ReleaseRef, chain: str | None = None) -> Lookup:
+    def lookup(self, ref: ReleaseRef, chain: str | None = None, *, identities: bool = False) -> Lookup:
         """Look up the same as `committed` or `postprocessed`, in steps that several processes can share.
 
         Args:
             ref: The release.
             chain: The hash that names the post-processings; None looks up commits.
+            identities: Look up the identities of raw texts instead of the digests of released ones.
 
         Returns:
             The lookup, which other processes can use without this ledger's connection.
         """
-        return Lookup(self._db, ref, chain)
+        return Lookup(self._db, ref, chain, identities=identities)
 
     def known(self, ref: ReleaseRef, ids: pa.Array) -> Mask:
         """Return which records the release holds, shape (records,).
@@ -281,7 +282,7 @@ class LedgerReader:
             return cap_change(scope, self._db.scopes.find(scope), cap)
 
     def anchor(self) -> Anchor:
-        """Return the heads of the journal. Keep them where the keepers of the ledger cannot change them."""
+        """Return the anchor of the ledger. Keep it where the keepers of the ledger cannot change it."""
         with self._db.store.snapshot():
             return self._db.journal.anchor()
 

@@ -20,17 +20,14 @@ from dptext_etl.artifacts import canon
 from dptext_etl.errors import KeyReferenceError, LedgerError, counted
 from dptext_etl.guarantee import ADDITIVE, Guarantee, GuaranteeClass, Spend
 from dptext_etl.ledger.batch import IdKey
-from dptext_etl.ledger.caps import Standing
+from dptext_etl.ledger.contents import Contents, Facts, Release
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import NEW, Event, ReleaseRef, require_plain
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 
-COMMITMENTS = "key/"  # the prefix of names under which `meta` holds what releases commit to their noise keys
 RESTORE = "restore the key from your backup; a new key needs a new release name"
-PINNED_NAMES = ("dataset", "column", "release", "cfg", "id_type")
-SINK = "sink"  # names in a PUBLISH or RETIRE event the keyed hash of the sink
 _PINNED_FACTS = ("mechanism", "configuration", "artifact_hashes", "unit")
 _CLASSES = list(GuaranteeClass)  # from the strongest to the weakest
 _NEW_NAME = "use a new `release` name, which is charged in full"
@@ -46,7 +43,7 @@ def public_facts(guarantee: Guarantee, worst: Spend) -> dict[str, Any]:
         "class": guarantee.guarantee_class.value,
         "disclosures": sorted(item.value for item in guarantee.disclosures),
         "assumptions": sorted(guarantee.assumptions),
-        "neighbours": guarantee.neighbors,
+        "neighbors": guarantee.neighbors,
         "unit": guarantee.unit,
         "worst_case": worst.as_dict(),
         "least": {"epsilon": _number(bound.epsilon), "delta": _number(bound.delta), "rule": bound.rule},
@@ -89,8 +86,8 @@ class Releases:
     Every method that writes is one transaction, or a part of the caller's if there is one.
     """
 
-    def __init__(self, store: Store, journal: Journal, standing: Standing, id_key: IdKey) -> None:
-        self._standing, self._store, self._journal, self._id_key = standing, store, journal, id_key
+    def __init__(self, store: Store, journal: Journal, contents: Contents, id_key: IdKey) -> None:
+        self._store, self._journal, self._contents, self._id_key = store, journal, contents, id_key
 
     def register(
         self,
@@ -99,7 +96,6 @@ class Releases:
         *,
         guarantee: Guarantee | None = None,
         worst_case: Spend | None = None,
-        proven: bool = False,
         pin: bool = True,
     ) -> ReleaseRef:
         """Pin the release of a column policy, and its noise key (see `pin_release`)."""
@@ -121,7 +117,6 @@ class Releases:
             nonce=policy.nonce,
             refundable=mechanism.refundable,
             key=policy.secret,
-            proven=proven,
             pin=pin,
         )
 
@@ -137,18 +132,16 @@ class Releases:
         guarantee: Guarantee,
         worst_case: Spend,
         publishable: bool,
+        key: Secret,
         configuration: Mapping[str, Any] | None = None,
         artifact_hashes: Mapping[str, str] | None = None,
         nonce: int = 0,
         refundable: bool = False,
-        key: Secret | None = None,
-        proven: bool = False,
         pin: bool = True,
     ) -> ReleaseRef:
         """Pin a release name to a configuration, or find it pinned to the same. All that is stated is public.
 
-        Of the noise key, only a commitment is stored, and another key is refused from then on. A release of an earlier
-        version that holds records is committed only if `proven`: a record of it has the same identity under this key.
+        Of the noise key, only a commitment is stored, and another key is refused from then on.
 
         Without `pin` it is refused all the same where it would be, and nothing is written.
         """
@@ -156,8 +149,7 @@ class Releases:
         facts |= {"configuration": dict(configuration or {}), "artifact_hashes": dict(artifact_hashes or {})}
         facts |= {"expost": True} if refundable else {}
         names = {"dataset": dataset, "column": column, "release": release, "cfg": cfg, "id_type": id_type}
-        pinned = partial(self._register, names, facts, publishable=publishable, nonce=nonce)
-        register = partial(pinned, key=key, proven=proven, pin=pin)
+        register = partial(self._register, names, facts, publishable=publishable, nonce=nonce, key=key, pin=pin)
         if pin:
             return self._store.write(0, register)
         with self._store.snapshot():
@@ -178,10 +170,13 @@ class Releases:
         return {name: ref for name, ref in refs.items() if ref is not None}
 
     def _find(self, names: tuple[str, str, str, str], nonce: int = 0) -> ReleaseRef | None:
-        query = "select id from release where dataset=? and col=? and release=? and cfg=?"
         with self._store.snapshot():
-            row = self._store.row(query, names)
-        return None if row is None else ReleaseRef(int(row[0]), *names, nonce)
+            pinned = self._pinned(*names[:3])
+        return None if pinned is None or pinned.cfg != names[3] else ReleaseRef(pinned.id, *names, nonce)
+
+    def _pinned(self, dataset: str, column: str, release: str) -> Release | None:
+        pinned = self._contents.latest().releases_of(dataset)
+        return next((item for item in pinned if (item.column, item.release) == (column, release)), None)
 
     def _register(
         self,
@@ -190,8 +185,7 @@ class Releases:
         *,
         publishable: bool,
         nonce: int,
-        key: Secret | None,
-        proven: bool,
+        key: Secret,
         pin: bool,
     ) -> ReleaseRef:
         """Pin a release name, or find it pinned to the same configuration, key, and to no stronger claim.
@@ -200,48 +194,36 @@ class Releases:
         """
         dataset, column, release = names["dataset"], names["column"], names["release"]
         where = f"release {release!r} of {dataset}.{column}"
-        self._standing.refuse_frozen(dataset)
+        contents = self._contents.latest()
+        contents.refuse_frozen(dataset)
         self._refuse_revoked(dataset, release)
-        pinned = self._store.row("select distinct id_type from release where dataset=? and col=?", (dataset, column))
-        if pinned is not None and pinned[0] != names["id_type"]:
-            msg = f"the record ids of {dataset}.{column} are pinned to type {pinned[0]}, got {names['id_type']}"
+        id_type = next((item.id_type for item in contents.releases_of(dataset) if item.column == column), None)
+        if id_type not in {None, names["id_type"]}:
+            msg = f"the record ids of {dataset}.{column} are pinned to type {id_type}, got {names['id_type']}"
             raise LedgerError(msg, "cast the id column: another type would make every record a new one")
         facts = json.loads(canon(dict(facts)))
-        row = self._store.row(
-            "select id, cfg, facts, publishable from release where dataset=? and col=? and release=?",
-            (dataset, column, release),
-        )
-        if row is None:
+        pinned = self._pinned(dataset, column, release)
+        if pinned is None:
             number = self._pin(names, facts, key, publishable=publishable) if pin else NEW
-        elif row[1] != names["cfg"]:
-            raise LedgerError(f"{where} is pinned to another configuration ({row[1][:12]}…)", _NEW_NAME)
-        elif bool(row[3]) != publishable:
-            raise LedgerError(f"{where} is pinned as {'' if row[3] else 'not '}publishable", _NEW_NAME)
-        elif less := weakened(json.loads(row[2]), facts):
+        elif pinned.cfg != names["cfg"]:
+            raise LedgerError(f"{where} is pinned to another configuration ({pinned.cfg[:12]}…)", _NEW_NAME)
+        elif pinned.publishable != publishable:
+            raise LedgerError(f"{where} is pinned as {'' if pinned.publishable else 'not '}publishable", _NEW_NAME)
+        elif less := weakened(pinned.facts, facts):
             raise LedgerError(f"{where} was pinned with a stronger claim; today's has {'; '.join(less)}", _NEW_NAME)
         else:
-            number = int(row[0])
+            number = pinned.id
         ref = ReleaseRef(number, dataset, column, release, names["cfg"], nonce)
-        if key is not None and row is not None:
+        if pinned is not None:
             self.require_key(ref, key)
-            if pin and self._commitment(ref) is None and (proven or not self.lacks_key(ref)):
-                committed = commitment(key, dataset, column, release)
-                self._journal.append(Event.KEY, release=number, commitment=committed)
-                self._store.set_meta(f"{COMMITMENTS}{number}", committed)
         return ref
 
-    def _pin(self, names: Mapping[str, str], facts: Mapping[str, Any], key: Secret | None, *, publishable: bool) -> int:
-        number = self._store.rows("select coalesce(max(id), 0) + 1 from release")[0][0]
-        committed = {} if key is None else {"commitment": commitment(key, *(names[name] for name in _COMMITTED_NAMES))}
-        stated = {"publishable": publishable, **names, "facts": facts, **committed}
+    def _pin(self, names: Mapping[str, str], facts: Facts, key: Secret, *, publishable: bool) -> int:
+        number = len(self._contents.latest().releases) + 1
+        committed = commitment(key, *(names[name] for name in _COMMITTED_NAMES))
+        stated = {"publishable": publishable, **names, "facts": facts, "commitment": committed}
         self._journal.append(Event.RELEASE, release_id=number, **stated)
-        self._store.execute(
-            "insert into release values(?,?,?,?,?,?,?,?,null)",
-            (number, *(names[name] for name in PINNED_NAMES), int(publishable), canon(facts).decode()),
-        )
-        for value in committed.values():
-            self._store.set_meta(f"{COMMITMENTS}{number}", value)
-        return int(number)
+        return number
 
     def require_key(self, ref: ReleaseRef, key: Secret) -> None:
         """Refuse another noise key than a release is committed to.
@@ -250,25 +232,19 @@ class Releases:
             KeyReferenceError: The release was made under another key.
         """
         with self._store.snapshot():
-            pinned = self._commitment(ref)
-        if pinned is not None and pinned != commitment(key, ref.dataset, ref.column, ref.release):
+            pinned = self._contents.latest().releases.get(ref.id)
+        expected = commitment(key, ref.dataset, ref.column, ref.release)
+        if pinned is not None and pinned.commitment != expected:
             raise KeyReferenceError(f"{ref} was made under another noise key", RESTORE)
-
-    def lacks_key(self, ref: ReleaseRef) -> bool:
-        """Return whether a release holds records and is not committed to a noise key, as in earlier versions."""
-        query = "select 1 from tally where release=? and records > canaries and records > aborted"
-        with self._store.snapshot():
-            return self._commitment(ref) is None and self._store.row(query, (ref.id,)) is not None
-
-    def _commitment(self, ref: ReleaseRef) -> str | None:
-        return self._store.meta(f"{COMMITMENTS}{ref.id}")
 
     def require_usable(self, ref: ReleaseRef) -> None:
         """Refuse a release that is revoked, or that this ledger does not know."""
-        row = self._store.row("select dataset, col, release, cfg from release where id=?", (ref.id,))
-        if row != (ref.dataset, ref.column, ref.release, ref.cfg):
+        contents = self._contents.latest()
+        pinned = contents.releases.get(ref.id)
+        names = (ref.dataset, ref.column, ref.release, ref.cfg)
+        if pinned is None or (pinned.dataset, pinned.column, pinned.release, pinned.cfg) != names:
             raise LedgerError(f"{ref} is not registered in this ledger", "call ledger.releases.register first")
-        self._standing.refuse_frozen(ref.dataset)
+        contents.refuse_frozen(ref.dataset)
         self._refuse_revoked(ref.dataset, ref.release)
 
     def require_refundable(self, ref: ReleaseRef) -> None:
@@ -281,18 +257,22 @@ class Releases:
         bound = self._facts(ref).get("configuration", {}).get("n_rec")
         return bound if isinstance(bound, int) else None
 
-    def _facts(self, ref: ReleaseRef) -> dict[str, Any]:
-        facts: dict[str, Any] = json.loads(self._store.rows("select facts from release where id=?", (ref.id,))[0][0])
-        return facts
+    def disclosures(self, ref: ReleaseRef) -> frozenset[str]:
+        """Return the disclosures of the pinned claim of a release."""
+        return frozenset(self._facts(ref)["disclosures"])
+
+    def _facts(self, ref: ReleaseRef) -> Facts:
+        return self._contents.latest().releases[ref.id].facts
 
     def of_dataset(self, dataset: str) -> list[ReleaseRef]:
         """List the releases of a dataset that hold any record, the oldest first."""
-        rows = self._store.rows(
-            "select release.id, dataset, col, release.release, cfg, tally.nonce from release"
-            " join tally on tally.release = release.id where dataset=? order by release.id, tally.nonce",
-            (dataset,),
-        )
-        return [ReleaseRef(*row) for row in rows]
+        contents = self._contents.latest()
+        pairs = ((contents.releases[number], nonce) for number, nonce in sorted(contents.of_release))
+        return [
+            ReleaseRef(item.id, item.dataset, item.column, item.release, item.cfg, nonce)
+            for item, nonce in pairs
+            if item.dataset == dataset
+        ]
 
     def pin_table(self, ref: ReleaseRef, digest: str) -> None:
         """Pin the records and texts that a release is drawn from as a whole, before the first draw.
@@ -315,13 +295,8 @@ class Releases:
     def pinned_table(self, ref: ReleaseRef) -> str | None:
         """Return the digest that is pinned of the records and texts of a release, or None."""
         with self._store.snapshot():
-            seq = self.pins().get((ref.id, ref.nonce))
-            return None if seq is None else str(self._journal.facts(seq)["digest"])
-
-    def pins(self) -> dict[tuple[int, int], int]:
-        """Return the event that pinned a table, by release and nonce: later reservations are not in it."""
-        events = ((entry.seq, entry.facts) for entry in self._journal.entries(Event.PIN))
-        return {(facts["release"], facts["nonce"]): seq for seq, facts in events}
+            pin = self._contents.latest().pins.get((ref.id, ref.nonce))
+        return None if pin is None else pin[1]
 
     def revoke(self, ref: ReleaseRef, reason: str) -> None:
         """Revoke a release name in all columns of its dataset. Nothing more happens under it; its charges stay."""
@@ -331,8 +306,7 @@ class Releases:
         """Revoke a release by its name, as `revoke` does."""
         require_plain(reason, "revocation")
         with self._store.transaction():
-            query = "select 1 from release where dataset=? and release=?"
-            if self._store.row(query, (dataset, release)) is None:
+            if release not in {item.release for item in self._contents.latest().releases_of(dataset)}:
                 msg = f"release {release!r} of {dataset} is not registered in this ledger"
                 raise LedgerError(msg, "`dptext ledger show` lists the releases")
             self.burn(dataset, release, reason)
@@ -340,30 +314,13 @@ class Releases:
     def burn(self, dataset: str, release: str, reason: str) -> None:
         """Note a name as revoked, also one that this ledger never saw; the reason is plain."""
         with self._store.transaction():
-            if not self._is_revoked(dataset, release):
-                seq = self._journal.append(Event.BURN, dataset=dataset, release=release, reason=reason)
-                self._store.execute("insert into burnt values(?,?,?)", (dataset, release, seq))
-                self._store.execute("update release set burnt=? where dataset=? and release=?", (seq, dataset, release))
-
-    def _is_revoked(self, dataset: str, release: str) -> bool:
-        return self._store.row("select 1 from burnt where dataset=? and release=?", (dataset, release)) is not None
+            if (dataset, release) not in self._contents.latest().revoked:
+                self._journal.append(Event.BURN, dataset=dataset, release=release, reason=reason)
 
     def _refuse_revoked(self, dataset: str, release: str) -> None:
-        if self._is_revoked(dataset, release):
+        if (dataset, release) in self._contents.latest().revoked:
             msg = f"release {release!r} of {dataset} is revoked: nothing further happens under this name"
             raise LedgerError(msg, f"if a gate fired, fix the cause; then {_NEW_NAME}")
-
-    def sinks(self) -> dict[str, set[str]]:
-        """Return the keyed hashes of the sinks that are known of manifests; older events name none."""
-        sinks: dict[str, set[str]] = {}
-        for facts in (entry.facts for entry in self._journal.entries(Event.PUBLISH, Event.RETIRE)):
-            if SINK in facts:
-                sinks.setdefault(facts["manifest"], set()).add(facts[SINK])
-        return sinks
-
-    def _is_elsewhere(self, manifest: str, sink: str | None) -> bool:
-        """Return whether a manifest is known, and not of this sink: two sinks may hold equal ones."""
-        return sink is not None and sink not in self.sinks().get(manifest, {sink})
 
     def record_publication(
         self,
@@ -372,27 +329,25 @@ class Releases:
         manifest: str,
         rows: int,
         *,
-        sink: str | None = None,
+        sink: str,
     ) -> None:
-        """Record a publication, in a sink if it is given. The same publication again changes nothing.
+        """Record a publication in a sink. The same publication again changes nothing.
 
         Every published row must be committed.
         """
         listed = [refs] if isinstance(refs, ReleaseRef) else list(refs)
-        where = self._hashed(sink)
+        where = self._id_key.sink(sink)
         with self._store.transaction():
             _require_publication(listed, manifest)
             new = [ref for ref in listed if not self._is_recorded(ref, version, manifest, rows)]
-            new = listed if self._is_elsewhere(manifest, where) else new
+            new = new if self._is_in(where, manifest) else listed
             for ref in new:
                 self.require_usable(ref)
-                facts = self._facts(ref)
-                publishable = self._store.rows("select publishable from release where id=?", (ref.id,))[0][0]
-                if not publishable or facts["class"] == GuaranteeClass.NONE:
+                contents, facts = self._contents.latest(), self._facts(ref)
+                if not contents.releases[ref.id].publishable or facts["class"] == GuaranteeClass.NONE:
                     hint = "faithful mechanisms are for benchmarks on public data"
                     raise LedgerError(f"{ref} is not publishable", hint)
-                row = self._store.row("select committed from tally where release=? and nonce=?", (ref.id, ref.nonce))
-                committed = row[0] if row else 0
+                committed = contents.count((ref.id, ref.nonce))["committed"]
                 # a central release publishes public texts that follow a statistic: their number is free
                 if rows < 0 or (rows > committed and not (committed and facts["class"] == GuaranteeClass.CENTRAL_ZCDP)):
                     msg = f"{ref} has {committed:,} committed rows, got a publication of {rows:,}"
@@ -401,26 +356,24 @@ class Releases:
                 self._record(Event.PUBLISH, new, where, version=version, manifest=manifest, rows=rows)
 
     def retire(
-        self, refs: Sequence[ReleaseRef], place: str, version: str, manifest: str, rows: int, *, sink: str | None = None
+        self, refs: Sequence[ReleaseRef], place: str, version: str, manifest: str, rows: int, *, sink: str
     ) -> None:
         """Record a version from which rows were removed, and retire the versions before it in its place of the sink.
 
         Charges stay, as HMACs; a revoked or frozen release may be retired, too. The same call again changes nothing.
         """
-        where = self._hashed(sink)
+        where = self._id_key.sink(sink)
         with self._store.transaction():
             _require_publication(refs, manifest)
             is_recorded = all(self._is_recorded(ref, version, manifest, rows) for ref in refs)
-            if is_recorded and not self._is_elsewhere(manifest, where):
+            if is_recorded and self._is_in(where, manifest):
                 return
             before: dict[tuple[int, int], dict[str, int]] = {}
-            for number, nonce, name, digest, count in self._store.rows(
-                "select release.id, nonce, version, manifest, rows from publication"
-                " join release on release.id = publication.release where dataset=?",
-                (refs[0].dataset,),
-            ):
-                if digest != manifest and name.startswith(place) and "/" not in name[len(place) :]:
-                    before.setdefault((number, nonce), {})[digest] = count
+            contents = self._contents.latest()
+            for key, versions in contents.publications.items():
+                for name, item in versions.items() if contents.releases[key[0]].dataset == refs[0].dataset else ():
+                    if item.manifest != manifest and name.startswith(place) and "/" not in name[len(place) :]:
+                        before.setdefault(key, {})[item.manifest] = item.rows
             retired: set[str] = set()
             for ref in refs:
                 mine = before.pop((ref.id, ref.nonce), {})
@@ -434,28 +387,25 @@ class Releases:
                 facts["others"] = [[*names, sorted(digests)] for names, digests in sorted(before.items())]
             self._record(Event.RETIRE, refs, where, **facts)
 
-    def _record(self, kind: Event, refs: Sequence[ReleaseRef], sink: str | None, **facts: Any) -> None:
-        facts |= {} if sink is None else {SINK: sink}
-        self._journal.append(kind, releases=[[ref.id, ref.nonce] for ref in refs], **facts)
-        for ref in refs:
-            values = (ref.id, ref.nonce, facts["version"], facts["manifest"], facts["rows"])
-            self._store.execute("insert or ignore into publication values(?,?,?,?,?)", values)
+    def _record(self, kind: Event, refs: Sequence[ReleaseRef], sink: str, **facts: Any) -> None:
+        self._journal.append(kind, releases=[[ref.id, ref.nonce] for ref in refs], sink=sink, **facts)
+
+    def _is_in(self, sink: str, manifest: str) -> bool:
+        """Return whether a manifest was recorded in a sink, or in none: two sinks may hold equal ones."""
+        return sink in self._contents.latest().sinks.get(manifest, {sink})
 
     def _is_recorded(self, ref: ReleaseRef, version: str, manifest: str, rows: int) -> bool:
-        row = self._store.row(
-            "select manifest, rows from publication where release=? and nonce=? and version=?",
-            (ref.id, ref.nonce, version),
-        )
-        if row is not None and row != (manifest, rows):
+        item = self._contents.latest().publications.get((ref.id, ref.nonce), {}).get(version)
+        if item is not None and (item.manifest, item.rows) != (manifest, rows):
             msg = f"{ref} has published version {version!r} with another manifest"
             raise LedgerError(msg, "a version is published once")
-        return row is not None
+        return item is not None
 
     def published_at(self, manifest: str) -> str | None:
         """Return when a manifest was first recorded as published, in ISO format; None if it was not."""
         with self._store.snapshot():
-            entries = self._journal.entries(Event.PUBLISH, Event.RETIRE)
-            return next((entry.facts["ts"] for entry in entries if entry.facts["manifest"] == manifest), None)
+            published = self._contents.latest().published
+            return next((facts["ts"] for facts in published if facts["manifest"] == manifest), None)
 
     def published(self, ref: ReleaseRef, sink: str | None = None) -> dict[str, str]:
         """Return the SHA-256 of the manifest of every recorded publication of a release, by version.
@@ -464,37 +414,27 @@ class Releases:
         """
         with self._store.snapshot():
             gone = self.retired(ref, sink)
-            query = "select version, manifest from publication where release=? and nonce=?"
-            rows = self._store.rows(query, (ref.id, ref.nonce))
-        return {version: digest for version, digest in rows if digest not in gone}
+            versions = self._contents.latest().publications.get((ref.id, ref.nonce), {})
+            return {version: item.manifest for version, item in versions.items() if item.manifest not in gone}
 
     def retired(self, ref: ReleaseRef, sink: str | None = None) -> set[str]:
         """Return the SHA-256 of every manifest of a release that was retired, in a sink if it is given.
 
         A person was removed from these. Without a sink, a manifest counts that was retired wherever it was published.
         """
-        where = self._hashed(sink)
+        where, retired_in = None if sink is None else self._id_key.sink(sink), dict[str, set[str]]()
         with self._store.snapshot():
-            places: dict[str, set[str | None]] = {}  # the sinks in which a manifest was retired; None means all sinks
-            for facts in (entry.facts for entry in self._journal.entries(Event.RETIRE)):
+            contents = self._contents.latest()
+            for facts in contents.published:
                 others = (digests for *names, digests in facts.get("others", ()) if names == [ref.id, ref.nonce])
-                for digest in chain(facts["retired"] if [ref.id, ref.nonce] in facts["releases"] else (), *others):
-                    places.setdefault(digest, set()).add(facts.get(SINK))
-            sinks_of = self.sinks() if places else {}
-        return {digest for digest, sinks in places.items() if _is_retired(sinks, sinks_of.get(digest, set()), where)}
-
-    def _hashed(self, sink: str | None) -> str | None:
-        return None if sink is None else self._id_key.sink(sink)
-
-
-def _is_retired(retired_in: set[str | None], published_in: set[str], sink: str | None) -> bool:
-    """Say whether a manifest is retired in a sink, or without one in each where it was published."""
-    if None in retired_in:
-        return True
-    if sink is None:
-        return published_in <= retired_in
-    # an old version that is put where it never was stays retired; where it was published is not known of older events
-    return sink in retired_in or bool(published_in and sink not in published_in)
+                for digest in chain(
+                    facts.get("retired", ()) if [ref.id, ref.nonce] in facts["releases"] else (), *others
+                ):
+                    retired_in.setdefault(digest, set()).add(facts["sink"])
+        if where is None:
+            return {digest for digest, sinks in retired_in.items() if contents.sinks[digest] <= sinks}
+        # an old version stays retired where it never was recorded
+        return {digest for digest, sinks in retired_in.items() if where in sinks or where not in contents.sinks[digest]}
 
 
 def _require_publication(refs: Sequence[ReleaseRef], manifest: str) -> None:

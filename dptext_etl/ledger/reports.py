@@ -10,11 +10,8 @@ ledger means to continue with an old copy (docs/spec/privacy.md#lost-ledger).
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import secrets
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -26,13 +23,13 @@ import pyarrow.parquet as pq
 
 from dptext_etl import files
 from dptext_etl.column import INFINITE
-from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.errors import DPTextError, InputError, LedgerError, file_failure
 from dptext_etl.files import flush
 from dptext_etl.guarantee import ADDITIVE, PURE, steps
 from dptext_etl.id_forms import IdForm, normalized
 from dptext_etl.ledger import views
 from dptext_etl.ledger.caps import LARGEST
-from dptext_etl.ledger.people import PINNED_FORMS
+from dptext_etl.ledger.contents import COUNTS, Contents, Facts, Key, Pinned
 from dptext_etl.ledger.plan import Database
 from dptext_etl.ledger.storage.hashed_ids import Bytes
 from dptext_etl.ledger.storage.journal import Journal
@@ -41,7 +38,7 @@ from dptext_etl.ledger.storage.segments import Places
 from dptext_etl.ledger.storage.sqlite import SqliteStore
 from dptext_etl.ledger.storage.store import POSTGRES, Store, resolve_url, sqlite_path
 from dptext_etl.ledger.types import I64, Anchor, Event, Mask, ReleaseRef, Scope, State
-from dptext_etl.ledger.views import COUNTS, settlements, tracked_components, used_by_unit
+from dptext_etl.ledger.views import charges, keys_of_releases, refunds, tracked_components, used_by_unit
 
 EVENTS = 10_000  # events that are read at a time
 ROW_GROUP = 100_000  # rows that are written together, at least
@@ -90,18 +87,17 @@ def _write(db: Database, folder: Path, ids: Sequence[str]) -> dict[str, int]:
     rows = {**{name: read(db) for name, read in _ROWS.items()}, "asked": iter([{"hash": _hashes(db, ids)}])}
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise InputError("the folder of the tables holds something already", "name a new folder")
-    draft = folder.absolute().with_name(f".{folder.name}.{secrets.token_hex(8)}")
-    problem = None
+    failure: DPTextError | None = None
+    counts = dict[str, int]()
     try:
-        draft.mkdir(mode=0o700)
-        counts = {name: _write_table(draft / f"{name}.parquet", schema, rows[name]) for name, schema in SCHEMAS.items()}
-        draft.rename(folder)
+        with files.temporary_folder(folder.absolute().parent) as draft:
+            for name, schema in SCHEMAS.items():
+                counts[name] = _write_table(draft / f"{name}.parquet", schema, rows[name])
+            draft.rename(folder)
     except OSError as exc:
-        problem = f"the tables cannot be written ({exc.strerror})"
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    if problem is not None:
-        raise InputError(problem, "the parent folder must exist and have room")
+        failure = file_failure(exc, "the tables cannot be written", "the parent folder must exist and have room")
+    if failure is not None:
+        raise failure
     return counts
 
 
@@ -110,8 +106,8 @@ def _hashes(db: Database, ids: Sequence[str]) -> list[str]:
     if not ids:
         return []
     texts = pa.array(ids, pa.large_string())
-    forms = db.store.metas(f'{PINNED_FORMS}["scope",').values()
-    spellings = {(), *(IdForm.parse(json.loads(form)).normalize for form in forms)}
+    forms = [form for place, form in db.contents.latest().forms.items() if place[0] == "scope"]
+    spellings = {(), *(IdForm.parse(form).normalize for form in forms)}
     hashed = [db.id_key.records(texts).hashes, *(db.id_key.subjects(normalized(texts, how)) for how in spellings)]
     return sorted({row[:HASH_BYTES].tobytes().hex() for each in hashed for row in each})
 
@@ -133,10 +129,8 @@ def _write_table(path: Path, schema: pa.Schema, parts: Rows) -> int:
 
 def _records(db: Database) -> Rows:
     """Iterate over reserved records, batch by batch: their charges after refunds."""
-    names, scopes, settled = _releases_by_id(db), _scopes_by_id(db), settlements(db)
-    for seq, release, nonce, scope, job in db.store.rows(
-        "select seq, release, nonce, scope, job from batch order by seq"
-    ):
+    contents = db.contents.latest()
+    for seq, batch in contents.batches.items():
         facts = db.journal.facts(seq)
         columns = db.segments.read(seq, ["record", "unit", "canary", "n_worst", *ADDITIVE], facts)
         states, canary = db.records.states(seq), columns["canary"] == 1
@@ -147,12 +141,10 @@ def _records(db: Database) -> Rows:
         # nothing stays charged of rows that were given back, nor of canary rows, which are no one's
         free = (states == State.ABORTED) | canary
         amounts = {name: np.where(free, 0, columns[name]) for name in ADDITIVE}
-        for event in settled.get(seq, ()):
-            left = db.segments.read(event, ["batch", "row", PURE])
-            mine = left["batch"] == seq
-            where = left["row"][mine]
-            amounts[PURE][where] = np.where(canary[where], 0, left[PURE][mine])
-        same = {"batch": seq, "reserved_at": _time(facts), "job": job, **_named(names, release, nonce), **scopes[scope]}
+        for refunded, spent in refunds(db, seq, batch.settled):
+            amounts[PURE][refunded] = np.where(canary[refunded], 0, spent)
+        same = {"batch": seq, "reserved_at": _time(facts), "job": batch.job}
+        same |= {**_named(contents, batch.key), **_scope(contents.scopes[batch.scope])}
         yield {
             **{name: pa.repeat(value, rows) for name, value in same.items()},
             "batch_row": np.arange(rows),
@@ -170,15 +162,14 @@ def _records(db: Database) -> Rows:
 
 def _balances(db: Database) -> Rows:
     """Iterate over what units have used, scope by scope: one row per unit and component."""
-    for number, scope in _scopes_by_id(db).items():
-        pinned = db.scopes.by_id(number)
+    for pinned in db.contents.latest().scopes.values():
         for part in used_by_unit(db, pinned):
             order = part.ids.order()  # which does not show the order of the charges
             values, rows = part.values[:, order], len(order)
             hashes = _hex(part.ids.take(order).as_bytes())
             for at, (name, used) in enumerate(zip(tracked_components(pinned), values, strict=True)):
                 cap = pinned.limits[at] if pinned.limits else None
-                same = {**scope, "unit": pinned.unit, "component": name}
+                same = {**_scope(pinned), "unit": pinned.unit, "component": name}
                 yield {
                     **{key: pa.repeat(value, rows) for key, value in same.items()},
                     "unit_hash": hashes,
@@ -190,10 +181,10 @@ def _balances(db: Database) -> Rows:
 
 def _events(db: Database) -> Rows:
     """Iterate over the journal, whatever kinds of events it holds."""
-    names, rows = _releases_by_id(db), list[dict[str, Any]]()
+    contents, rows = db.contents.latest(), list[dict[str, Any]]()
     for entry in db.journal.entries():
         facts = entry.facts
-        dataset, release = _about(facts, names)
+        dataset, release = _about(facts, contents)
         rows.append(
             {
                 "event": entry.seq,
@@ -213,57 +204,50 @@ def _events(db: Database) -> Rows:
     yield _columns("event", rows)
 
 
-def _about(facts: Mapping[str, Any], names: Mapping[int, tuple[str, ...]]) -> tuple[str | None, str | None]:
+def _about(facts: Facts, contents: Contents) -> tuple[str | None, str | None]:
     named = facts.get("release")
     if isinstance(named, str):
         return facts.get("dataset"), named
     numbers = [named] if isinstance(named, int) else [number for number, _ in facts.get("releases", ())]
-    about = {(names[number][0], names[number][2]) for number in numbers}
+    about = {(contents.releases[number].dataset, contents.releases[number].release) for number in numbers}
     dataset, release = about.pop() if len(about) == 1 else (None, None)
     return facts.get("dataset", dataset), release
 
 
 def _releases(db: Database) -> Rows:
-    names, rows = _releases_by_id(db), []
-    for number, nonce, cfg, publishable, written, revoked, largest, *counts in db.store.rows(
-        "select release.id, coalesce(nonce, 0), cfg, publishable, facts, burnt,"  # noqa: S608
-        " case when tally.release is null then 0 else coalesce(max_pure, -1) end,"  # -1 where it is infinite
-        f" {', '.join(f'coalesce({name}, 0)' for name in COUNTS)}"
-        " from release left join tally on tally.release = release.id order by release.id, 2"
-    ):
-        facts = json.loads(written)
+    contents, rows = db.contents.latest(), []
+    for key, item in keys_of_releases(contents):
+        facts, tally = item.facts, contents.count(key)
+        largest = charges(db, key)[0][PURE]
         rows.append(
             {
-                **_named(names, number, nonce),
+                **_named(contents, key),
                 "mechanism": facts["mechanism"],
                 "guarantee": facts["class"],
                 "protects": facts["unit"],
                 "disclosures": ", ".join(facts["disclosures"]),
                 "assumptions": ", ".join(facts["assumptions"]),
-                "cfg": cfg,
-                "publishable": bool(publishable),
-                "revoked_by": revoked,
-                **dict(zip(COUNTS, counts, strict=True)),
-                f"largest_{PURE}": in_units(PURE, np.array([INFINITE if largest < 0 else largest])).item(),
+                "cfg": item.cfg,
+                "publishable": item.publishable,
+                "revoked_by": contents.revoked.get((item.dataset, item.release)),
+                **{name: tally[name] for name in COUNTS},
+                f"largest_{PURE}": in_units(PURE, np.array([largest])).item(),
             }
         )
     yield _columns("release", rows)
 
 
 def _publications(db: Database) -> Rows:
-    names, events, by = _releases_by_id(db), dict[tuple[int, int, str], tuple[int, datetime]](), {}
-    for entry in db.journal.entries(Event.PUBLISH, Event.RETIRE):
-        for release, nonce in entry.facts["releases"]:
-            events.setdefault((release, nonce, entry.facts["version"]), (entry.seq, _time(entry.facts)))
-    rows = []
-    for release, nonce, version, manifest, count in db.store.rows(
-        "select release, nonce, version, manifest, rows from publication order by release, nonce, version"
-    ):
-        if (release, nonce) not in by:
-            by[release, nonce] = db.releases.retired(ReleaseRef(release, *names[release], "", nonce))
-        event, when = events[release, nonce, version]
-        about = {"version": version, "manifest": manifest, "rows": count, "retired": manifest in by[release, nonce]}
-        rows.append({**_named(names, release, nonce), **about, "event": event, "published_at": when})
+    contents, rows = db.contents.latest(), list[dict[str, Any]]()
+    for key, versions in sorted(contents.publications.items()):
+        pinned = contents.releases[key[0]]
+        retired = db.releases.retired(
+            ReleaseRef(pinned.id, pinned.dataset, pinned.column, pinned.release, pinned.cfg, key[1])
+        )
+        for version, item in sorted(versions.items()):
+            about = {"version": version, "manifest": item.manifest, "rows": item.rows, "event": item.seq}
+            about |= {"retired": item.manifest in retired, "published_at": datetime.fromisoformat(item.ts)}
+            rows.append(_named(contents, key) | about)
     yield _columns("publication", rows)
 
 
@@ -286,19 +270,14 @@ def in_units(component: str, amounts: I64) -> Floats:
     return np.where(amounts == INFINITE, np.inf, upper)
 
 
-def _releases_by_id(db: Database) -> dict[int, tuple[str, str, str]]:
-    rows = db.store.rows("select id, dataset, col, release from release")
-    return {number: (dataset, column, release) for number, dataset, column, release in rows}
+def _scope(pinned: Pinned) -> dict[str, str]:
+    return {"scope": pinned.name, "period": pinned.period}
 
 
-def _scopes_by_id(db: Database) -> dict[int, dict[str, str]]:
-    rows = db.store.rows("select id, name, period from scope order by id")
-    return {number: {"scope": name, "period": period} for number, name, period in rows}
-
-
-def _named(names: Mapping[int, tuple[str, ...]], release: int, nonce: int) -> dict[str, Any]:
-    dataset, column, name = names[release]
-    return {"release_id": release, "nonce": nonce, "dataset": dataset, "text_column": column, "release": name}
+def _named(contents: Contents, key: Key) -> dict[str, Any]:
+    item = contents.releases[key[0]]
+    names = {"dataset": item.dataset, "text_column": item.column, "release": item.release}
+    return {"release_id": item.id, "nonce": key[1], **names}
 
 
 def _time(facts: Mapping[str, Any]) -> datetime:
@@ -342,6 +321,11 @@ class Reports:
         """Return the most epsilon that all scopes of persons charged one of them (`views.together`)."""
         with self._db.store.snapshot():
             return views.together(self._db)
+
+    def largest(self, releases: Collection[ReleaseRef] | None = None) -> dict[str, Any]:
+        """Return the epsilon and delta charged to the most charged unit, of some releases or of all persons."""
+        with self._db.store.snapshot():
+            return views.largest(self._db, None if releases is None else {ref.id for ref in releases})
 
     def history(self) -> list[dict[str, Any]]:
         """List decisions: changes of caps, freezes, thaws, revocations, and forgotten people (`views`)."""
@@ -387,8 +371,8 @@ class Reports:
             return self._db.scopes.uncounted(scope)
 
 
-_LARGE = {"event": ("seq",), "segment": ("seq", "name"), "batch": ("seq",)}
-"""Tables that are copied row by row, by these keys; the others fit into memory."""
+_LARGE = {"event": ("seq",), "segment": ("seq", "name")}
+"""Tables that are copied row by row, by these keys; `meta` fits into memory."""
 _TAKEN = "there is something at the place of the copy already"
 _OTHER_SCHEMA = "name another schema with ?schema=NAME"
 _OTHER_FILE = "name a file that does not exist"
@@ -399,24 +383,23 @@ def copy(source: Store, to: str) -> Anchor:
     to = resolve_url(to)
     if not to.startswith(POSTGRES):
         path = sqlite_path(to)
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        problem = hint = None
+        failure: DPTextError | None = None
         if path.exists():
             raise LedgerError(_TAKEN, _OTHER_FILE)
         try:
-            anchor = _draft(source, draft)
-            flush(draft)
-            os.link(draft, path)
-            flush(path.parent)
+            with files.temporary_folder(path.absolute().parent) as drafts:
+                draft = drafts / path.name
+                anchor = _draft(source, draft)
+                flush(draft)
+                os.link(draft, path)
+                flush(path.parent)
         except FileExistsError:
-            problem, hint = _TAKEN, _OTHER_FILE
+            failure = LedgerError(_TAKEN, _OTHER_FILE)
         except OSError as exc:
-            problem, hint = f"the copy cannot be written ({exc.strerror})", "the folder must have room"
-        finally:
-            for left in path.parent.glob(f"{draft.name}*"):
-                left.unlink()
-        if problem is not None:
-            raise LedgerError(problem, hint)
+            hint = "the folder must exist and have room"
+            failure = file_failure(exc, "the copy cannot be written", hint, LedgerError)
+        if failure is not None:
+            raise failure
         return anchor
     if ledger_exists(to):
         raise LedgerError(_TAKEN, _OTHER_SCHEMA)

@@ -20,11 +20,8 @@ Unit = Literal["subject", "record"]
 GROUP = "group:"  # the prefix of the names of groups' scopes
 AGAIN = "again"  # says in a RESERVE event how many of its rows replace an earlier text of the same record
 OF, UNIT = "of", "unit"  # say in a FORGET or READMIT event that it names units, not records
-FORGOTTEN = "forgotten/"
-"""The prefix of names under which `meta` lists the events that name forgotten people, by dataset."""
-ACCEPTED_UNITS = "units/"
-"""The prefix of names under which `meta` holds the event up to which batches of a dataset bind no unit."""
 NEW = 0  # the number of a release that no ledger holds yet
+ALL = "all"  # the period of all time
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -57,7 +54,6 @@ class Event(StrEnum):
     FORGET = "FORGET"
     READMIT = "READMIT"
     PIN = "PIN"
-    KEY = "KEY"
 
 
 DECISIONS = tuple(map(Event, ("CAP_SET", "FREEZE", "THAW", "UNITS", "FORGET", "READMIT", "BURN", "EXPIRE", "ABORT")))
@@ -116,29 +112,26 @@ class CommitOutcome(IntEnum):
 
 @dataclass(frozen=True)
 class Anchor:
-    """The heads of the journal of a ledger at one moment, one per hash chain.
+    """Number and hash of the last event of a ledger at one moment.
 
     Keep it elsewhere: later it shows whether the ledger still holds everything up to it.
     """
 
     ledger: str  # the name of the ledger
     seq: int  # the number of its last event
-    hash: str  # the hash of that event, or one over the heads of all chains, 64 hex digits; it fixes all events before
-    others: tuple[int, ...] = ()  # the numbers of the last events of the other chains, in ascending order
+    hash: str  # the hash of that event, 64 hex digits; it fixes all events before
 
     def __str__(self) -> str:
-        return f"{self.ledger}:{'+'.join(map(str, (*self.others, self.seq)))}:{self.hash}"
+        return f"{self.ledger}:{self.seq}:{self.hash}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read what `str` wrote."""
         ledger, _, rest = text.strip().partition(":")
-        numbers, _, head = rest.partition(":")
-        seqs = numbers.split("+")
-        if not all(seq.isdecimal() for seq in seqs) or len(head) != 64 or set(head) - set("0123456789abcdef"):
+        seq, _, head = rest.partition(":")
+        if not seq.isdecimal() or len(head) != 64 or set(head) - set("0123456789abcdef"):
             raise LedgerError("an anchor reads LEDGER:NUMBER:HASH", "paste what `dptext ledger anchor` printed")
-        *others, last = sorted(int(seq) for seq in seqs)
-        return cls(ledger, last, head, tuple(others))
+        return cls(ledger, int(seq), head)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,15 +14,23 @@ from dptext_etl.accounting import MEASURES, log10_odds
 from dptext_etl.arrays import starts
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import MICRO, PURE, Micro, millionths, steps
-from dptext_etl.ledger.caps import LARGEST, Pinned, limits
+from dptext_etl.ledger.caps import LARGEST, limits
+from dptext_etl.ledger.contents import COUNTS, Contents, Key, Pinned, Release
 from dptext_etl.ledger.plan import REFUNDED, Database, LedgerPlan
-from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Part, WantedIds, concatenated, fold, hashed_ids
-from dptext_etl.ledger.storage.segments import ScannedRows, id_ranges, limits_of
+from dptext_etl.ledger.storage.hashed_ids import (
+    Bytes,
+    HashedIds,
+    Index,
+    Part,
+    WantedIds,
+    concatenated,
+    fold,
+    hashed_ids,
+)
+from dptext_etl.ledger.storage.segments import ScannedRows, id_ranges
 from dptext_etl.ledger.types import DECISIONS, I64, Event, ReleaseRef, Scope, State
 from dptext_etl.policy import Cap
 
-COUNTS = ("records", "canaries", "committed", "expired", "aborted", "diverged")
-"""The counts of a release, in the order of their columns in the table `tally`."""
 _STATES = {State.RESERVED: "pending", State.COMMITTED: "committed", State.EXPIRED: "expired", State.ABORTED: "aborted"}
 QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
 
@@ -137,9 +144,9 @@ def further(
 
 def _rows_of(db: Database, ref: ReleaseRef) -> Iterator[tuple[ScannedRows, dict[str, Any]]]:
     """Iterate over the batches of a release, each with the facts that the release pins."""
-    facts = json.loads(db.store.rows("select facts from release where id=?", (ref.id,))[0][0])
-    batches = db.store.rows("select seq from batch where release=? and nonce=? order by seq", (ref.id, ref.nonce))
-    scanned = db.segments.scan([seq for (seq,) in batches], "unit", ["canary", "n_worst", "record", "unit"])
+    contents = db.contents.latest()
+    facts, batches = contents.releases[ref.id].facts, contents.of_release.get((ref.id, ref.nonce), ())
+    scanned = db.segments.scan(batches, "unit", ["canary", "n_worst", "record", "unit"])
     return ((item, facts) for item in scanned)
 
 
@@ -151,11 +158,12 @@ def tracked_components(pinned: Pinned) -> tuple[str, ...]:
 def used_by_unit(db: Database, pinned: Pinned) -> Iterator[Part]:
     """Iterate over units and used amounts by tracked component, in groups; each unit occurs once."""
     names = tracked_components(pinned)
-    batches = dict(db.store.rows("select seq, rows from batch where scope=? order by seq", (pinned.id,)))
-    settled = settlements(db) if pinned.components == REFUNDED else {}
-    for within in id_ranges(sum(batches.values())):
+    contents = db.contents.latest()
+    batches = contents.of_scope.get(pinned.id, ())
+    refundable = pinned.components == REFUNDED
+    for within in id_ranges(sum(contents.batches[seq].rows for seq in batches)):
         parts = [
-            _spent(db, item, names, settled.get(item.batch, ()))
+            _spent(db, item, names, contents.batches[item.batch].settled if refundable else ())
             for item in db.segments.scan(batches, "unit", ["canary", *names], within)
         ]
         values = np.concatenate([np.zeros((len(names), 0), np.int64), *(part.values for part in parts)], axis=1)
@@ -167,22 +175,17 @@ def _spent(db: Database, item: ScannedRows, names: tuple[str, ...], settled: Ite
     states = db.records.states(item.batch)
     charged = (item.columns["canary"] == 0) & (states[item.rows] != State.ABORTED)
     values = np.stack([np.minimum(item.columns[name], LARGEST) for name in names])
-    for seq in settled:  # settled amounts replace reserved ones
-        columns = db.segments.read(seq, ["batch", "row", PURE])
-        mine, left = columns["batch"] == item.batch, np.full(len(states), -1, np.int64)
-        left[columns["row"][mine]] = columns[PURE][mine]
+    for rows, spent in refunds(db, item.batch, settled):  # settled amounts replace reserved ones
+        left = np.full(len(states), -1, np.int64)
+        left[rows] = spent
         values[0] = np.where(left[item.rows] >= 0, left[item.rows], values[0])
     return fold(item.ids.take(charged), values[:, charged])
 
 
-def settlements(db: Database) -> dict[int, list[int]]:
-    """Return the events that settle reserved rows, by batch."""
-    events: dict[int, list[int]] = {}
-    for entry in db.journal.entries(Event.SETTLE):
-        batches = db.segments.read(entry.seq, ["batch"], entry.facts)["batch"]
-        for batch in np.unique(batches).tolist():
-            events.setdefault(batch, []).append(entry.seq)
-    return events
+def refunds(db: Database, batch: int, events: Iterable[int]) -> Iterator[tuple[Index, I64]]:
+    """Iterate over the rows of a batch that some events settled, and the amounts that stay charged."""
+    for seq in events:
+        yield from ((rows, spent) for number, rows, spent in db.records.refunds(seq) if number == batch)
 
 
 def used(db: Database, scope: Scope, units: pa.Array) -> dict[str, I64]:
@@ -213,48 +216,46 @@ def _finite(name: str, amount: int) -> Micro | str:
 
 
 def releases(db: Database) -> list[dict[str, Any]]:
-    entries, posts = [], _postprocessings(db)
-    counted = ", ".join(f"coalesce({name}, 0)" for name in COUNTS)
-    for number, dataset, column, release, cfg, id_type, publishable, written, burnt, nonce, *counts in db.store.rows(
-        "select release.id, dataset, col, release.release, cfg, id_type, publishable, facts, burnt,"  # noqa: S608
-        f" coalesce(nonce, 0), {counted} from release left join tally on tally.release = release.id"
-        " order by release.id, nonce"
-    ):
-        facts, key = json.loads(written), (number, nonce)
-        tally = dict(zip(COUNTS, counts, strict=True))
+    entries, posts, contents = [], _postprocessings(db), db.contents.latest()
+    for key, item in keys_of_releases(contents):
+        tally = {name: contents.count(key)[name] for name in COUNTS}
         tally["pending"] = tally["records"] - tally["committed"] - tally["expired"] - tally["aborted"]
-        published = db.store.rows(
-            "select version, rows from publication where release=? and nonce=? order by length(version), version", key
-        )
-        largest, planted = _charges(db, number, nonce)
+        versions = contents.publications.get(key, {})
+        published = [
+            {"version": name, "rows": versions[name].rows} for name in sorted(versions, key=lambda n: (len(n), n))
+        ]
+        largest, planted = charges(db, key)
         entries.append(
             {
-                "dataset": dataset,
-                "column": column,
-                "release": release,
-                "nonce": nonce,
-                "cfg": cfg,
-                "id_type": id_type,
-                "publishable": bool(publishable),
-                "burnt": burnt is not None,
-                **{name: facts[name] for name in ("mechanism", "class", "disclosures", "assumptions", "unit")},
-                "expost": facts.get("expost", False),
+                **{name: getattr(item, name) for name in ("dataset", "column", "release")},
+                "nonce": key[1],
+                **{name: getattr(item, name) for name in ("cfg", "id_type", "publishable")},
+                "burnt": (item.dataset, item.release) in contents.revoked,
+                **{name: item.facts[name] for name in ("mechanism", "class", "disclosures", "assumptions", "unit")},
+                "expost": item.facts.get("expost", False),
                 **tally,
                 "canaries_by_state": planted,
                 **{f"max_{name}": "inf" if amount == INFINITE else amount for name, amount in largest.items()},
                 "log10_odds": "inf" if largest[PURE] == INFINITE else round(log10_odds(largest[PURE]), 3),
-                "published": [{"version": version, "rows": rows} for version, rows in published],
+                "published": published,
                 **({"postprocess": list(posts[key].values())} if key in posts else {}),
             }
         )
     return entries
 
 
-def _charges(db: Database, release: int, nonce: int) -> tuple[dict[str, Micro], dict[str, int]]:
+def keys_of_releases(contents: Contents) -> Iterator[tuple[Key, Release]]:
+    """Iterate over releases by number and nonce; one without records has the nonce 0."""
+    for number, item in contents.releases.items():
+        nonces = sorted(nonce for release, nonce in contents.of_release if release == number)
+        yield from (((number, nonce), item) for nonce in nonces or [0])
+
+
+def charges(db: Database, key: Key) -> tuple[dict[str, Micro], dict[str, int]]:
     """Return the largest charges of a record of a release, and how many of its canary rows are in which state."""
     canary_states = Counter[str]()
     largest = dict.fromkeys((PURE, "eps_approx", "delta"), 0)
-    for (seq,) in db.store.rows("select seq from batch where release=? and nonce=? order by seq", (release, nonce)):
+    for seq in db.contents.latest().of_release.get(key, ()):
         columns = db.segments.read(seq, ["canary", *largest])
         real_rows = columns["canary"] == 0
         largest = {name: max(amount, int(columns[name][real_rows].max(initial=0))) for name, amount in largest.items()}
@@ -275,17 +276,16 @@ def _postprocessings(db: Database) -> dict[tuple[int, int], dict[str, dict[str, 
 
 def jobs(db: Database) -> list[dict[str, Any]]:
     entries: dict[str, dict[str, Any]] = {}
-    for name, dataset, release, seq, state in db.store.rows(
-        "select job, dataset, release.release, seq, state from batch join release on release.id = batch.release"
-        " order by seq"
-    ):
+    contents = db.contents.latest()
+    for batch in contents.batches.values():
+        name, pinned = batch.job, contents.releases[batch.key[0]]
         if name not in entries:
-            entries[name] = {"job": name, "since": db.journal.facts(seq)["ts"], "dataset": dataset}
+            entries[name] = {"job": name, "since": db.journal.facts(batch.seq)["ts"], "dataset": pinned.dataset}
             entries[name] |= {"releases": [], "records": 0, "pending": 0}
-        job, real_rows = entries[name], db.segments.read(seq, ["canary"])["canary"] == 0
-        job["releases"] += [] if release in job["releases"] else [release]
+        job, real_rows = entries[name], db.segments.read(batch.seq, ["canary"])["canary"] == 0
+        job["releases"] += [] if pinned.release in job["releases"] else [pinned.release]
         job["records"] += int(real_rows.sum())
-        job["pending"] += int((np.frombuffer(state, np.uint8)[real_rows] == State.RESERVED).sum())
+        job["pending"] += int((db.records.states(batch.seq)[real_rows] == State.RESERVED).sum())
     return list(entries.values())
 
 
@@ -300,12 +300,11 @@ def publications_of(db: Database, dataset: str, records: Bytes) -> list[dict[str
 
 
 def caps(db: Database) -> list[dict[str, Any]]:
-    entries = []
-    for number, name, period in db.store.rows("select id, name, period from scope order by id"):
-        members = [row[0] for row in db.store.rows("select dataset from member where scope=? order by 1", (number,))]
-        pinned = db.scopes.by_id(number)
+    entries, contents = [], db.contents.latest()
+    for number, pinned in contents.scopes.items():
         cap = {part: millionths(part, limit) for part, limit in zip(pinned.components, pinned.limits, strict=True)}
-        entry = {"scope": name, "period": period, "unit": pinned.unit, "datasets": members}
+        entry: dict[str, Any] = {"scope": pinned.name, "period": pinned.period, "unit": pinned.unit}
+        entry |= {"datasets": sorted(contents.members[number])}
         entries.append(entry | {"measure": pinned.measure, "limits": cap})
     return entries
 
@@ -317,16 +316,41 @@ def together(db: Database) -> dict[str, Any]:
     units are in memory, 24 bytes each.
     """
     ids, amounts, in_rho = list[HashedIds](), [np.zeros((1, 0), np.int64)], list[str]()
-    for number, name, period in db.store.rows("select id, name, period from scope where unit='subject' order by id"):
-        pinned = db.scopes.by_id(number)
+    for pinned in db.contents.latest().scopes.values():
+        if pinned.unit != "subject":
+            continue
         if pinned.measure == "zcdp":
-            in_rho.append(f"{name}, period {period}")
+            in_rho.append(f"{pinned.name}, period {pinned.period}")
             continue
         for part in used_by_unit(db, pinned):
             ids.append(part.ids)
             amounts.append(part.values[:1])
     total = fold(concatenated(ids), np.concatenate(amounts, axis=1)).values
     return {"largest": _finite(PURE, int(total.max(initial=0))), "in_rho": in_rho}
+
+
+def largest(db: Database, releases: Collection[int] | None = None) -> dict[str, Micro | str]:
+    """Return the epsilon and the delta charged to the unit with the most, in millionths, by basic composition.
+
+    `releases` lists ids of releases; without it, all scopes of persons count. All units are in memory, 32 bytes each.
+    """
+    contents, names = db.contents.latest(), (PURE, "eps_approx", "delta")
+    batches = [
+        seq
+        for seq, item in contents.batches.items()
+        if (contents.scopes[item.scope].unit == "subject" if releases is None else item.key[0] in releases)
+    ]
+    parts = [
+        _spent(db, item, names, contents.batches[item.batch].settled)
+        for item in db.segments.scan(batches, "unit", ["canary", *names])
+    ]
+    charged = [part.values for part in parts]
+    # a finite pure loss needs no delta, and refunds are subtracted from it
+    amounts = [np.where(value[0] < LARGEST, [value[0], np.zeros_like(value[0])], value[1:]) for value in charged]
+    total = fold(
+        concatenated(part.ids for part in parts), np.concatenate([np.zeros((2, 0), np.int64), *amounts], axis=1)
+    ).values.max(axis=1, initial=0)
+    return {"epsilon": _finite(PURE, int(total[0])), "delta": _finite("delta", int(total[1]))}
 
 
 def history(db: Database) -> list[dict[str, Any]]:
@@ -340,7 +364,7 @@ def history(db: Database) -> list[dict[str, Any]]:
         facts, before, after = entry.facts, None, None
         if entry.kind == Event.CAP_SET:
             names = MEASURES[facts["measure"]]
-            pairs = zip(names, limits_of(facts), strict=True)
+            pairs = zip(names, facts["limits"], strict=True)
             before = caps.get(facts["scope"])
             after = caps[facts["scope"]] = {name: limit / steps(name) for name, limit in pairs}
         elif "lost" in facts:
@@ -357,23 +381,25 @@ def history(db: Database) -> list[dict[str, Any]]:
 
 def export(db: Database) -> dict[str, Any]:
     datasets: dict[str, dict[str, Any]] = {}
-    for dataset, column, release, cfg, revoked, facts in db.store.rows(
-        "select dataset, col, release, cfg, burnt, facts from release where publishable=1 order by id"
-    ):
-        counts: dict[str, int] = {}
-        for unit in ("subject", "record"):
-            rows = db.store.rows(
-                "select seq, rows from batch join release on release.id = batch.release"
-                " join scope on scope.id = batch.scope where dataset=? and unit=? order by seq",
-                (dataset, unit),
-            )
-            batches = dict(rows)
-            for within in id_ranges(sum(batches.values())) if batches else ():
-                scanned = db.segments.scan(batches, "unit", ["canary"], within)
-                ids = concatenated(item.ids.take(item.columns["canary"] == 0) for item in scanned)
-                counts[unit] = counts.get(unit, 0) + len(ids.take(ids.order()).starts())
-
-        entry = datasets.setdefault(dataset, {"subjects": counts, "releases": []})
-        names = {"column": column, "release": release, "cfg": cfg, "burnt": revoked is not None}
-        entry["releases"].append(names | json.loads(facts))
+    contents = db.contents.latest()
+    for item in contents.releases.values():
+        if not item.publishable:
+            continue
+        if item.dataset not in datasets:
+            datasets[item.dataset] = {"subjects": _units_by_kind(db, item.dataset), "releases": []}
+        revoked = (item.dataset, item.release) in contents.revoked
+        names = {"column": item.column, "release": item.release, "cfg": item.cfg, "burnt": revoked}
+        datasets[item.dataset]["releases"].append(names | item.facts)
     return {"format": "dptext-ledger-export/1", "amounts": "millionths", "datasets": datasets}
+
+
+def _units_by_kind(db: Database, dataset: str) -> dict[str, int]:
+    """Count the units that were charged in a dataset: subjects and records."""
+    contents, counts = db.contents, dict[str, int]()
+    for unit in ("subject", "record"):
+        batches = [item for item in contents.batches_of(dataset) if contents.scopes[item.scope].unit == unit]
+        for within in id_ranges(sum(item.rows for item in batches)) if batches else ():
+            scanned = db.segments.scan([item.seq for item in batches], "unit", ["canary"], within)
+            ids = concatenated(item.ids.take(item.columns["canary"] == 0) for item in scanned)
+            counts[unit] = counts.get(unit, 0) + len(ids.take(ids.order()).starts())
+    return counts

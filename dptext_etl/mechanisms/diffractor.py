@@ -261,10 +261,7 @@ class Diffractor(ListMechanism):
     def _place_distribution(self, places: int) -> PlaceDistribution:
         if self.variant == "geometric":
             return GeometricDistribution(self._rate)
-        weights = TemDistribution.of(self._unit_epsilon, self.gamma, places)
-        if weights.loss(places)[0] > float(self._rate * self.gamma) * _SLACK:
-            raise PolicyError("the weights have a loss above epsilon * gamma per word", "use another epsilon or gamma")
-        return weights
+        return TemDistribution.of(self._unit_epsilon, self.gamma, places)
 
     def _kept(self) -> Iterable[str]:
         """Return the words that are kept unchanged: stopwords in faithful mode."""

@@ -45,8 +45,9 @@ from dptext_etl.embeddings.search import NearestWords, longest_reaches
 from dptext_etl.embeddings.vectors import written
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.distance import Draws, VectorMechanism
+from dptext_etl.families.loss import Loss, require_charge
 from dptext_etl.families.words import Division, Indices
-from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass
+from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.mechanism import PAD
 from dptext_etl.parallel import for_each_product
 from dptext_etl.sampling import TOKEN, Slots, WordSampler
@@ -166,6 +167,9 @@ class Madlib(VectorMechanism):
     @property
     def _loss_range(self) -> Fraction:
         return Fraction(self.diameter) * _WIDER
+
+    def require_charge(self) -> None:
+        require_charge(self, Loss.of(exact(self._unit_epsilon) * exact(self.diameter)), self._length_cost)
 
     def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         farthest = {"D": self._loss_range} if self.allocation is None else {}

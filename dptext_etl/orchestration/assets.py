@@ -30,7 +30,7 @@ from dptext_etl.runner.observing import Observed, observed
 from dptext_etl.runner.publish.publication import reports
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.source.examine import NoRowsError
-from dptext_etl.runner.source.table import Files, table_version
+from dptext_etl.runner.source.table import Files
 from dptext_etl.runner.summary import INPUT_LABEL, note, recognized, remaining, summarize
 
 Result = dg.MaterializeResult[Any]
@@ -131,7 +131,7 @@ def _stage(policy: Policy, partition: str | None, seen: Observed, raw: dg.AssetK
 def _publish(policy: Policy, partition: str | None, seen: Observed, raw: dg.AssetKey) -> steps.Metadata:
     began = time.monotonic()
     if steps.is_empty(policy, partition):
-        raise NoRowsError("the source had no rows when it was staged", "nothing was spent or published")
+        raise NoRowsError("the source had no rows when it was staged", "no budget used, nothing published")
     staged = steps.load_run(policy, partition)
     verdicts = steps.load_verdicts(staged)
     if staged.input is not None and "recognized" in staged.input:
@@ -240,7 +240,7 @@ def _fingerprint(policy: Policy, partition: str | None, secret: Secret) -> str:
     """
     try:
         files = Files.find(Layout.of(policy, partition))
-        version = None if files.version is None else table_version(files, from_files=False).digest
+        version = None if files.version is None else files.version.digest
     except PolicyError:
         return ""
     stats = [(Path(path), Path(path).stat()) for path in files.paths] if version is None else []

@@ -76,7 +76,7 @@ class LedgerAttributes(dg.Model, dg.Resolvable):
     anchors: Annotated[
         str | None,
         _described(
-            "Folder or prefix of an object store for the ledger's last head; by default this user's state folder."
+            "Folder or prefix of an object store for the ledger's anchors; by default this user's state folder."
         ),
     ] = None
     require_anchors: Annotated[
@@ -95,6 +95,10 @@ class ScaffoldOptions(BaseModel):
     id: str | None = Field(default=None, description="Column of record ids; otherwise guessed.")
     subject: str | None = Field(default=None, description="Column of the person of a record; otherwise guessed.")
     text: str | None = Field(default=None, description="The text column; otherwise guessed.")
+    form: Literal["rows", "shuffled", "synthetic"] | None = Field(
+        default=None, description="The form of the release; by default synthetic with labels, and shuffled without."
+    )
+    labels: str | None = Field(default=None, description='Public labels, "COLUMN=A,B,C"; or "none".')
 
 
 class PolicyScaffolder(dg.Scaffolder[ScaffoldOptions]):
@@ -126,7 +130,7 @@ def _proposals(policy: Path) -> dict[str, Any]:
     """
     from dptext_etl.policy import PARTITION
 
-    source = tomllib.loads(policy.read_text(encoding="utf-8")).get("source", "")
+    source = tomllib.loads(policy.read_text(encoding="utf-8-sig")).get("source", "")
     schedule = {} if PARTITION in source else {"schedule": "@daily"}
     if "://" in source:
         return schedule
@@ -142,8 +146,9 @@ def _guessed(options: ScaffoldOptions, policy: Path) -> str:
 
     source = os.path.relpath(Path(options.source or "").absolute(), policy.parent)
     texts = () if options.text is None else (options.text,)
+    columns: dict[str, Any] = {"id": options.id, "subject": options.subject, "texts": texts}
     with chdir(policy.parent):
-        return runner.init(source, dataset=policy.stem, key=_KEY, id=options.id, subject=options.subject, texts=texts)
+        return runner.init(source, dataset=policy.stem, key=_KEY, form=options.form, labels=options.labels, **columns)
 
 
 _KEY = "env:DPTEXT_SECRET"

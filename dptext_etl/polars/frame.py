@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import polars as pl
 
+from dptext_etl import keys
+from dptext_etl.data_types import by_name
 from dptext_etl.engines import LocalEngine, run
-from dptext_etl.errors import DPTextError, bare
+from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, counted
 from dptext_etl.id_forms import IdForm
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, run_policy
 from dptext_etl.runner import RunSummary, scan_published
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Listener
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.source.roles import form_of, pinned_forms
+from dptext_etl.runner.publish.parts import keyed_ids
+from dptext_etl.runner.source.roles import form_of, pinned_forms, shown_columns, table_of
 
 
 @bare
@@ -28,6 +32,7 @@ def run_frame(
     subject: str | None = None,
     partition: str | None = None,
     accept_lower_cap: bool = False,
+    accept_fewer_rows: bool = False,
     progress: Listener | None = None,
     **entries: Any,
 ) -> RunSummary:
@@ -44,6 +49,7 @@ def run_frame(
         subject: Column of the subjects, if the frame uses another name than the policy.
         partition: Name of the partition, if the policy has a place for one.
         accept_lower_cap: Lower the pinned cap to the policy's cap; otherwise a lower cap is refused.
+        accept_fewer_rows: Leave out more than 10% of the published rows that the source still holds.
         progress: Called with counts, rate and remaining time, of every phase and of the whole run.
         entries: Entries of the policy to set: `sink`, `ledger`, `cap`, `keep`, `unit`, …
 
@@ -51,7 +57,7 @@ def run_frame(
         Counts, spends, verdicts, and the place of the published table.
 
     Raises:
-        InputError: The frame does not fit the policy; nothing was spent.
+        InputError: The frame does not fit the policy; no budget used.
         PolicyError: The run cannot be carried out as written; nothing is lost.
         BudgetError: Records are over the cap, and on_cap is "refuse".
         GateError: A gate failed: nothing is published, charges stay, and the release name is revoked.
@@ -64,6 +70,7 @@ def run_frame(
         engine=LocalEngine(frame.lazy()),
         partition=partition,
         accept_lower_cap=accept_lower_cap,
+        accept_fewer_rows=accept_fewer_rows,
         progress=progress,
     )
 
@@ -83,6 +90,40 @@ def released(sink: str, storage_options: Mapping[str, str] | None = None, *, ver
         InputError: Nothing is published there, or a file is not the one that was published.
     """
     return scan_published(sink, storage_options, verify=verify)
+
+
+def read_columns(frame: pl.LazyFrame, policy: Policy) -> pl.LazyFrame:
+    """Return the columns that a run of a policy reads, with kept columns as it publishes them."""
+    if policy.per_subject is not None:
+        msg = "per_subject needs all rows of a person, and an expression sees rows in batches"
+        raise PolicyError(msg, "publish by a run (`run_frame`), or give a policy without per_subject")
+    return table_of(frame, policy.model_copy(update={"incremental": False}), Layout("", "")).frame
+
+
+def as_published(rows: pl.LazyFrame, policy: Policy) -> pl.LazyFrame:
+    """Return released rows of `read_columns` as a run publishes them: without subjects, and with ids as `ids` says."""
+    if policy.unit == "subject" and policy.subject is not None and policy.on_null_subject != "own":
+        person = by_name(policy.subject)
+        if policy.on_null_subject == "refuse":
+            person = person.map_batches(_require_persons, return_dtype=pl.Boolean, is_elementwise=True)
+        rows = rows.filter(person.is_not_null())
+    if policy.ids != "keep":  # the order of the keyed ids says nothing of the source
+        ids = by_name(policy.id)
+        keyed = ids.map_batches(partial(_keyed, policy), return_dtype=pl.String, is_elementwise=True)
+        rows = rows.with_columns(keyed).sort(ids)
+    return rows.select(map(by_name, shown_columns(policy)))
+
+
+def _keyed(policy: Policy, ids: pl.Series) -> pl.Series:
+    hashed = keyed_ids(policy.key, policy.dataset, policy.release, keys.canonical_series(ids).to_arrow())
+    return hashed.alias(ids.name)
+
+
+def _require_persons(persons: pl.Series) -> pl.Series:
+    if nulls := persons.null_count():
+        hint = 'fill the column of subjects, or write on_null_subject = "quarantine", which leaves these rows out'
+        raise InputError(counted(nulls, "row of a batch has no subject", "rows of a batch have no subject"), hint)
+    return persons.is_not_null()
 
 
 class OtherIdsWarning(UserWarning):
@@ -117,7 +158,7 @@ def _pinned_ids(policy: Policy) -> IdForm | None:
     manifest = Manifest.read(Layout.of_sink(policy.sink, {}))
     if manifest is None or (manifest.dataset, manifest.release) != (policy.dataset, policy.release):
         return None
-    written = manifest.kinds.get(policy.id)
+    written = manifest.schema.get(policy.id)
     if written == "String":
         return IdForm("string")
     return IdForm("integer") if written is not None and written.lstrip("U").startswith("Int") else None

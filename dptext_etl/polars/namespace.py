@@ -7,18 +7,26 @@ both cases an expression holds configuration, hashes and a key reference, never 
 
 from __future__ import annotations
 
+import io
+import json
 import math
+import pickle
+import sys
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import polars as pl
 from polars.plugins import register_plugin_function
 
 from dptext_etl import _kernel, column
+from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, PolicyError, bare, counted
+from dptext_etl.families.choice import ChoiceMechanism
+from dptext_etl.families.stored_distributions import MappedMechanism
 from dptext_etl.guarantee import FINE, exact, micro
-from dptext_etl.polars.plan_expressions import RELEASED, RELEASES, InKernel, in_kernel, marks, table_marks
+from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, columns_and_id, resolve, resolve_column
 
 if TYPE_CHECKING:
@@ -42,6 +50,72 @@ def require_known_polars(version: str = pl.__version__) -> None:
 
 
 require_known_polars()
+
+RELEASES, RELEASED = "dptext_table", "dptext_released"
+"""Plugin functions of the kernel whose output is released: the draw itself, and the mark of other draws."""
+
+
+InKernel = MappedMechanism | ChoiceMechanism
+
+
+def in_kernel(mechanism: Mechanism) -> InKernel | None:
+    """Return the mechanism if the kernel runs it by itself, from one stored file: without a model or a tool."""
+    return mechanism if isinstance(mechanism, InKernel) and mechanism.reproducible else None
+
+
+def marks(policy: ColumnPolicy, column: str) -> dict[str, Any]:
+    mechanism = policy.mechanism
+    described = {"name": mechanism.name, **mechanism.model_dump(mode="json")}
+    return {
+        "dataset": policy.dataset,
+        "column": column,
+        "release": policy.release,
+        "key_reference": policy.key,
+        "nonce": str(policy.nonce),
+        "mechanism": json.dumps(described, sort_keys=True),
+    }
+
+
+def table_marks(policy: ColumnPolicy, mechanism: InKernel, column: str) -> dict[str, Any]:
+    return {
+        **marks(policy, column),
+        "table_sha256": mechanism.table.sha256,
+        "cfg": mechanism.cfg(),
+        "input_policy": json.dumps(mechanism.input_policy(), sort_keys=True),
+    }
+
+
+class Mark:
+    """Read the marks of a release in a plan."""
+
+    def __init__(self, function: Sequence[Any]) -> None:
+        path = Path(sys.prefix) / str(function[1])  # Polars writes a path below the environment relative to it
+        self._name = function[2]
+        self.ours = self._name in {RELEASES, RELEASED} and path.resolve() == Path(str(_kernel.__file__)).resolve()
+        self.text_at = 0 if self._name == RELEASES else 2
+        self._marks = _unpickled(bytes(function[3])) if self.ours else {}
+
+    @property
+    def mode(self) -> str | None:
+        written = self._marks.get("mechanism")
+        return None if written is None else json.loads(written).get("mode")
+
+    def is_of(self, policy: ColumnPolicy) -> bool:
+        mechanism = in_kernel(policy.mechanism)
+        wanted = marks(policy, policy.named) if mechanism is None else table_marks(policy, mechanism, policy.named)
+        return (mechanism is not None) == (self._name == RELEASES) and wanted.items() <= self._marks.items()
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Unpickle only plain data, because a plan may come from another place."""
+
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ARG002
+        raise pickle.UnpicklingError
+
+
+def _unpickled(arguments: bytes) -> dict[str, Any]:
+    return dict(_PlainUnpickler(io.BytesIO(arguments)).load())
+
 
 SPEND = pl.Struct({"text": pl.String, "positions": pl.UInt32, "epsilon": pl.Float64, "delta": pl.Float64})
 """Type of a released column with `spend=True`."""
@@ -69,38 +143,11 @@ class ExprNamespace:
         Raises:
             PolicyError: The expression has several output columns, or another column than the policy.
         """
-        policy = _chosen(self._expr, policy)
-        column.require_row_by_row(policy)
-        name = _column(self._expr, policy)
-        ids = pl.col(id) if isinstance(id, str) else id
-        if (mechanism := in_kernel(policy.mechanism)) is not None:
-            per_draw, per_text = _charges(mechanism) if spend else (0, 0)
-            return register_plugin_function(
-                plugin_path=_kernel.__file__,
-                function_name=RELEASES,
-                args=[self._expr, ids],
-                kwargs={
-                    **table_marks(policy, mechanism, name),
-                    "table_path": str(mechanism.table.path),
-                    "unit_micro": per_draw,
-                    "base_micro": per_text,
-                    "delta": mechanism.spend(1).delta / FINE if spend else 0.0,
-                    "spend": spend,
-                },
-                is_elementwise=True,
+        if self._expr.meta.has_multiple_outputs():
+            raise PolicyError(
+                "the expression has several output columns", "privatize columns one by one, each by its own policy"
             )
-        policy = policy.model_copy(update={"column": name})
-        pair = pl.struct(self._expr.alias("text"), ids.alias("id"))
-        release = _Release(policy, spend=spend)
-        out = pl.map_batches([pair], release, return_dtype=SPEND if spend else pl.String, is_elementwise=True)
-        marked = register_plugin_function(
-            plugin_path=_kernel.__file__,
-            function_name=RELEASED,
-            args=[out, ids, self._expr],
-            kwargs=marks(policy, str(policy.column)),
-            is_elementwise=True,
-        )
-        return marked.alias(self._expr.meta.output_name())
+        return _privatized(self._expr, sorted(set(self._expr.meta.root_names())), policy, id, spend)
 
 
 Whole = Policy | str | PathLike[str]  # a policy that names the id column and all text columns
@@ -116,32 +163,56 @@ class FrameNamespace(Generic[Frame]):
         self._frame: Frame = frame
 
     @overload
-    def privatize(self, policy: ColumnPolicy, *, id: str, spend: bool = False) -> Frame: ...
+    def privatize(self, policy: ColumnPolicy, *, id: str, select: bool = False, spend: bool = False) -> Frame: ...
     @overload
-    def privatize(self, policy: Whole, *, id: str | None = None, spend: bool = False) -> Frame: ...
+    def privatize(
+        self, policy: Whole, *, id: str | None = None, select: bool = False, spend: bool = False
+    ) -> Frame: ...
     @bare
-    def privatize(self, policy: PolicyLike, *, id: str | None = None, spend: bool = False) -> Frame:  # noqa: A002
-        """Release the policy's text columns of this frame (see `ExprNamespace.privatize`); other columns stay.
+    def privatize(
+        self,
+        policy: PolicyLike,
+        *,
+        id: str | None = None,  # noqa: A002
+        select: bool = False,
+        spend: bool = False,
+    ) -> Frame:
+        """Release the policy's text columns of this frame (see `ExprNamespace.privatize`).
 
         Args:
             policy: A policy, or the path of its file; or the policy of one column, with the column's name.
             id: Column of record ids; None uses the policy's id column. The policy of one column names none. An id with
                 two texts is refused where one batch holds both; a run (`run_frame`) sees the whole table.
+            select: Return only the columns that a run of the policy publishes, as it publishes them: ids as `ids` says,
+                kept columns coarsened, released texts, and no rows that `on_null_subject` leaves out. Entries about
+                the ledger, such as `cap`, have no effect, because an expression writes none.
             spend: Put `Struct[text, positions, epsilon, delta]` in the place of each column.
 
         Returns:
-            The frame with released columns in the places of the raw ones.
+            The frame with released columns in the places of the raw ones; or the selected columns.
 
         Raises:
-            PolicyError: The policy names no column, or no id column.
+            PolicyError: The policy names no column, or no id column; or with `select`, an entry needs a run.
+            InputError: With `select`, the frame lacks a column of the policy, or a column has a wrong type.
         """
         given = policy if isinstance(policy, ColumnPolicy) else resolve(policy)
         columns, ids = columns_and_id(given, id)
+        rows: Any = self._frame
+        as_published = None
         if isinstance(given, Policy):
-            from dptext_etl.polars.frame import warn_of_other_ids  # needs a ledger, which an expression does not
+            from dptext_etl.polars import frame  # needs a ledger, which an expression does not
 
-            warn_of_other_ids(given, ids, self._frame)
-        released: Frame = self._frame.with_columns(privatize(item.named, item, id=ids, spend=spend) for item in columns)
+            frame.warn_of_other_ids(given, ids, rows)
+            if select:
+                given = given.model_copy(update={"id": ids})
+                rows, as_published = frame.read_columns(rows.lazy(), given), frame.as_published
+        rows = rows.with_columns(privatize(item.named, item, id=ids, spend=spend) for item in columns)
+        if isinstance(given, Policy):
+            rows = rows if as_published is None else as_published(rows, given)
+        elif select:
+            rows = rows.select(by_name(ids), by_name(given.named))
+        eager = isinstance(self._frame, pl.DataFrame) and isinstance(rows, pl.LazyFrame)
+        released: Frame = rows.collect() if eager else rows
         return released
 
 
@@ -155,30 +226,59 @@ class LazyFrameNamespace(FrameNamespace[pl.LazyFrame]):
     """`pl.LazyFrame.dptext`: its method `privatize` releases the policy's text columns of a frame."""
 
 
-def _chosen(expr: pl.Expr, policy: PolicyLike) -> ColumnPolicy:
-    """Return the policy of one column unchanged; of a policy of several columns, choose the root column's."""
-    if isinstance(policy, ColumnPolicy):
-        return policy
-    roots = set(expr.meta.root_names())
-    return resolve_column(policy, roots.pop() if len(roots) == 1 else None)
-
-
-def _column(expr: pl.Expr, policy: ColumnPolicy) -> str:
-    """Return the column's name for keys (docs/spec/stream.md#names); two columns never share a name."""
-    if expr.meta.has_multiple_outputs():
-        raise PolicyError(
-            "the expression has several output columns", "privatize columns one by one, each by its own policy"
+def _privatized(
+    text: pl.Expr,
+    roots: Sequence[str],
+    policy: PolicyLike,
+    ids: pl.Expr | str,
+    spend: bool,
+) -> pl.Expr:
+    """Release a text; `roots` has the names of the columns that it reads."""
+    policy = resolve_column(policy, roots[0] if len(roots) == 1 else None)
+    column.require_row_by_row(policy)
+    name = _column(roots, policy)
+    ids = by_name(ids) if isinstance(ids, str) else ids
+    if (mechanism := in_kernel(policy.mechanism)) is not None:
+        per_draw, per_text = _charges(mechanism) if spend else (0, 0)
+        return register_plugin_function(
+            plugin_path=_kernel.__file__,
+            function_name=RELEASES,
+            args=[text, ids],
+            kwargs={
+                **table_marks(policy, mechanism, name),
+                "table_path": str(mechanism.table.path),
+                "unit_micro": per_draw,
+                "base_micro": per_text,
+                "delta": mechanism.spend(1).delta / FINE if spend else 0.0,
+                "spend": spend,
+            },
+            is_elementwise=True,
         )
-    roots = set(expr.meta.root_names())
+    policy = policy.model_copy(update={"column": name})
+    pair = pl.struct(text.alias("text"), ids.alias("id"))
+    release = _Release(policy, spend=spend)
+    out = pl.map_batches([pair], release, return_dtype=SPEND if spend else pl.String, is_elementwise=True)
+    marked = register_plugin_function(
+        plugin_path=_kernel.__file__,
+        function_name=RELEASED,
+        args=[out, ids, text],
+        kwargs=marks(policy, name),
+        is_elementwise=True,
+    )
+    return marked.alias(text.meta.output_name())
+
+
+def _column(roots: Sequence[str], policy: ColumnPolicy) -> str:
+    """Return the column's name for keys (docs/spec/stream.md#names); two columns never share a name."""
     if policy.column is None:
         if len(roots) != 1:
             raise PolicyError(
                 f"the expression has {len(roots)} root columns, so it gives the column no name",
                 "give ColumnPolicy(column=…)",
             )
-        return roots.pop()
-    if len(roots) == 1 and roots != {policy.column}:
-        msg = f"the policy is for column {policy.column!r}, the expression reads {roots.pop()!r}; keys are per column"
+        return roots[0]
+    if len(roots) == 1 and roots[0] != policy.column:
+        msg = f"the policy is for column {policy.column!r}, the expression reads {roots[0]!r}; keys are per column"
         raise PolicyError(msg, "give each column its own policy, or leave ColumnPolicy(column=None)")
     return policy.column
 
@@ -197,7 +297,7 @@ def _charges(mechanism: InKernel) -> tuple[int, int]:
 
 
 _NULL_IDS = (
-    'every record needs an id of its own; put `when` inside the release, with .otherwise(pl.lit("")), because Polars '
+    "every record needs an id of its own; select rows before the release, not by `when` around it, because Polars "
     "sets ids to null around it"
 )
 
@@ -244,5 +344,6 @@ def privatize(
     Raises:
         PolicyError: The expression has several output columns, or another column than the policy.
     """
-    expression = pl.col(text) if isinstance(text, str) else text
-    return ExprNamespace(expression).privatize(policy, id=id, spend=spend)
+    if isinstance(text, str):
+        return _privatized(by_name(text), [text], policy, id, spend)
+    return ExprNamespace(text).privatize(policy, id=id, spend=spend)

@@ -1,36 +1,42 @@
-"""Guard Polars plans: raw text reaches no output except through a release that the policy names.
+"""Guard Polars plans: raw text goes only into a release that the policy names (`policy.plan_rules` has the rule).
 
-The plan is read, not run: every column is followed from the sources through each step (`policy.plan_rules`). A
-step that the guard does not know is refused when raw text flows into it. docs/polars.md lists its coverage.
+The plan is read, not run, and every column is followed from the sources. Steps and expressions that are not listed here
+are refused where raw text could enter them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from dptext_etl.errors import GateError, bare, by_place
-from dptext_etl.polars.plan_expressions import HINT, Columns, Expressions, fields, hinted, refuse_any
+from dptext_etl.errors import GateError, bare
+from dptext_etl.polars.namespace import Mark
 from dptext_etl.policy import PolicyLike
-from dptext_etl.policy.plan_rules import (
-    Content,
-    Releases,
-    Rows,
-    concatenated,
-    new_rows,
-    next_number,
-    raw_names,
-    refuse_choice,
-)
+from dptext_etl.policy.plan_rules import HINT, Content, Releases, concatenated, mixed, refuse
 
 if TYPE_CHECKING:
     import polars as pl
 
-_EQUAL = frozenset({"Inner", "Left", "Right", "Full", "Semi"})
-"""Joins after which the keys of both sides are equal, or one side is null."""
-_WHOLE = frozenset({"Inner", "Cross", "Semi", "Anti", "IEJoin"})
-"""Joins that give no rows in which the columns of one side are null."""
-_MERGED = frozenset({"Right", "Full"})  # joins whose output may have a column of a shared name from either side
+_KINDS = frozenset(
+    {
+        *("Agg", "BinaryExpr", "Cast", "Explode", "Filter", "Function", "Gather"),
+        *("Len", "Literal", "Slice", "Sort", "SortBy", "Ternary", "Window"),
+    }
+)
+_INPUTS = (
+    *("input", "left", "right", "expr", "by", "idx", "arguments", "offset", "length"),
+    *("predicate", "truthy", "falsy", "function", "partition_by", "order_by"),
+)
+"""Kinds of expressions, and the fields that hold the inputs of all of them."""
+_READ = {"Filter": "predicate", "Sort": "by_column"}
+_GIVE = {"Select": "expr", "HStack": "exprs"}
+"""Expressions that a step reads, and those that give columns; other steps only hand on columns of their inputs."""
+_HAND_ON = frozenset({"SimpleProjection", "Slice", "Cache", "Sink", "HConcat", *_READ, *_GIVE})
+_JOINS = ("Inner", "Left", "Cross", "Semi", "Anti")
+"""Joins whose columns are columns of one side; the keys of others may come from either side."""
+
+Columns = dict[str, Content]
 
 
 @bare
@@ -41,7 +47,9 @@ def guard(
     policy: PolicyLike | None = None,
     id: str | None = None,  # noqa: A002
 ) -> pl.LazyFrame:
-    """Refuse a plan in which raw text reaches the output without the policy's release, and return the plan.
+    """Refuse a plan in which raw text goes anywhere except into the policy's release, and return the plan.
+
+    It warns (`OtherTextWarning`) of unchanged strings in the output that the policy of a dataset does not name.
 
     Args:
         plan: Any lazy frame; the guard does not run it.
@@ -55,11 +63,9 @@ def guard(
         `plan`, unchanged.
 
     Raises:
-        GateError: A raw column, or a value made from it, reaches the output, or chooses its rows, or enters a step that
-            cannot be followed; or a release is not the policy's, or reads anything other than a column of the same row;
-            or its text may be null where the source is not; or its ids are computed.
-        PolicyError: No source has such a column, the policy is for benchmarks, or this version of Polars does not show
-            its plans.
+        GateError: A raw column is used in an expression or a step, or is in the output; or a release is not the
+            policy's, or has any input except a raw column and the unchanged id of its row.
+        PolicyError: No source has such a column, or the policy is for benchmarks.
 
     Example:
         >>> import polars as pl
@@ -67,20 +73,7 @@ def guard(
         >>> guard(plan, raw="review").collect_schema().names()
         ['id']
     """
-    from polars.exceptions import PolarsError
-
-    releases = Releases(policy, id, raw)
-    try:
-        names = plan.collect_schema().names()
-        walk = _Walk(_as_written(plan), releases)
-    except (AttributeError, NotImplementedError):
-        msg = "this plan has a step that Polars does not show, so nothing can be said about it"
-        raise GateError(msg, HINT) from None
-    try:
-        reached = {name: column for name, column in walk.columns().items() if column.raw}
-    except (ArithmeticError, AttributeError, LookupError, NotImplementedError, PolarsError, TypeError, ValueError):
-        raise GateError("the plan has a step of a form that the guard does not know", HINT) from None
-    releases.judge(walk.sources, list(reached.values()), by_place(reached, names) or "a sink", HINT)
+    Releases(policy, id, raw).judge(lambda releases: _Walk(_as_written(plan), releases).output())
     return plan
 
 
@@ -88,183 +81,133 @@ class _Walk:
     """Follow columns through a plan; `_join` follows a step "Join" of Polars, and so on."""
 
     def __init__(self, nodes: Any, releases: Releases) -> None:
-        self._nodes = nodes
-        self._raw = releases.raw
-        self._expressions = Expressions(nodes, releases)
-        self.sources: set[str] = set()  # raw columns that a source has
+        self._nodes, self._releases, self._rows = nodes, releases, count()
 
-    def columns(self) -> Columns:
+    def output(self) -> list[tuple[Content, bool]]:
+        types = self._nodes.get_schema()
+        return [(content, str(types.get(name)) == "String") for name, content in self._columns().items()]
+
+    def _columns(self) -> Columns:
         try:
             node = self._nodes.view_current_node()
             kind = type(node).__name__
-        except NotImplementedError as error:
-            node, kind = None, "Source" if "scan" in str(error) else ""
-        inputs = [self._below(number) for number in self._nodes.get_inputs()]
-        followed = getattr(self, f"_{kind.lower()}", None)
-        if followed is None:
+        except NotImplementedError as error:  # a scan of an IPC file is not shown
+            node, kind = None, "Scan" if "scan" in str(error) else "unknown"
+        inputs: list[Columns] = [self._at(number, self._columns) for number in self._nodes.get_inputs()]
+        columns = {name: content for above in inputs for name, content in above.items()}
+        others = mixed(content for above in inputs for content in above.values())
+        follow = getattr(self, f"_{kind.lower()}", None)
+        if follow is not None:
+            columns = follow(node, *inputs)
+        elif kind not in _HAND_ON:
+            refuse([others], f"a step that cannot be followed ({kind})")
             if not inputs:
                 raise GateError("a step shows neither its rows nor its inputs, so nothing can be said about it", HINT)
-            for columns in inputs:
-                refuse_any(columns, f"a step of kind {kind}" if kind else "a step that Polars does not show")
-            return dict.fromkeys(self._nodes.get_schema(), Content())
-        cells: Columns = followed(node, inputs)
-        return cells if kind == "Sink" else {name: cells.get(name, Content()) for name in self._nodes.get_schema()}
+        else:
+            read = getattr(node, _READ[kind]) if kind in _READ else []
+            read = read if isinstance(read, list) else [read]
+            refuse((self._content(item.node, columns) for item in read), f"a step of kind {kind}")
+            given = getattr(node, _GIVE[kind]) if kind in _GIVE else []
+            columns |= {item.output_name: self._content(item.node, columns) for item in given}
+        return columns if kind == "Sink" else {name: columns.get(name, others) for name in self._nodes.get_schema()}
 
-    def _below(self, number: int) -> Columns:
+    def _at(self, number: int, read: Callable[[], Any]) -> Any:
+        """Read something of another node."""
         here = self._nodes.get_node()
         self._nodes.set_node(number)
+        found = read()
+        self._nodes.set_node(here)
+        return found
+
+    def _content(self, number: int, columns: Columns) -> Content:  # noqa: PLR0911  (one per kind)
+        import polars as pl
+
         try:
-            return self.columns()
-        finally:
-            self._nodes.set_node(here)
+            item = self._nodes.view_expression(number)
+        except NotImplementedError:
+            item = None
+        kind = type(item).__name__
+        if kind == "Column":
+            return columns[item.name]
+        if kind not in _KINDS:
+            refuse(columns.values(), f"an expression that cannot be followed ({kind})")
+            return Content()
+        data = item.function_data if kind == "Function" else kind
+        name, *options = data if isinstance(data, (list, tuple)) else [data]
+        if kind == "Literal" and type(item.value).__name__ == "PySeries":  # its name, or a name in its type, may be raw
+            series = pl.Series._from_pyseries(item.value)  # noqa: SLF001
+            return mixed([self._releases.column((series.name,), series.dtype, None, _parts)])
+        fields = (getattr(item, field, None) for field in _INPUTS)
+        parts_of = [field if isinstance(field, (list, tuple)) else [field] for field in fields if field is not None]
+        numbers: list[int] = [part for several in parts_of for part in several]
+        if name == "ffi_plugin" and (mark := Mark(item.function_data)).ours and mark.text_at < len(numbers):
+            text, ids = (self._content(numbers[at], columns) for at in (mark.text_at, 1))
+            self._releases.require(text, ids, mark.mode, mark.is_of)
+            return Content()
+        parts = [self._content(part, columns) for part in numbers]
+        if str(name) == "StructFunction.FieldByName":
+            return parts[0].field(options[0])
+        if name == "as_struct":
+            dtype = self._at(self._nodes.get_inputs()[0], lambda: self._nodes.get_dtype(number))
+            pairs = zip((field.name for field in dtype.fields), parts, strict=True)
+            return Content(mixed(parts).raw, fields=tuple(pairs))
+        refuse(parts, f"an expression ({name})")
+        return Content()
 
-    def _refuse_choice(self, expressions: Iterable[Any], columns: Columns, what: str) -> None:
-        refuse_choice((self._expressions.content(item.node, columns) for item in expressions), what)
+    def _scan(self, _: Any) -> Columns:
+        rows, schema = next(self._rows), self._nodes.get_schema()
+        return {name: self._releases.column((name,), dtype, rows, _parts) for name, dtype in schema.items()}
 
-    def _refuse_names(self, inputs: list[Columns], options: Any, what: str) -> None:
-        """Refuse raw columns that the options of a step name, however deep."""
-        if isinstance(options, (list, tuple)):
-            for part in options:
-                self._refuse_names(inputs, part, what)
-        elif isinstance(options, str):
-            refuse_choice((columns.get(options, Content()) for columns in inputs), what)
+    _dataframescan = _pythonscan = _scan
 
-    def _made(self, expressions: Iterable[Any], columns: Columns) -> dict[str, Content]:
-        return {item.output_name: self._expressions.content(item.node, columns) for item in expressions}
+    def _union(self, _: Any, *inputs: Columns) -> Columns:
+        return {name: concatenated([columns[name] for columns in inputs]) for name in self._nodes.get_schema()}
 
-    def _source(self, node: Any, _: list[Columns]) -> Columns:
-        rows, contents = new_rows(), {}
-        for name, dtype in self._nodes.get_schema().items():
-            contents[name] = self._column(name, name, dtype, rows, frozenset())
-        predicate = getattr(node, "predicate", None) or getattr(node, "selection", None)
-        if predicate is not None:
-            self._refuse_choice([predicate], contents, "which rows are read")
-        return contents
-
-    def _column(self, path: str, name: str, dtype: Any, rows: frozenset[Rows], outer: frozenset[str]) -> Content:
-        """Return a column of a source, or a field of one; all that a raw column holds is raw."""
-        raw = outer | self._raw & {name, *fields(dtype)}
-        self.sources |= raw
-        inner = outer | self._raw & {name}
-        parts = [
-            (field.name, self._column(f"{path}.{field.name}", field.name, field.dtype, rows, inner))
-            for field in (getattr(dtype, "fields", ()) or ())
-        ]
-        return Content.column(path, raw, rows, parts)
-
-    _scan = _dataframescan = _pythonscan = _source
-
-    def _simpleprojection(self, _: Any, inputs: list[Columns]) -> Columns:
-        return inputs[0]
-
-    _slice = _cache = _simpleprojection
-
-    def _sink(self, _: Any, inputs: list[Columns]) -> Columns:
-        return {name: content for columns in inputs for name, content in columns.items()}
-
-    def _hconcat(self, node: Any, inputs: list[Columns]) -> Columns:
-        return self._sink(node, [_outer(columns) for columns in inputs])
-
-    def _union(self, _: Any, inputs: list[Columns]) -> Columns:
-        number = next_number()
-        return {
-            name: concatenated(number, [columns.get(name, Content()) for columns in inputs])
-            for name in self._nodes.get_schema()
-        }
-
-    def _select(self, node: Any, inputs: list[Columns]) -> Columns:
-        return self._made(node.expr, inputs[0])
-
-    def _hstack(self, node: Any, inputs: list[Columns]) -> Columns:
-        return {**inputs[0], **self._made(node.exprs, inputs[0])}
-
-    def _filter(self, node: Any, inputs: list[Columns]) -> Columns:
-        self._refuse_choice([node.predicate], inputs[0], "which rows are kept")
-        return inputs[0]
-
-    def _sort(self, node: Any, inputs: list[Columns]) -> Columns:
-        self._refuse_choice(node.by_column, inputs[0], "the order of rows")
-        return inputs[0]
-
-    def _distinct(self, node: Any, inputs: list[Columns]) -> Columns:
+    def _distinct(self, node: Any, columns: Columns) -> Columns:
         subset = node.options[1]
-        names = inputs[0] if subset is None else subset
-        chosen = [content for name in names if (content := inputs[0].get(name, Content())).raw]
-        if chosen:
-            hint = "rows of one id hold one text, so compare the id, and other columns without raw text: .unique([ID])"
-            raise GateError(f"raw text of {raw_names(chosen)} decides which rows are distinct", hint)
-        return inputs[0]
+        refuse((columns[name] for name in (columns if subset is None else subset)), "a choice of distinct rows")
+        return columns
 
-    def _groupby(self, node: Any, inputs: list[Columns]) -> Columns:
-        self._refuse_choice(node.keys, inputs[0], "the groups")
-        for windows in (node.options.rolling, node.options.dynamic):
-            if windows is not None:
-                self._refuse_names(inputs, windows.index_column, "the groups")
-        if node.apply:
-            refuse_any(inputs[0], "groups by a function")
-        return {name: Content(content.raw) for name, content in self._made(node.aggs, inputs[0]).items()}
+    def _groupby(self, node: Any, columns: Columns) -> Columns:
+        if node.apply or node.options.rolling is not None or node.options.dynamic is not None:
+            refuse(columns.values(), "groups by a window or a function")
+        refuse((self._content(item.node, columns) for item in node.keys), "groups")
+        given = {item.output_name: mixed([self._content(item.node, columns)]) for item in node.aggs}
+        return {item.output_name: Content() for item in node.keys} | given
 
-    def _join(self, node: Any, inputs: list[Columns]) -> Columns:
-        left, right = dict(inputs[0]), dict(inputs[1])
-        self._refuse_choice(node.left_on, left, "which rows are joined")
-        self._refuse_choice(node.right_on, right, "which rows are joined")
-        if node.predicate is not None:
-            for side in inputs:
-                refuse_any(side, "a join by a condition")
+    def _join(self, node: Any, left: Columns, right: Columns) -> Columns:
         how, suffix = node.options[0], node.options[3]
-        if not isinstance(how, str):  # as-of joins compare more columns, which are only here
-            how, *more = how
-            self._refuse_names(inputs, more, "which rows are joined")
-        if how in _EQUAL:
-            for one, other in zip(node.left_on, node.right_on, strict=True):
-                mine, theirs = self._expressions.content(one.node, left), self._expressions.content(other.node, right)
-                if mine == left.get(one.output_name) and theirs == right.get(other.output_name):
-                    left[one.output_name], right[other.output_name] = mine.joined(theirs), theirs.joined(mine)
-        if how not in _WHOLE:
-            left, right = _outer(left, node.left_on), _outer(right, node.right_on)
-        both = left.keys() & right.keys()
-        merged = {name: left[name].either(right[name]) for name in both} if how in _MERGED else {}
-        return {**right, **{f"{name}{suffix}": right[name] for name in both}, **left, **merged}
+        if how not in _JOINS or node.predicate is not None:
+            refuse([*left.values(), *right.values()], "a join that cannot be followed")
+        for key, other in zip(node.left_on, node.right_on, strict=True):
+            content, equal = self._content(key.node, left), self._content(other.node, right)
+            refuse([content, equal], "a join")
+            if how in ("Inner", "Left") and content == left.get(key.output_name):
+                left = {**left, key.output_name: content.joined(equal)}
+        renamed = {f"{name}{suffix}": right[name] for name in left.keys() & right.keys()}
+        either = {name: mixed([renamed[name], right[name]]) for name in renamed.keys() & right.keys()}  # if keys merge
+        return right | renamed | either | left
 
-    def _mergesorted(self, node: Any, inputs: list[Columns]) -> Columns:
-        both = self._union(node, inputs)
-        self._refuse_names(inputs, node.key, "the order of rows")
-        return both
-
-    def _mapfunction(self, node: Any, inputs: list[Columns]) -> Columns:
+    def _mapfunction(self, node: Any, columns: Columns) -> Columns:
         name, *options = node.function
         if name == "row_index":
-            return inputs[0]
-        if name == "hint_sorted":
-            return {**inputs[0], **{column: hinted(inputs[0].get(column, Content())) for column, *_ in options[0]}}
+            return {**columns, options[0]: Content()}
         if name == "unnest" and options[1:] == [None]:
-            return self._unnested(node.input, options[0], inputs[0])
-        if name == "explode":
-            exploded = {column: inputs[0][column] for column in options[0]}
-            refuse_any(exploded, "an explode")
-            return {**inputs[0], **dict.fromkeys(exploded, Content())}
-        if name == "unpivot":
-            index, values, _, value = options
-            kept = {column: inputs[0][column] for column in index}
-            return {**kept, value: Content.made_from(inputs[0][column] for column in values)}
-        refuse_any(inputs[0], f"a function of whole frames ({name})")
-        return {}
-
-    def _unnested(self, below: int, structs: list[str], columns: Columns) -> Columns:
-        here = self._nodes.get_node()
-        self._nodes.set_node(below)
-        schema = self._nodes.get_schema()
-        self._nodes.set_node(here)
-        contents = {name: content for name, content in columns.items() if name not in structs}
-        for name in structs:
-            contents |= {field.name: columns[name].field(field.name) for field in schema[name].fields}
-        return contents
+            types = self._at(node.input, self._nodes.get_schema)
+            inner = ((columns[struct], field.name) for struct in options[0] for field in types[struct].fields)
+            rest = {other: content for other, content in columns.items() if other not in options[0]}
+            return rest | {field: content.field(field) for content, field in inner}
+        refuse(columns.values(), f"a function of whole frames ({name})")
+        return dict.fromkeys(self._nodes.get_schema(), Content())
 
 
-def _outer(columns: Columns, keys: Iterable[Any] = ()) -> dict[str, Content]:
-    """Return columns of an input of a step that may add rows without it; a key may get a value of the other input."""
-    number, keyed = next_number(), {key.output_name: next_number() for key in keys}
-    return {name: content.outer(keyed.get(name, number)) for name, content in columns.items()}
+def _parts(dtype: Any) -> list[tuple[str | None, Any]]:
+    """Return the fields of a struct, or the types inside another type, also the storage of an extension type."""
+    if hasattr(dtype, "ext_storage"):
+        return [(None, dtype.ext_storage())]
+    fields = [(field.name, field.dtype) for field in getattr(dtype, "fields", ()) or ()]
+    inner = [getattr(dtype, name, None) for name in ("inner", "key", "value")]
+    return fields or [(None, part) for part in inner if part is not None]
 
 
 def _as_written(plan: pl.LazyFrame) -> Any:

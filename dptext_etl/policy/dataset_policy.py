@@ -72,6 +72,7 @@ class Policy(Checked):
         ids: How record ids are published: "keep", "drop", or "keyed".
         keep: Columns to publish next to the texts: names, or tables that coarsen a column.
         keep_unique: "accepted" publishes a first version although kept columns single out more than 5% of the rows.
+        keep_copies: Columns of `keep` (or `id`) that may hold raw texts of their rows, which readers then see.
         strict_columns: Refuse columns that the policy does not name, instead of dropping them.
         key: Reference to the noise secret.
         ledger: The ledger that records the spends.
@@ -120,6 +121,7 @@ class Policy(Checked):
     ids: Literal["keep", "drop", "keyed"] = omitted("keep")
     keep: tuple[Name | Kept, ...] = ()
     keep_unique: Literal["accepted"] | None = omitted(None)
+    keep_copies: tuple[Name, ...] = omitted(())
     strict_columns: bool = False
     key: KeyReference
     ledger: LedgerSpec
@@ -248,7 +250,7 @@ class Policy(Checked):
         """
         path = Path(path)
         try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
+            values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except OSError as exc:
             problem, hint = f"the policy {path} cannot be read: {exc.strerror}", "`dptext init FILE` writes one"
         except ValueError as exc:
@@ -259,7 +261,7 @@ class Policy(Checked):
             except PolicyError as exc:
                 if not exc.fields.get("entries"):
                     raise
-                raise _with_lines(exc, path.read_text(encoding="utf-8")) from None
+                raise _with_lines(exc, path.read_text(encoding="utf-8-sig")) from None
             loaded._folder = path.parent.absolute()  # noqa: SLF001  (of this class)
             return loaded
         raise PolicyError(problem, hint)
@@ -422,6 +424,8 @@ def _require_consistent(policy: Policy) -> None:
         (bool(policy.csv.types.keys() - {*policy.kept_columns} | policy.csv.types.keys() & {policy.subject}), types),
     ]
     _refuse(problems)
+    if others := sorted({*policy.keep_copies} - {policy.id, *policy.kept_columns}):
+        raise ValueError(f"keep_copies names {', '.join(others)}, and only columns of keep, and id, are published")
     if synthetic is not None:
         _require_synthetic(policy, synthetic)
     if policy.table is not None:

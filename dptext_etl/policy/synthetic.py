@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from dptext_etl.corpora.corpus import fetched, is_remote
+from dptext_etl.data_types import by_name
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import OTHER
 from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, Guarantee, GuaranteeClass, exact
@@ -43,7 +44,7 @@ class Labels(BaseModel):
     """The labels of the records: one column, or the cells of several.
 
     Attributes:
-        column: Column that holds them; or `columns`.
+        column: Column that holds them, of strings, whole numbers ("5"), or booleans ("true"); or `columns`.
         columns: Two columns or more, whose values in a row are one label, written "billing | high".
         values: The public list of labels; of several columns, lists such as ["billing", "high"]. Others, and null,
             count as "other", which a list of this value only names.
@@ -71,12 +72,12 @@ class Labels(BaseModel):
         return {OTHER if {*cell} == {OTHER} else SEPARATOR.join(map(_escaped, cell)): cell for cell in cells}
 
     def label_of(self) -> pl.Expr:
-        """Return the label of a row; equal only if all values are, null or not. One column is read as it is."""
+        """Return the label of a row as text; equal only if all values are, null or not."""
         import polars as pl  # policies of other releases start without it
 
         if self.columns is None:
-            return pl.col(str(self.column))
-        values = [pl.col(name) for name in self.columns]
+            return by_name(str(self.column)).cast(pl.String)
+        values = [by_name(name).cast(pl.String) for name in self.columns]
         for written, escaped in _ESCAPES:
             values = [value.str.replace_all(written, escaped, literal=True) for value in values]
         return pl.concat_str([value.fill_null(_NULL) for value in values], separator=SEPARATOR).alias("label")

@@ -1,10 +1,9 @@
-"""Define the parts of a policy: kept columns, caps and their signatures, places, and terms; resolve its paths."""
+"""Define the parts of a policy: kept columns, caps, places, and terms; resolve its paths."""
 
 from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -25,54 +24,13 @@ from pydantic import (
 )
 
 from dptext_etl import _kernel, catalog, extensions, keys
-from dptext_etl.artifacts import canon
 from dptext_etl.errors import KeyReferenceError, PolicyError
 from dptext_etl.families.choice import OTHER
 from dptext_etl.object_stores import KEY_DIGITS, holds_password, is_secret, require_catalog, variable_of
 from dptext_etl.parameters import changed_parameters, validated
 
-_TAG = b"dptext/cap/v1\0"
 Compression = Literal["zstd-1", "zstd-3", "zstd-9", "snappy", "none"]
 FASTEST: Compression = "zstd-1"
-
-
-def read(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a cap that a policy reads from a file."""
-    if others := sorted(entries.keys() - {"file", "public_key"}):
-        msg = f"{' and '.join(others)}: not signed; a cap from a file has `file` and `public_key`, and no other entry"
-        raise ValueError(msg)
-    try:
-        stated = tomllib.loads(Path(entries["file"]).read_text("utf-8"))
-    except (OSError, ValueError, TypeError):
-        raise PolicyError(
-            "the file of the cap is missing, or is not TOML", "name the file that `dptext ledger sign-cap` wrote"
-        ) from None
-    return {**stated, "public_key": entries.get("public_key")}
-
-
-def sign(stated: Mapping[str, Any], key: str) -> tuple[str, str]:
-    """Sign the entries of a cap under a key reference, and return the public key and the signature, both in hex."""
-    private = _library().Ed25519PrivateKey.from_private_bytes(keys.resolve(key).derive("seal", _TAG))
-    return private.public_key().public_bytes_raw().hex(), private.sign(_TAG + canon(dict(stated))).hex()
-
-
-def is_signed(stated: Mapping[str, Any], public_key: str, signature: str) -> bool:
-    from cryptography.exceptions import InvalidSignature
-
-    try:
-        key = _library().Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
-        key.verify(bytes.fromhex(signature), _TAG + canon(dict(stated)))
-    except (InvalidSignature, ValueError):
-        return False
-    return True
-
-
-def _library() -> Any:
-    try:
-        from cryptography.hazmat.primitives.asymmetric import ed25519
-    except ImportError:
-        raise ValueError(f"a signed cap needs cryptography: {extensions.pip_install('signing')}") from None
-    return ed25519
 
 
 def omitted(default: Any) -> Any:
@@ -261,9 +219,9 @@ class LedgerSpec(Checked):
         url: "sqlite:///PATH", a path, "postgresql://HOST/DATABASE" without a password, or "env:NAME", the variable that
             holds it.
         id_key: Reference to the key of the ids; by default the file next to a SQLite ledger.
-        anchors: Place of the last head, so that a lost or restored ledger is noticed: a folder or URL apart from the
+        anchors: Anchor store, which shows that a ledger was lost or restored: a folder or URL apart from the
             ledger, shared by its writers; by default `DPTEXT_ANCHORS`, or a folder in this user's state folder.
-        require_anchors: Refuse to charge without a named place of heads; by default true for PostgreSQL and false for
+        require_anchors: Refuse to charge without a named anchor store; by default true for PostgreSQL and false for
             SQLite.
     """
 
@@ -337,10 +295,6 @@ class Cap(Checked):
         delta: The cap's delta, for "approx".
         period: Name of the period that the cap covers, such as "2026".
         group: Name that datasets share if their spends add up; by default the dataset itself.
-        dataset: Dataset of a signed cap without a group.
-        unit: Whose budget a signed cap is: "record", or by default "subject".
-        public_key: The Ed25519 key of a signed cap, 64 hex digits.
-        signature: The signature of the other entries. `file`, next to `public_key`, names a file with all of them.
     """
 
     measure: Literal["pure", "zcdp", "approx"] = "pure"
@@ -349,32 +303,6 @@ class Cap(Checked):
     delta: Annotated[Amount, Field(lt=1)] | None = None
     period: Name = "all"
     group: Name | None = None
-    dataset: Name | None = omitted(None)
-    unit: Literal["subject", "record"] | None = omitted(None)
-    public_key: _Hex | None = omitted(None)
-    signature: _Hex | None = omitted(None)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_file(cls, entries: Any) -> Any:
-        return read(entries) if isinstance(entries, Mapping) and "file" in entries else entries
-
-    @model_validator(mode="after")
-    def _signed(self) -> Self:
-        if (self.public_key, self.signature) == (None, None):
-            return self
-        if self.public_key is None or self.signature is None or self.group is self.dataset is None:
-            msg = (
-                "a signed cap needs `public_key`, `signature` (`dptext ledger sign-cap`), and its `dataset` or `group`"
-            )
-            raise ValueError(msg)
-        if not is_signed(self.stated(), self.public_key, self.signature):
-            raise ValueError("the signature of the cap is wrong: an entry was changed, or another key signed it")
-        return self
-
-    def stated(self) -> dict[str, Any]:
-        """Return the signed entries: all except the signature."""
-        return self.model_dump(mode="json", exclude={"public_key", "signature"}, exclude_none=True)
 
     @model_validator(mode="after")
     def _amounts(self) -> Self:
@@ -506,7 +434,6 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     for table, names in (
         (values, ("source", "sink", "staging", "key")),
         (values.get("ledger"), ("url", "id_key")),
-        (values.get("cap"), ("file",)),
     ):
         for name in names:
             if isinstance(table, dict) and isinstance(table.get(name), str):

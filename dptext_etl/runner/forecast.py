@@ -39,7 +39,7 @@ from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.publish.manifest import guarantee_of, with_gate
 from dptext_etl.runner.shard.charging import PAIRS, Charged, Column, by_label, charge, views_of
-from dptext_etl.runner.source.column_types import period_of
+from dptext_etl.runner.source.column_types import HELD, period_of
 from dptext_etl.runner.source.cutting import pieces
 from dptext_etl.runner.source.guessing import Spelled
 
@@ -60,21 +60,15 @@ def components_of(policy: Policy) -> tuple[str, ...]:
     return MEASURES[policy.cap.measure] if policy.cap is not None else (whole,)
 
 
-def no_charges(components: Iterable[str]) -> pl.DataFrame:
-    return pl.DataFrame(schema={"unit": pl.UInt64, **dict.fromkeys(components, pl.Float64)})
-
-
 class Forecast:
     """Adds up worst cases per record and unit in the components of the cap's measure, in bounded memory.
 
     If the unit is the record, a record is judged when it is added. Rows of subjects wait on the disk until all are
-    there, dozens of bytes each, in the folder `scratch`. All rows wait there if runs come `before`, whose charges
-    count.
+    there, dozens of bytes each, in the folder `scratch`.
     """
 
-    def __init__(self, policy: Policy, scratch: Path | None = None, before: pl.DataFrame | None = None) -> None:
-        self._policy, self._before = policy, before
-        self._scratch = scratch
+    def __init__(self, policy: Policy, scratch: Path | None = None) -> None:
+        self._policy, self._scratch = policy, scratch
         self.components = components_of(policy)
         self._worst, self._over = Counter[int](), Counter[Any](records=0, units=0)
         self._fitting = np.zeros(len(FACTORS) + 1, np.int64)
@@ -88,7 +82,7 @@ class Forecast:
         worst, requests, used = (np.minimum(amounts, _INFINITE) for amounts in (worst[:1], requests, used))
         self._worst.update(_histogram(worst[0]))
         numbers = np.broadcast_to(np.asarray(periods, np.int64), worst.shape[1])
-        if self._policy.unit == "record" and self._before is None:  # each record is a unit: ids are checked
+        if self._policy.unit == "record":  # each record is a unit: ids are checked
             self._lengths = self._lengths or [set() for _ in charged]
             for lengths, counts in zip(self._lengths, charged, strict=True):
                 lengths.update(np.unique(counts).tolist())
@@ -98,10 +92,6 @@ class Forecast:
             self._fitting += self._fits(each)
             return
         hashed = units if isinstance(units, np.ndarray) else pl.Series(pl.from_arrow(units)).hash().to_numpy()
-        if self._before is not None:
-            earlier = pl.DataFrame({"unit": hashed}).join(self._before, on="unit", how="left", maintain_order="left")
-            charged_before = earlier.select(self.components).fill_null(0).to_numpy().T
-            used = np.minimum(used + charged_before, _INFINITE).astype(np.int64)
         table = np.concatenate(
             [hashed.view(np.int64)[None], worst, requests, used, numbers[None], charged.astype(np.int64)]
         )
@@ -141,18 +131,6 @@ class Forecast:
             over.update(self._beyond(rows))
             fitting += self._fits(rows)
         return over, fitting
-
-    def charges(self) -> pl.DataFrame:
-        """Return the charges of units after the runs before and this one, without records over the cap.
-
-        A row per unit: `unit`, a hash, and an amount by component. Only a forecast that knows of runs before it has it.
-        """
-        parts = [no_charges(self.components) if self._before is None else self._before]
-        for rows in self._by_unit():
-            admitted = np.delete(np.arange(len(rows.where)), self._excluded(rows))
-            amounts = dict(zip(self.components, rows.requests[:, admitted].astype(np.float64), strict=True))
-            parts.append(pl.DataFrame({"unit": rows.hashes[rows.where[admitted]].view(np.uint64), **amounts}))
-        return pl.concat(parts).group_by("unit").sum()
 
     def kept(self) -> dict[float, int]:
         """Count the records that would fit if the first limit of the cap were multiplied, by the `FACTORS`.
@@ -355,6 +333,8 @@ class Expected:
     labels: Mapping[str, int] = field(default_factory=dict)
     # sums of digests of records with their persons (`Charged.pairs`): on Spark by the number of the shard
     pairs: Mapping[str, int] = field(default_factory=dict)
+    # of rows with the mark `column_types.HELD`: those that are left out, and forgotten ones
+    held: Sequence[int] = (0, 0)
 
     @property
     def over_cap(self) -> int:
@@ -386,6 +366,7 @@ class Expected:
         sums: dict[str, Any] = {name: Counter[str]() for name in ("answers", "charged", "labels")}
         for part, (name, counts) in product(listed, sums.items()):
             counts.update(getattr(part, name))
+        sums["held"] = tuple(sum(part.held[at] for part in listed) for at in range(2))
         numbers = ("unkept", "drawn", "words", "computed", "moved")
         sums |= {name: sum(getattr(part, name) for part in listed) for name in numbers}
         for name, counts in (item for part in listed for item in part.periods.items()):
@@ -405,7 +386,7 @@ class Preview:
 
     `on_changed` receives the ids of records whose texts changed, and hashes of their units; they stay inside the
     boundary. Of rows that are published (`published`), only answers are counted. Rows that do not fit into memory go to
-    the folder `scratch`. The charges of other runs `before` this one count in the forecast.
+    the folder `scratch`.
     """
 
     def __init__(
@@ -417,13 +398,13 @@ class Preview:
         *,
         published: bool = False,
         scratch: Path | None = None,
-        before: pl.DataFrame | None = None,
     ) -> None:
         self.published = published
-        self.forecast = Forecast(policy, scratch, before)
+        self.forecast = Forecast(policy, scratch)
         self._policy, self._columns, self._ledger, self._on_changed = policy, list(columns), ledger, on_changed
         self._answers, self._charged, self._labels = Counter[str](), Counter[str](), Counter[str]()
         self._numbers, self._rows, self._gone = dict[str, int](), Counter[int](), Counter[int]()  # of periods
+        self._forgotten = 0  # rows with the mark `HELD` that were forgotten
         self._spelled = Spelled(policy.normalize, scratch)
         self._unkept = self._drawn = self._words = self._computed = self._moved = 0
         self._pairs = dict[str, int]()
@@ -463,14 +444,20 @@ class Preview:
         self._words += sum(_count_draws(frame, *pair) for pair in zip(self._columns, draws, strict=True))
 
     def _periods(self, frame: pl.DataFrame, outcome: npt.NDArray[np.uint8]) -> Any:
-        """Return the number of each row's period, and count rows and those that are left out for other than caps."""
-        by = period_of(self._policy, frame.schema)
-        if by is None:
-            return 0
-        names = frame.select(by[1]).to_series()
-        for name in names.unique():
-            self._numbers.setdefault(name, len(self._numbers))
-        numbers = names.replace_strict(self._numbers, return_dtype=pl.Int64).to_numpy()
+        """Return a number of each row, and count rows and those that are left out for other than caps.
+
+        It is twice the number of the row's period, and one more with the mark `HELD`.
+        """
+        by, numbers = period_of(self._policy, frame.schema), np.zeros(frame.height, np.int64)
+        if by is not None:
+            names = frame.select(by[1]).to_series()
+            for name in names.unique():
+                self._numbers.setdefault(name, len(self._numbers))
+            numbers = 2 * names.replace_strict(self._numbers, return_dtype=pl.Int64).to_numpy()
+        if HELD in frame.columns:
+            held = frame[HELD].to_numpy()
+            self._forgotten += int((held & (outcome == Outcome.FORGOTTEN)).sum())
+            numbers += held
         left = (Outcome.FORGOTTEN, *([Outcome.CHANGED] if self._policy.on_changed == "quarantine" else []))
         for counts, some in ((self._rows, numbers), (self._gone, numbers[np.isin(outcome, left)])):
             counts.update(dict(enumerate(np.bincount(some).tolist())))
@@ -479,7 +466,7 @@ class Preview:
     def _list_changed(self, frame: pl.DataFrame, charged: Charged, changed: npt.NDArray[np.bool_]) -> None:
         theirs = None if charged.subjects is None else charged.subjects.filter(to_arrow(changed))
         units = None if theirs is None or self._ledger is None else self._ledger.people.unit_hashes(theirs)
-        if self._on_changed is not None:
+        if self._on_changed is not None and HELD not in frame.columns:  # else they are listed already
             self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)), units)
 
     def expected(self) -> Expected:
@@ -499,9 +486,10 @@ class Preview:
             moved=self._moved,
             kept=[] if self._policy.cap is None or self.published else [*self.forecast.kept().values()],
             periods={
-                name: [self._rows[number], self._gone[number] + judged[number]]
-                for name, number in self._numbers.items()
+                name: [sum(self._rows[at] for at in pair), sum(self._gone[at] + judged[at] for at in pair)]
+                for name, pair in ((name, (2 * number, 2 * number + 1)) for name, number in self._numbers.items())
             },
+            held=(sum(self._gone[at] + judged[at] for at in self._rows if at % 2) - self._forgotten, self._forgotten),
             spellings=self._spelled.counts(),
             labels=dict(self._labels),
             pairs=self._pairs,
@@ -530,9 +518,9 @@ class Preview:
         )
         again = policy.on_changed == "release_again"
         answer = self._ledger.preview(Scope.of(policy), ready, again=again)
-        # a scope without a cap pins no components: a first cap counts the use of units all the same
+        # a scope without a cap, or with a cap on another measure, counts other components than the policy's
         used = answer.used
-        if not (len(used) or self.published):
+        if len(used) != len(self.forecast.components) and not self.published:
             used = self.forecast.used_before(self._ledger, units)
         return answer.outcome, answer.charged, answer.changes_committed, answer.units, used, answer.moved
 

@@ -24,7 +24,6 @@ FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".ndjson": "ndjs
 """The format of a file, by its suffix."""
 
 _NONE = Storage("")
-_STAGING = ".staging"
 _ENCODED = re.compile(r"[#?]|%[0-9A-Fa-f]{2}")
 _PARTITION_NAME = re.compile(r"[\w=+-][\w=+.-]*", re.ASCII)
 
@@ -34,7 +33,6 @@ class Layout:
     source: str  # file, folder, glob or object-store URL of the raw table
     sink: str  # folder or object-store URL of the published table
     staging: Storage = _NONE  # unpublished rows of this release and partition, inside the boundary
-    memory: Storage = _NONE  # the storage inside the boundary that all releases and partitions share
     partition: str | None = None
     # options for object stores, as a policy writes them
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -57,14 +55,13 @@ class Layout:
         _require_plain(sink, policy.staging or "")
         resolved = object_stores.resolved(policy.storage_options)
         release, part = folder_name(policy.release), folder_name("_" if partition is None else partition)
-        root, memory = _roots(policy, sink)
-        staging = root.child(release).child(part)
+        staging = _root(policy).child(release).child(part)
         options = policy.storage_options
         table = policy.table
         if table is not None and table.name is not None:
             table = table.model_copy(update={"name": table.name.replace(PARTITION, partition or "")})
         newest = max(2, policy.retention.versions or 0)
-        places = (source, sink, staging, memory, partition, options, resolved)
+        places = (source, sink, staging, partition, options, resolved)
         more: dict[str, Any] = {"catalog": policy.source_catalog, "compression": policy.compression, "newest": newest}
         return cls(*places, policy.csv, table, table is not None, **more)
 
@@ -82,12 +79,9 @@ class Layout:
         return replace(layout, logged=store.etag(MANIFEST) is None and store.etag(f"{TABLE}/{MANIFEST}") is not None)
 
     @property
-    def notes(self) -> list[str]:
-        """Say where staging is if an earlier version put it next to the sink."""
-        if self.staging.remote or not self.staging.parent.parent.name.endswith(_STAGING):
-            return []
-        where = self.staging.parent.parent.url
-        return [f"staging is in {where}, where version 0.2 put it: copies of the sink's parent folder hold raw ids"]
+    def memory(self) -> Storage:
+        """The storage inside the boundary that all releases and partitions share."""
+        return self.staging.parent.parent
 
     @property
     def sink_format(self) -> str:
@@ -127,6 +121,13 @@ class Layout:
     def described(self) -> Storage:
         """The storage of the manifest and of the lock: where the parts are, or a folder there that clean-ups leave."""
         return self.published.child(TABLE) if self.logged else self.published
+
+    def beside(self, name: str) -> tuple[Storage, str]:
+        """Return the storage of a file next to the manifest, and its name there."""
+        if self.remote_sink:
+            return self.described, name
+        path = self.local.beside(name)
+        return Storage(str(path.parent)), path.name
 
     @property
     def table_format(self) -> TableFormat | None:
@@ -180,34 +181,23 @@ def check_partition(policy: Policy, partition: str | None) -> None:
         msg = "a partition was named, but the policy's source has no place for it"
         raise PolicyError(msg, f"write {PARTITION} into source and sink")
     if partition is not None and not _PARTITION_NAME.fullmatch(partition):
-        raise PolicyError(
-            "a partition's name holds letters, digits, and any of _ - + = . inside",
-            "2026-01 or 2026-01-31T23, for example",
-        )
+        msg = f"the partition {partition!r}: a name holds ASCII letters, digits, and any of _ - + = . inside"
+        raise PolicyError(msg, "rename the file or folder, as 2026-01 or 2026-01-31T23")
 
 
-def _roots(policy: Policy, sink: str) -> tuple[Storage, Storage]:
-    """Return the folder above staging, and the one that all releases and partitions share.
-
-    By default, both are next to the policy file, where no one looks for published tables. A folder that version 0.2
-    made next to the sink stays in use.
-    """
+def _root(policy: Policy) -> Storage:
+    """Return the storage above staging, by default next to the policy file: no one looks for published tables there."""
     dataset = folder_name(policy.dataset)
     if policy.staging is not None:
-        root = Storage.open(_local(policy.staging), policy.storage_options, grouped=True).child(dataset)
-        return root, root
+        return Storage.open(_local(policy.staging), policy.storage_options, grouped=True).child(dataset)
     hint = 'write: staging = "staging" (inside the boundary, readable only by you)'
+    sink = _local(policy.sink).rstrip("/")
     if is_remote(sink):
         msg = "the sink is an object store, so the policy must name a place for unpublished rows"
         raise PolicyError(msg, hint)
-    template = _local(policy.sink).rstrip("/")
-    older = Storage(sink + _STAGING), Storage(template.replace(PARTITION, "_") + _STAGING)
-    if any(place.folder.is_dir() for place in older):
-        return older
     if policy.folder is None:
         msg = "the policy was not read from a file, so it must name a place for unpublished rows"
         raise PolicyError(msg, hint)
     # the same when the folder of the policy is moved with all that is in it
-    name = hashlib.sha256(os.path.relpath(template, policy.folder).encode()).hexdigest()[:16]
-    root = Storage(str(policy.folder / files.INSIDE)).child(dataset).child(name)
-    return root, root
+    name = hashlib.sha256(os.path.relpath(sink, policy.folder).encode()).hexdigest()[:16]
+    return Storage(str(policy.folder / files.INSIDE)).child(dataset).child(name)

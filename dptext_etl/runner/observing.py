@@ -229,9 +229,9 @@ class Lineage:
             manifest = Manifest.read(Layout.of(self._policy, summary.partition))
             if summary.version is not None and manifest is not None:
                 version = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(summary.version))
-                facets = {"version": version, "schema": _schema(manifest.kinds), "tags": _tags(manifest)}
+                facets = {"version": version, "schema": _schema(manifest.schema), "tags": _tags(manifest)}
                 facets[FACET] = _release(stated(manifest))
-        passed = {gate["name"]: gate["passed"] for gate in summary.gates}
+        passed = {gate["name"]: gate["passed"] for gate in summary.gates if gate["applicable"]}
         facets |= _assertions(passed or dict.fromkeys(facets[FACET].gates if facets else (), True))
         rows = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=summary.published_rows)
         self.send("COMPLETE", facets, {"outputStatistics": rows})

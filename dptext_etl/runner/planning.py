@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -17,21 +15,17 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from dptext_etl.accounting import MEASURES, log10_odds, require_delta
-from dptext_etl.accounting.conversion import zcdp_epsilon
-from dptext_etl.accounting.shuffling import divergence
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import canary_sets
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import spends
-from dptext_etl.errors import DPTextError, InputError, LedgerError, PolicyError, bare, counted, described, seam
-from dptext_etl.families.choice import usual_law
+from dptext_etl.data_types import by_name
+from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, collect, counted, described, seam, together
 from dptext_etl.families.words import WordMechanism
-from dptext_etl.guarantee import ADDITIVE, LARGEST_DELTA, MICRO, PURE, Disclosure, steps
+from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure
 from dptext_etl.key_providers import BUILT_IN
 from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.ledger.caps import LARGEST, Pinned, cap_change, limits
-from dptext_etl.ledger.storage.store import resolve_url
-from dptext_etl.ledger.types import NEW
+from dptext_etl.ledger.caps import LARGEST, limits
 from dptext_etl.ledger.views import quantiles
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.object_stores import CATALOG, host_of, hosts, variable_of
@@ -44,18 +38,16 @@ from dptext_etl.runner.forecast import (
     Expected,
     Forecast,
     Preview,
-    components_of,
     is_infinite,
     least_epsilon,
     ledger_of,
-    no_charges,
     preview_rows,
 )
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import (
-    collect,
     planned_canaries,
     preflight,
+    published_facts,
     require_models,
     require_places,
     rows_by_outcome,
@@ -63,11 +55,10 @@ from dptext_etl.runner.preflight import (
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import claims, policy_notes, with_gate, worst_with_gate
 from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt
-from dptext_etl.runner.shard.charging import VACUOUS, Column, at_most
+from dptext_etl.runner.shard.charging import Column, at_most
 from dptext_etl.runner.shard.computing import require_published_texts
-from dptext_etl.runner.source.examine import examine, present
-from dptext_etl.runner.source.guessing import shapes_of
-from dptext_etl.runner.source.roles import open_table
+from dptext_etl.runner.source.examine import Examined, examine, present
+from dptext_etl.runner.source.roles import Table, open_table
 from dptext_etl.runner.source.selection import persons_of
 from dptext_etl.runner.source.table import READ_HINT
 
@@ -117,16 +108,18 @@ def plan(
     partition: str | None = None,
     delta: float = DELTA,
     accept_lower_cap: bool = False,
+    accept_fewer_rows: bool = False,
     progress: Listener | None = None,
     require: Callable[[Policy, Layout], object] | None = None,
 ) -> PlanSummary:
-    """Forecast a run: collect all refusals, count draws, and add up worst cases. Nothing is spent.
+    """Forecast a run: collect all refusals, count draws, and add up worst cases. No budget is used.
 
     Args:
         policy: The policy, or the path of its file.
         partition: Name of the partition, if the policy has a place for one.
         delta: The delta of the statement about all records of one person.
         accept_lower_cap: Plan as if the pinned cap may be lowered to the policy's cap.
+        accept_fewer_rows: Plan as if published rows may be left out.
         progress: Called with counts, rate, and remaining time.
         require: Called with policy and layout first; raises if an engine cannot carry out the run.
 
@@ -136,24 +129,12 @@ def plan(
     Raises:
         PolicyError: Without this step, nothing can be counted: the source cannot be read, or its ids are not unique.
     """
-    return _planned(
-        resolve(policy), partition, delta, accept_lower_cap=accept_lower_cap, progress=progress, require=require
-    )[0]
-
-
-def _planned(
-    policy: Policy,
-    partition: str | None,
-    delta: float,
-    before: pl.DataFrame | None = None,
-    *,
-    accept_lower_cap: bool,
-    progress: Listener | None,
-    require: Callable[[Policy, Layout], object] | None = None,
-) -> tuple[PlanSummary, Forecast]:
-    """Plan a run, after runs that would charge `before`."""
+    policy = resolve(policy)
     require_delta(delta)
-    attempt, refusals = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap), list[DPTextError]()
+    attempt, refusals = (
+        Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap, accept_fewer_rows=accept_fewer_rows),
+        list[DPTextError](),
+    )
     if require is not None:
         require(policy, attempt.layout)
     table = open_table(policy, attempt.layout)
@@ -161,7 +142,7 @@ def _planned(
 
     def look(columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame) -> Expected:
         every_row = rows is source.every_row
-        preview = Preview(policy, columns, ledger, published=every_row, scratch=attempt.layout.scratch, before=before)
+        preview = Preview(policy, columns, ledger, published=every_row, scratch=attempt.layout.scratch)
         forecasts.append(preview.forecast)
         meter = Meter("plan", None, None) if every_row else Meter("plan", source.wanted, progress)
         expected = preview_rows(preview, rows, meter)
@@ -178,13 +159,15 @@ def _planned(
         traced = table_check.trace(source, policy)
         previewed, over_all = preflight(attempt, source, look, keep, refusals, traceable=traced)
     except DPTextError as error:  # this step must succeed before anything can be counted
-        raise (refusals or [error])[0] from None
+        refusals.append(error)
+        if "counts" in error.fields and policy.keep:  # only the ids are wrong: kept columns can be judged all the same
+            collect(refusals, partial(_judge_kept, policy, attempt.layout, table, error.fields["counts"]["rows"]))
+        raise together(refusals) from None
     rows, forecast = rows_by_outcome(policy, source, previewed), forecasts[0]
     over = forecast.over()
     subjects, (cap_change, cap_notes), refused = forecast.subjects(), cap_facts, [*map(described, refusals)]
     notes = _notes if policy.synthetic is None else partial(_notes_on_table, synthetic=policy.synthetic)
-    together = least_epsilon(forecast, policy, attempt.columns, delta)
-    summary = PlanSummary(
+    return PlanSummary(
         dataset=policy.dataset,
         release=policy.release,
         partition=partition,
@@ -196,7 +179,7 @@ def _planned(
         per_record=_quantiles(forecast.records()),
         per_subject=None if subjects is None else _quantiles(subjects),
         subjects=None if subjects is None else subjects.total(),
-        together=together,
+        together=least_epsilon(forecast, policy, attempt.columns, delta),
         cap=None if policy.cap is None else policy.cap.model_dump(exclude_none=True),
         cap_change=cap_change,
         over_cap={name: over[name] for name in ("records", "units")},
@@ -209,96 +192,26 @@ def _planned(
         refusal=refused[0] if refused else None,
         refusals=refused,
         table=_checked_table(
-            policy, table.frame, traced, over_all.spellings, table_check.selection_facts(policy, source, previewed)
+            policy,
+            table.frame,
+            traceable=traced,
+            spellings=over_all.spellings,
+            selection=_selected(policy, source, previewed),
+            published=published_facts(policy, source, previewed),
         ),
         notes=[
             *cap_notes,
             *notes(policy, beyond=source.beyond, replayed=previewed.charged_before),
-            *_compared(policy, forecast, together["epsilon"], source.wanted, table.frame),
             *policy_notes(policy),
-            *attempt.layout.notes,
         ],
     )
-    return summary, forecast
 
 
-@bare
-def plan_in_order(
-    policies: Sequence[PolicyLike],
-    *,
-    partition: str | None = None,
-    delta: float = DELTA,
-    accept_lower_cap: bool = False,
-    progress: Listener | None = None,
-) -> dict[str, Any]:
-    """Forecast several runs in their order, each against caps that those before it have charged. Nothing is written.
-
-    Returns: `plans`, the facts of each; `joint`, the total charge to one unit: by shared scope, and `together`, the sum
-        of their epsilons and deltas; and `refusal`, the first error that the runs would meet.
-
-    Raises:
-        PolicyError: Two policies name the same release.
-    """
-    charged, plans, refusals = dict[tuple[Any, ...], pl.DataFrame](), list[PlanSummary](), list[dict[str, Any]]()
-    named, done = dict[tuple[Any, ...], list[str]](), list[Policy]()
-    for policy in map(resolve, policies):
-        if (policy.dataset, policy.release) in {(one.dataset, one.release) for one in done}:
-            msg = f"two of the policies are of release {policy.release!r} of {policy.dataset}"
-            raise PolicyError(msg, "a release is charged once: plan one of them, or name another release")
-        clashes = filter(None, (_clash(policy, one) for one in done))
-        scope, components = Scope.of(policy), components_of(policy)
-        key = (resolve_url(policy.ledger.url), scope.name, scope.period, scope.unit, components)
-        before = charged.get(key, no_charges(components))
-        forecasted, forecast = _planned(
-            policy, partition, delta, before, accept_lower_cap=accept_lower_cap, progress=progress
-        )
-        charged[key] = forecast.charges()
-        named.setdefault(key, []).append(f"{policy.dataset} {policy.release}")
-        refusals += [*map(described, clashes), *forecasted.refusals]
-        plans.append(forecasted)
-        done.append(policy)
-    shared = []
-    for key in (key for key, runs in named.items() if len(runs) > 1):
-        _, scope_name, period, unit, components = key
-        amounts = charged[key].cast(dict.fromkeys(components, pl.Int64))
-        sums = {name: _quantiles(Counter(amounts[name].to_list()), name) for name in components}
-        shared.append({"scope": f"{scope_name}, period {period}", "unit": unit, "plans": named[key], "charged": sums})
-    parts = [forecasted.together for forecasted in plans]
-    unbounded = any(part["epsilon"] == "inf" for part in parts)
-    whole = {
-        "units": sorted({part["unit"] for part in parts}),
-        "epsilon": "inf" if unbounded else sum(part["epsilon"] for part in parts),
-        "delta": sum(part["delta"] for part in parts),
-    }
-    joint = {"scopes": shared, "apart": len(charged) > 1, "together": whole}
-    return {
-        "plans": [forecasted.as_dict() for forecasted in plans],
-        "joint": joint,
-        "refusal": next(iter(refusals), None),
-    }
-
-
-def _clash(policy: Policy, done: Policy) -> DPTextError | None:
-    """Return why the ledger would refuse the scope or cap of a policy after the run of another one."""
-    if resolve_url(policy.ledger.url) != resolve_url(done.ledger.url):
-        return None
-    scope, other = Scope.of(policy), Scope.of(done)
-    if (scope.name, scope.period) == (other.name, other.period):
-        if scope.unit != other.unit or (policy.cap is None and done.cap is not None):
-            msg = f"the run before pins the unit and the cap of {scope}, and this policy has others"
-            return LedgerError(msg, "write the same unit and [cap] in both")
-        measure, whole = (None, ()) if done.cap is None else (done.cap.measure, limits(done.cap))
-        change = cap_change(scope, Pinned(NEW, scope.unit, measure, whole), policy.cap)
-        hint = "write the same [cap] in both, or plan this policy first"
-        return None if change is None else LedgerError(str(change), hint)
-    if scope.dataset == other.dataset:
-        with ledger_of(policy) as ledger:
-            caps = [] if ledger is None else ledger.reports.caps()
-        pinned = [item for item in caps if (item["scope"], item["period"]) == (scope.name, scope.period)]
-        if not any(item["measure"] and scope.dataset in item["datasets"] for item in pinned):
-            msg = f"a first cap of {scope} would miss the charges of the run before in {other}"
-            return LedgerError(msg, "name one period and group in both; or open the period: `dptext ledger set-cap`")
-    return None
+def _judge_kept(policy: Policy, layout: Layout, table: Table[pl.LazyFrame], rows: int) -> None:
+    """Refuse kept columns that single out rows, in a source whose ids are refused."""
+    counts = table_check.count(table.frame, table_check.groups_of(policy.kept_columns))
+    traced = table_check.of_source(policy, rows, counts, table.schema, table.frame)
+    table_check.require_untraceable(policy, layout, traced, None, ())
 
 
 def further(policy: PolicyLike) -> dict[str, Any]:
@@ -356,20 +269,31 @@ def _cost(column: ColumnPolicy, gate: int, facts: Mapping[str, Any] | None, posi
     return {name: np.full(len(positions), min(getattr(worst, name), LARGEST), np.int64) for name in ADDITIVE}
 
 
-def _checked_table(
-    policy: Policy, frame: pl.LazyFrame, traced: dict[str, Any], spelled: Mapping[str, int], selected: dict[str, Any]
-) -> dict[str, Any]:
+def _checked_table(policy: Policy, frame: pl.LazyFrame, **parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts that are shown under "The table"."""
+    scope = Scope.of(policy)
     with ledger_of(policy) as ledger:
-        charged = table_check.of_persons(policy, ledger, _persons(policy, frame))
-    parts = {"traceable": traced, "spellings": spelled, "selection": selected, "scopes": charged}
+        parts["scopes"] = table_check.of_persons(policy, ledger, _persons(policy, frame))
+        if ledger is not None and policy.cap is not None:
+            used = ledger.remaining(scope)
+            counts = {"units": used.units, "exhausted": used.exhausted, "unit": scope.unit}
+            parts["at_cap"] = counts if used.units else {}
     return {name: part for name, part in parts.items() if part}
+
+
+def _selected(policy: Policy, source: Examined[Any], previewed: Expected) -> dict[str, Any]:
+    """Return what `table_check.selection_facts` does, and rows that are left out of partitions so far."""
+    found = table_check.partitions(policy)
+    return {
+        **table_check.selection_facts(policy, source, previewed),
+        **({"partitions": found} if any(gone for *_, gone in found) else {}),
+    }
 
 
 def _persons(policy: Policy, frame: pl.LazyFrame) -> Iterator[pa.Array]:
     """Iterate over the canonical ids of the persons of a source, each once."""
     with seam("reading the persons of the source", InputError, READ_HINT):
-        named = frame.select(str(policy.subject)).drop_nulls().unique().collect(engine="streaming")
+        named = frame.select(by_name(str(policy.subject))).drop_nulls().unique().collect(engine="streaming")
     persons = persons_of(named, policy).unique()
     for part in persons.to_frame().iter_slices(_PERSONS_AT_ONCE):
         yield part.to_series().to_arrow()
@@ -391,9 +315,8 @@ def _facts_of_cap(policy: Policy) -> tuple[dict[str, Any] | None, list[str]]:
     return None if change is None else change.as_dict(), notes
 
 
-def _quantiles(amounts: Counter[int], component: str = PURE) -> dict[str, float | str]:
-    by_name = quantiles(amounts).items()
-    return {name: "inf" if is_infinite(amount) else amount / steps(component) for name, amount in by_name}
+def _quantiles(amounts: Counter[int]) -> dict[str, float | str]:
+    return {name: "inf" if is_infinite(amount) else amount / MICRO for name, amount in quantiles(amounts).items()}
 
 
 def _column_facts(claim: dict[str, Any], column: ColumnPolicy) -> dict[str, Any]:
@@ -464,46 +387,6 @@ def _notes_on_table(policy: Policy, synthetic: Synthetic, beyond: int, replayed:
     if replayed:
         notes.append(f"the release holds {replayed:,} of these records already: the same table again costs nothing")
     return notes
-
-
-_CORPUS = 30_000
-"""Texts of the corpus with which forms are compared."""
-_DRAWS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0)
-"""Epsilons of a shuffled draw that are compared."""
-_USUAL = 8.0
-"""The epsilon per person at which forms are compared if the policy's epsilon bounds nothing in practice."""
-
-
-def _compared(policy: Policy, forecast: Forecast, whole: float | str, rows: int, frame: pl.LazyFrame) -> list[str]:
-    """State the spend of each form of a release at one epsilon per person, by the policy, constants, and counts."""
-    epsilon = _USUAL if isinstance(whole, str) or whole > VACUOUS else whole
-    most = forecast.largest_totals(0, lambda charged: {"rows": np.ones(len(charged), np.int64)})["rows"]
-    if not epsilon or not most or rows < 2:
-        return []
-    each = epsilon / most  # of the records of a person, whose deltas grow by exp((most - 1) each)
-    power = min(-8, math.floor(math.log10(LARGEST_DELTA) - (most - 1) * each / math.log(10)))
-
-    def hidden(draw: float) -> bool:
-        return draw <= each or (power > -14 and divergence(each, rows, usual_law(_CORPUS, draw)) <= 10.0**power)
-
-    draws = bisect_left(_DRAWS, True, key=lambda draw: not hidden(draw))
-    draw = f"up to {_DRAWS[draws - 1]:g} of a draw, delta 1e{power}" if draws else "less than 0.5 of a draw"
-    rho = bisect_left(range(1, 10**9), epsilon, key=lambda micros: zcdp_epsilon(micros / MICRO, 1e-8)) / MICRO
-    table = f"{_below(zcdp_epsilon(rho / most**2, 1e-8))} of the table for one record, delta 1e-8"
-    of = f"at epsilon {at_most(epsilon, 3)} per {policy.unit} with {counted(most, 'record')}"
-    rows_of = f"{_below(each / len(policy.text_columns))} of a text"
-    said = [f"{of}, epsilon may be: rows: {rows_of}; shuffled: {draw}; synthetic: {table}"]
-    kept = [item.column for item in policy.kept if not item.rule]
-    labels = [name for name, shape in shapes_of(frame.select(kept)).items() if shape.like_category]
-    if labels:
-        said.append(f"{', '.join(labels)}: few values, as of labels; a synthetic table keeps labels with their texts")
-    return said
-
-
-def _below(amount: float) -> str:
-    """Write an amount to three digits, rounded down: as a parameter, it costs no more than is said."""
-    places = 2 - math.floor(math.log10(amount))
-    return f"{math.floor(amount * 10**places) / 10**places:g}"
 
 
 _HUB = "huggingface.co"

@@ -2,8 +2,8 @@
 
 Nothing is drawn or charged, and the ledger is only read. A run raises the first refusal. A plan goes through the same
 steps in the same order and collects the refusals: places, source, canary rows, pinned terms, and the ledger's answers
-to the rows. Refusals depend on counts, spends, and balances, and on which texts changed; never on the contents of a
-text.
+to the rows. Refusals depend on counts, spends, and balances, on which texts changed, and on whether a column that is
+published unchanged holds texts (`runner.source.copies`); on nothing else in a text.
 """
 
 from __future__ import annotations
@@ -11,27 +11,37 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dptext_etl import column, files, object_stores
 from dptext_etl.checks.canaries import CanaryPlan, Present, plan_canaries
-from dptext_etl.errors import DiskError, DPTextError, InputError, KeyReferenceError, counted, seam
-from dptext_etl.guarantee import refuse_more_records
+from dptext_etl.errors import (
+    DiskError,
+    DPTextError,
+    InputError,
+    LedgerError,
+    PolicyError,
+    collect,
+    counted,
+    seam,
+)
+from dptext_etl.guarantee import MICRO, Disclosure, refuse_more_records
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope, anchor_files
 from dptext_etl.ledger.batch import resolve_id_key
 from dptext_etl.ledger.caps import limits
 from dptext_etl.ledger.people import refuse_other_units
-from dptext_etl.ledger.releases import RESTORE, refuse_other_table
+from dptext_etl.ledger.releases import refuse_other_table
 from dptext_etl.ledger.storage.opening import require_writable
 from dptext_etl.ledger.storage.store import POSTGRES, resolve_url, sqlite_path
 from dptext_etl.ledger.types import NEW
-from dptext_etl.mechanism import stated_records
+from dptext_etl.mechanism import stated_records, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.forecast import Expected, ledger_of
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import register
+from dptext_etl.runner.publish.manifest import Manifest, register
 from dptext_etl.runner.publish.publication import refuse_unrecorded, require_enough
 from dptext_etl.runner.publish.versions import PUBLISHING, require_sink
 from dptext_etl.runner.shard.attempt import (
@@ -42,9 +52,10 @@ from dptext_etl.runner.shard.attempt import (
     refuse_too_few,
     require_same_ledger,
 )
-from dptext_etl.runner.shard.charging import PAIRS, Column
+from dptext_etl.runner.shard.charging import PAIRS, Column, at_most
 from dptext_etl.runner.shard.computing import replays, require_earlier_texts
 from dptext_etl.runner.shard.shard import refuse_other_persons
+from dptext_etl.runner.source.copies import refuse_copies
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import forms_of
 from dptext_etl.runner.table_check import require_untraceable
@@ -85,7 +96,8 @@ def planned_canaries(attempt: Attempt, source: Examined[Any], present: Present, 
     if policy.synthetic is not None:
         refuse_more_records(source.wanted, stated_records(column.mechanism), f"column {column.column!r}")
         return []
-    refuse_too_few(policy, source.wanted)
+    if policy.labels is None:  # else the preview names the labels that have too few
+        refuse_too_few(policy, source.wanted)
     dtype = source.table.schema[policy.id]
     return plan_canaries(policy, dtype, present, attempt.secret, sets, attempt.partition)
 
@@ -126,6 +138,23 @@ def columns_of(attempt: Attempt, ledger: Ledger | None, source: Examined[Any]) -
     return [Column(item, ref, item.release_key()) for item, ref in zip(attempt.columns, refs, strict=True)]
 
 
+def refuse_late_disclosure(policy: Policy, ledger: Ledger | None) -> None:
+    """Refuse to show which texts changed in a release whose versions promised not to show it.
+
+    Specification: docs/spec/privacy.md#release-again.
+    """
+    if ledger is None or not policy.discloses_changes:
+        return
+    for name, ref in ledger.releases.find_all(policy).items():
+        if Disclosure.CHANGED not in ledger.releases.disclosures(ref):
+            msg = f"{ref} promises that no version shows which texts changed, and its published versions rely on it; "
+            msg += f'on_changed = "{policy.on_changed}" would show it'
+            cost = at_most(worst_spend(policy.column_policy(name).mechanism).eps_approx / MICRO)
+            records = counted(ledger.records(ref), "record")
+            hint = 'on_changed = "keep" publishes the earlier released texts at no cost. A new release name charges '
+            raise LedgerError(msg, f"{hint}{records} again, each epsilon {cost} at most")
+
+
 class Previews(NamedTuple):
     """The preview of a run, in counts."""
 
@@ -156,28 +185,20 @@ def preflight(
     with ledger_of(policy) as ledger:
         check(partial(attempt.require_environment, ledger))
         check(partial(require_cap, attempt, ledger))
+        check(partial(refuse_late_disclosure, policy, ledger))
         columns = columns_of(attempt, ledger, source)
+        check(partial(refuse_copies, policy, source.copied))
         check(partial(require_untraceable, policy, attempt.layout, traceable, ledger, [item.ref for item in columns]))
         free = not planning and _is_free(policy, ledger)
         expected = Expected() if free else look(columns, ledger, source.rows)
         over_all = expected if source.every_row is None else look(columns, ledger, source.every_row)
         refuse(attempt, source, columns, ledger, Previews(expected, over_all), check)
+        check(partial(refuse_fewer_rows, attempt, source, expected, partial(look, columns, ledger)))
         if ledger is not None and expected.changed and policy.on_changed == "keep":
             check(partial(keep, columns))
         if ledger is None and planning:  # a run makes a ledger first, and freezes the dataset in it
             check(partial(same_ledger, None))
     return Previews(expected, over_all)
-
-
-def collect(refusals: list[DPTextError] | None, step: Callable[[], object]) -> None:
-    """Carry out a step; with a list, collect its refusal instead of stopping there."""
-    try:
-        step()
-    except DPTextError as error:
-        if refusals is None:
-            raise
-        if error.message not in {item.message for item in refusals}:
-            refusals.append(error)
 
 
 def _is_free(policy: Policy, ledger: Ledger | None) -> bool:
@@ -197,7 +218,6 @@ def refuse(  # noqa: PLR0917
     policy, layout, refs, (expected, over_all) = attempt.policy, attempt.layout, [item.ref for item in columns], both
     if source.pairs is not None and over_all.answers:
         check(partial(refuse_other_persons, source.pairs, sum(over_all.pairs.values()) % PAIRS))
-    check(partial(refuse_unproven_key, ledger, refs, over_all))
     check(partial(refuse_other_units, Scope.of(policy), over_all.moved, over_all.records))
     if source.base is not None:
         check(partial(refuse_unrecorded, layout, policy.ledger, source.base, ledger, refs))
@@ -221,17 +241,6 @@ def refuse(  # noqa: PLR0917
     draws = 0 if expected.charged_before or expected.over_cap else expected.words
     least = (asking - len(columns) * expected.over_cap) * _ROW_BYTES + draws * _DRAW_BYTES
     check(partial(_require_space, attempt, least))
-
-
-def refuse_unproven_key(ledger: Ledger | None, refs: Iterable[ReleaseRef], over_all: Expected) -> None:
-    """Refuse to commit a release of an earlier version to a key under which no record has the identity that it holds.
-
-    `over_all` counts all rows of the source.
-    """
-    for ref in refs:
-        if ledger is not None and not over_all.charged_before and ledger.releases.lacks_key(ref):
-            msg = f"{ref} holds records, and none of this source has the identity under this noise key that it holds"
-            raise KeyReferenceError(msg, f"{RESTORE}; with the right key, run over a source that holds one of them")
 
 
 def require_whole_table(ledger: Ledger | None, ref: ReleaseRef, expected: Expected) -> None:
@@ -261,6 +270,75 @@ def rows_by_outcome(policy: Policy, source: Examined[Any], expected: Expected) -
     return {name: count for name, count in rows.items() if count or name in {"released", "quarantined"}}
 
 
+MOST_LOST = 0.1
+"""The largest share of published rows that a run leaves out although the source holds them, without consent."""
+
+
+def rows_of_version(policy: Policy, source: Examined[Any], expected: Expected) -> int:
+    """Count the rows that readers will see after a run."""
+    if policy.synthetic is not None:
+        return policy.synthetic.rows
+    if policy.shuffled is not None:
+        return expected.drawn
+    return source.rows_before + rows_by_outcome(policy, source, expected)["released"]
+
+
+def published_facts(policy: Policy, source: Examined[Any], expected: Expected) -> dict[str, int]:
+    """Count the rows that are published before a run, and that it will publish; empty for a first version."""
+    if source.manifest is None or not policy.publish:
+        return {}
+    return {"now": source.manifest.rows, "this_run": rows_of_version(policy, source, expected)}
+
+
+def refuse_fewer_rows(
+    attempt: Attempt, source: Examined[Any], expected: Expected, look: Callable[[Any], Expected]
+) -> None:
+    """Refuse to lose published rows that the source still holds, and that no one forgot, for example over the cap.
+
+    Specification: docs/spec/boundary.md.
+    """
+    policy, manifest = attempt.policy, source.manifest
+    if attempt.accept_fewer_rows or manifest is None or source.base is not None or policy.synthetic is not None:
+        return
+    rows = rows_by_outcome(policy, source, expected)
+    excluded = source.beyond + sum(rows.values()) - rows["released"]
+    if not excluded or not policy.publish or not _has_row_per_record(manifest):
+        return
+    held = min(manifest.rows, source.total - expected.answers.get("FORGOTTEN", 0))
+    lost = held - rows_of_version(policy, source, expected)  # at least; exact where records can be found
+    if manifest.id == policy.id or manifest.ids == "drop":
+        with suppress(InputError):  # its files, or the lists of its ids, may be gone
+            held, lost = _lost(source, manifest, expected, excluded, look)
+    if lost > MOST_LOST * held:
+        msg = f"{lost:,} of {held:,} published rows that the source still holds would be left out; published now: "
+        msg += f"{manifest.rows:,} rows; this run: {rows_of_version(policy, source, expected):,}. Nothing was charged"
+        hint = (
+            "a new key or release name charges every record again, and those over the cap are left out; keep the key "
+            "and the name, or wait for a new period. `dptext run --accept-fewer-rows` publishes the smaller table"
+        )
+        raise PolicyError(msg, hint, {"rows": lost, "published": manifest.rows})
+
+
+def _has_row_per_record(manifest: Manifest) -> bool:
+    forms = [column.get("shuffled", {}).get("form", "rows") for column in manifest.columns]
+    return not any("synthetic" in column for column in manifest.columns) and "counts" not in forms
+
+
+def _lost(
+    source: Examined[Any], manifest: Manifest, expected: Expected, excluded: int, look: Callable[[Any], Expected]
+) -> tuple[int, int]:
+    """Count the rows of the source that are published now, and how many of these a run would leave out."""
+    assert source.without is not None and source.mark is not None  # noqa: S101, PT018  (whatever engine examined it)
+    held = source.total - source.without(source.table.frame, manifest)[1]
+    if excluded <= MOST_LOST * held:
+        return held, 0
+    of_run = held
+    if source.beyond or source.nameless:
+        of_run = source.wanted - source.without(source.rows, manifest)[1]
+    gone, forgotten = look(source.mark(source.rows, manifest)).held if expected.records else (0, 0)
+    return held - forgotten, held - of_run + gone
+
+
 def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -> None:
     """Refuse records whose texts changed, unless the policy allows changes."""
     if changed and (policy.synthetic is not None or policy.labels is not None):
@@ -275,9 +353,9 @@ def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -
             "charged them; it holds one text per record id"
         )
         hint = (
-            'on_changed = "keep" publishes their earlier released texts again; "quarantine" leaves them out, and '
-            '"release_again" charges their new texts: both show which texts changed, so set them before the first run '
-            f"of a release. Changed data, or another key, also goes under a new name, at full spend. {listed}"
+            'on_changed = "keep" publishes their earlier released texts again, at no cost; "quarantine" leaves them '
+            'out, and "release_again" charges their new texts: both show which texts changed, so set them before the '
+            f"first run of a release. Changed data, or another key, also goes under a new name, at full spend. {listed}"
         )
         raise InputError(msg, hint, {"records": changed})
     if unkept and policy.on_changed == "keep":

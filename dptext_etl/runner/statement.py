@@ -1,18 +1,19 @@
-"""Write the statement of a release from its facts (`statement_facts`).
+"""Write the statement of a release from its facts (`statement_facts`): one page, as Markdown and as HTML.
 
-A statement is one Markdown document for readers who know little about differential privacy; its HTML is made of it.
+`statement.md.jinja` has the order of the page. Facts for readers inside the boundary come first, in sections of their
+own, which a public page omits.
 """
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dptext_etl import escaping, files
+from dptext_etl.checks.gate import catches
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.guarantee import PURE
 from dptext_etl.html_output import document, of_markdown
@@ -21,10 +22,6 @@ from dptext_etl.runner.shard.charging import VACUOUS, at_most
 
 facts = statement_facts.facts
 
-_INSIDE = (
-    "For readers inside your boundary: the charges of records depend on their texts. "
-    "`--public` leaves these amounts out."
-)
 _STYLE = """
 thead { display: none } td { overflow-wrap: anywhere } td:first-child { font-weight: 500; width: 38% }
 pre { overflow-x: auto; font-size: .85rem } body > p:last-child { margin-top: 4rem; break-inside: avoid }
@@ -42,35 +39,59 @@ pre { overflow-x: auto; font-size: .85rem } body > p:last-child { margin-top: 4r
 }
 """
 ASSUMES = {
-    "PRF": "the secret key is secret, and HMAC-SHA256 and ChaCha20 look random without it",
-    "TRUSTED_CURATOR": "you keep the exact sums of a synthetic table inside your boundary, and release only noisy ones",
-    "TRUSTED_IDS": "record ids are given inside your boundary; no one outside can have a text released under an id",
-    "NO_CRASH_CHANNEL": "whether a process crashed reveals nothing",
-    "OWN_PERSONS": "rows that name no person are each of another person; k rows of one have k times the loss",
-    "UNIQUE_IDS": "no two rows share an id and a text",
-    "SCORES_LOCAL": "a model scores every row only from its own text",
-    "IDEAL_LAPLACE": "noise on a fine grid approximates a continuous density",
-    "IDEAL_GAUSSIAN": "noise on a fine grid approximates a continuous density",
+    "PRF": "The secret key is secret, and HMAC-SHA256 and ChaCha20 look random without it.",
+    "TRUSTED_CURATOR": "You keep the exact sums of a synthetic table inside your boundary, and release noisy ones.",
+    "TRUSTED_IDS": "Record ids are given inside your boundary; no one outside can have a text released under an id.",
+    "NO_CRASH_CHANNEL": "Whether a process crashed reveals nothing.",
+    "OWN_PERSONS": "Rows that name no person are each of another person; k rows of one have k times the loss.",
+    "UNIQUE_IDS": "No two rows share an id and a text.",
+    "SCORES_LOCAL": "A model scores every row only from its own text.",
+    "IDEAL_LAPLACE": "Noise on a fine grid approximates a continuous density.",
+    "IDEAL_GAUSSIAN": "Noise on a fine grid approximates a continuous density.",
 }
 
 
-def markdown(facts: dict[str, Any], *, full: bool = True) -> str:
+Rows = Sequence[tuple[str, str]]
+Section = tuple[str, Sequence[str], Rows]  # heading, paragraphs, and a table of names and values
+
+
+def markdown(facts: dict[str, Any]) -> str:
+    """Return the page as Markdown, without the sections for readers inside the boundary if the facts are public."""
+    from jinja2 import Environment, StrictUndefined
+
     facts = escaping.one_line_each(facts)
-    return f"# {_escaped(_title(facts))}\n\n{_body(facts, full=full)}\n"
+    # the page is Markdown, so `finalize` escapes each value instead of the escaping for HTML
+    page = Environment(
+        autoescape=False,  # noqa: S701
+        finalize=_escaped,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+    )
+    page.filters["literal"] = _Literal
+    template = page.from_string(Path(__file__).with_name("statement.md.jinja").read_text("utf-8"))
+    return template.render(
+        title=_title(facts),
+        inside=inside(facts),
+        sections=sections(facts),
+        commands=_commands(facts),
+        lacks=facts["lacks"],
+    )
 
 
-def page(facts: dict[str, Any], *, full: bool = True) -> str:
-    facts = escaping.one_line_each(facts)
-    return document(_title(facts), of_markdown(_body(facts, full=full)), _STYLE)
+def page(facts: dict[str, Any]) -> str:
+    """Return the page as HTML that loads nothing."""
+    _, _, body = markdown(facts).partition("\n")
+    return document(_title(escaping.one_line_each(facts)), of_markdown(body), _STYLE)
 
 
-def write(facts: dict[str, Any], folder: Path, *, full: bool = True) -> tuple[Path, Path]:
+def write(facts: dict[str, Any], folder: Path) -> tuple[Path, Path]:
     """Write both forms into a folder, which is made if it is missing."""
     paths = folder / "statement.md", folder / "statement.html"
     with seam("writing the statement", InputError, "give a folder that can be written: --out FOLDER"):
         files.make_folders(folder)
         mode = files.PUBLIC_FILE if facts["public"] else files.PRIVATE_FILE
-        for path, text in zip(paths, (markdown(facts, full=full), page(facts, full=full)), strict=True):
+        for path, text in zip(paths, (markdown(facts), page(facts)), strict=True):
             files.write(path, text.encode(), mode=mode, action="writing the statement")
     return paths
 
@@ -80,85 +101,90 @@ def _title(facts: Mapping[str, Any]) -> str:
     return f"Statement: {facts['dataset']}, release {facts['release']}{part}, version {facts['version']}"
 
 
-def _body(facts: Mapping[str, Any], *, full: bool) -> str:
-    inside = not facts["public"] and any("charged" in column for column in facts["columns"])
-    return "\n\n".join(
-        [
-            *([f"> {_escaped(_INSIDE)}"] if inside else []),
-            *sections(facts, full=full),
-            "  \n".join(f"{word}: ____________________" for word in ("Signed", "Name", "Date")),
-        ]
-    )
+class _Literal(str):
+    """A line of a block of code, which Markdown shows as it is."""
 
 
-class _Section(NamedTuple):
-    heading: str
-    paragraphs: Sequence[str]
-    rows: Sequence[tuple[str, str]] = ()  # names and values
-    detail: Sequence[tuple[str, str]] = ()  # of the full page only
-    commands: Sequence[str] = ()  # lines for a shell, of the full page only
-
-    def markdown(self, *, full: bool) -> str:
-        """Write paragraphs, a table, and lines for a shell; or all of them but details on two lines."""
-        heading, said = f"## {_escaped(self.heading)}", [*map(_escaped, self.paragraphs)]
-        if not full:
-            rows = "; ".join(f"{_escaped(name)}: {_escaped(value)}" for name, value in self.rows)
-            return "\n\n".join([heading, "  \n".join(filter(None, (" ".join(said), rows)))])
-        table = [f"| {_escaped(name)} | {_escaped(value)} |" for name, value in (*self.rows, *self.detail)]
-        blocks = [heading, *said, *(["\n".join(["| | |", "|---|---|", *table])] if table else [])]
-        return "\n\n".join([*blocks, *(["\n".join(["```sh", *self.commands, "```"])] if self.commands else [])])
-
-
-def _section(heading: str, *paragraphs: str, rows: Iterable[tuple[str, str]] = (), **more: Any) -> _Section:
-    return _Section(heading, paragraphs, tuple(rows), **more)
-
-
-def _escaped(text: str) -> str:
+def _escaped(value: Any) -> Any:
     """Escape everything except commands between "`"; facts hold no "`" (`escaping.one_line_each`)."""
-    parts = text.split("`")
+    if isinstance(value, _Literal) or not isinstance(value, str):
+        return value
+    parts = value.split("`")
     return "`".join(part if number % 2 else escaping.markdown(part) for number, part in enumerate(parts))
 
 
-def sections(facts: Mapping[str, Any], *, full: bool = True) -> list[str]:
-    """Write the sections of the page; without `full`, those that one screen has room for."""
-    lacks = [_section("Missing from this page", *facts["lacks"])] if facts["lacks"] else []
-    first, promises = [_traced(facts), _released(facts), *_excluded(facts)], [*map(_promise, facts["columns"])]
-    if not full:
-        parts = [*first, *promises, _whole(facts), *lacks, _more(facts)]
-        return [part.markdown(full=False) for part in parts]
-    each = chain.from_iterable(zip(promises, map(_cost, facts["columns"]), strict=True))
-    caps = (_cap(cap, facts) for cap in facts["caps"] if "units" in cap)
-    parts = [*first, *each, _whole(facts), *caps, _gates(facts), _assumptions(facts), _verify(facts), *lacks]
-    return [part.markdown(full=True) for part in parts]
+def inside(facts: Mapping[str, Any]) -> list[Section]:
+    """Return the sections that depend on raw texts, the loss of the most charged person first; none if public."""
+    if facts["public"] or not all("charged" in column for column in facts["columns"]):
+        return []
+    used = [_cap(cap) for cap in facts["caps"] if "units" in cap]
+    return [_loss(facts), *map(_charges, facts["columns"]), *_excluded(facts), *used, *_attacked(facts)]
 
 
-def _more(facts: Mapping[str, Any]) -> _Section:
-    """List the contents of the full page."""
-    gates, assumed = len(facts["gates"]), {name for column in facts["columns"] for name in column["assumptions"]}
-    return _section(
-        "More on the full page",
-        f"{counted(gates, 'gate')} passed before publication. It assumes {_listed(sorted(assumed))}. `--full` explains "
-        "this, and adds the cost of each column, the rest of caps, configurations, and how to verify all of it.",
-    )
+def sections(facts: Mapping[str, Any]) -> list[Section]:
+    """Return the sections for all readers; every bound in them follows from the policy."""
+    promises = map(_promise, facts["columns"])
+    return [_bounds(facts), _traced(facts), _released(facts), *promises, _gates(facts), _assumptions(facts)]
 
 
-def _traced(facts: Mapping[str, Any]) -> _Section:
-    """Say whether someone who knows a record could find its row, and since when."""
+def _loss(facts: Mapping[str, Any]) -> Section:
+    """State the loss of the most charged person, in this release and in all releases of the ledger."""
+    disclosed = any(column["disclosures"] for column in facts["columns"])
+    person, loss = facts["person"]["unit"], facts["person"]
+    said = []
+    for name, start in (("release", "This release"), ("all", "All releases in this ledger together")):
+        if loss[name] is not None:
+            meaning = meaning_of(loss[name]["epsilon"], loss[name]["delta"], disclosed=disclosed)
+            said.append(f"{start} charged the most charged {person} {_amounts(loss[name])}. {meaning}")
+    return f"Loss of the most charged {person}", said, ()
+
+
+def _charges(column: Mapping[str, Any]) -> Section:
+    charged = column["charged"]
+    largest = {"epsilon": charged["largest_epsilon"], "delta": charged["largest_delta"]}
+    rows = (("largest charge of a record", _amounts(largest)), ("records charged", f"{charged['records']:,}"))
+    return f"{column['name']}: charges", (), rows
+
+
+def _attacked(facts: Mapping[str, Any]) -> list[Section]:
+    """State how often an attack found the raw text, and when the version was published."""
+    said = [
+        f"An attacker with all raw texts finds the one behind a release at the first try in {score['value']:.1%} of "
+        f"{counted(score['rows'], 'row')} of {score['column']} ({score['blind']:.1%} by chance)."
+        for score in facts["reidentified"]
+    ]
+    said += [f"Published at {at}."] if (at := facts["published_at"]) else []
+    return [("Attack and time", said, ())] if said else []
+
+
+def _bounds(facts: Mapping[str, Any]) -> Section:
+    """State the bounds that the policy sets: per person by its caps, and per record."""
+    disclosed = any(column["disclosures"] for column in facts["columns"])
+    worst = facts["record"]
+    caps = [cap for cap in facts["caps"] if cap["limits"]]
+    rows = [(f"cap of a {cap['unit']}: {cap['scope']}", _limit(cap["limits"])) for cap in caps]
+    rows.append(("worst case of a record, over its text columns", _amounts(worst)))
+    if caps:
+        said = "Everything that is released of one person or record under a cap adds up."
+    elif facts["lacks"]:
+        said = "This page was made without the policy, so it does not say whether there is a cap per person."
+    else:
+        said = "There is no cap per person: a person with k records loses k times as much."
+    meaning = meaning_of(worst["epsilon"], worst["delta"], disclosed=disclosed)
+    return "Bounds per person and per record", (said, f"The text columns of a record add up. {meaning}"), rows
+
+
+def _traced(facts: Mapping[str, Any]) -> Section:
+    """Say whether someone who knows a record could find its row."""
     if any(map(_is_synthetic, facts["columns"])):
-        said = ["No row belongs to a record."]
+        said = "No row belongs to a record."
     elif lines := table_check.traceable_lines(facts["traceable"]):
-        said = [f"{'; '.join(lines)}."]
+        said = f"{'; '.join(lines)}."
     else:
         by_id = "No id is published." if facts["id"] is None else _TRACED_BY_ID[facts["ids"]]
         only = f"Only {_listed([*facts['coarse']])} of the other columns" if facts["coarse"] else "No other column"
-        said = [f"{by_id} {only} of the source is published."]
-    said += [
-        f"An attacker with all raw texts finds the one behind a release at the first try in {one['value']:.1%} of "
-        f"{counted(one['rows'], 'row')} of {one['column']} ({one['blind']:.1%} by chance)."
-        for one in facts.get("reidentified", ())
-    ]
-    at = facts.get("published_at")
-    return _section("Could a row be traced?", *said, *([f"Published at {at}."] if at else []))
+        said = f"{by_id} {only} of the source is published."
+    return "Could a row be traced?", (said,), ()
 
 
 _TRACED_BY_ID = {
@@ -167,24 +193,23 @@ _TRACED_BY_ID = {
 }
 
 
-def _released(facts: Mapping[str, Any]) -> _Section:
+def _released(facts: Mapping[str, Any]) -> Section:
     where = (
         ("where", facts["sink"]),
         ("SHA-256 of the manifest, which lists the SHA-256 of every file", facts["manifest_sha256"]),
         ("this page was written by", facts["written_by"]),
     )
     if any(map(_is_synthetic, facts["columns"])):
-        return _section("Contents", _released_synthetic(facts), rows=where)
+        return "Contents", (_released_synthetic(facts),), where
     texts = _listed([column["name"] for column in facts["columns"]])
-    rewritten = f"The text in {texts} was rewritten under differential privacy."
     rows = (
         "different texts with their counts"
         if facts["id"] is None and facts["ids"] != "drop" and "count" in facts["in_clear"]
         else "rows"
     )
     clear = (("rewritten", texts), ("unchanged", _listed(facts["in_clear"])))
-    said = f"{facts['rows']:,} {rows}. {rewritten} {_in_clear(facts)}"
-    return _section("Contents", said, rows=where, detail=clear)
+    said = f"{facts['rows']:,} {rows}. The text in {texts} was rewritten under differential privacy."
+    return "Contents", (said, _in_clear(facts)), (*where, *clear)
 
 
 def _is_synthetic(column: Mapping[str, Any]) -> bool:
@@ -211,7 +236,7 @@ _REASONS = {
 }
 
 
-def _excluded(facts: Mapping[str, Any]) -> list[_Section]:
+def _excluded(facts: Mapping[str, Any]) -> list[Section]:
     """Say which rows of the source the table lacks, and whom that biases it against."""
     counts = facts["excluded"]
     if counts is None:
@@ -222,17 +247,17 @@ def _excluded(facts: Mapping[str, Any]) -> list[_Section]:
         rows.append(("published as before their text changed", counted(kept, "record")))
     says = f"The source had {counted(counts['read'], 'row')}. "
     if not reasons:
-        says += "None of them was left out."
+        says += "None of them was excluded."
     else:
         whom = dict.fromkeys(f"{people} ({why})" for why, _, people, _ in reasons)
-        says += f"Leaving rows out biases the table: it says less of {', and of '.join(whom)} than the source does."
-    return [_section("Rows left out", says, rows=rows)]
+        says += f"Exclusion biases the table: it says less of {', and of '.join(whom)} than the source does."
+    return [("Excluded rows", (says,), rows)]
 
 
 _IDS = {
     "keep": "",
     "keyed": "The record id is a keyed hash, the same within this release: without the key it does not show the id.",
-    "drop": "The record id is left out.",
+    "drop": "The record id is not published.",
 }
 
 
@@ -240,7 +265,7 @@ def _in_clear(facts: Mapping[str, Any]) -> str:
     if facts["id"] is None and facts["ids"] != "drop":
         said = "The texts are published without ids, in alphabetical order, and without other columns of their rows"
         labels = [f"{name} ({table_check.way_of(rule)})" for name, rule in facts["coarse"].items()]
-        return f"{said} than {_listed(labels)}: this page promises nothing about it." if labels else f"{said}."
+        return f"{said} than {_listed(labels)}: this page makes no claim about it." if labels else f"{said}."
     others = [name for name in facts["in_clear"] if name not in {facts["id"], *facts["coarse"]}]
     record_id = "the record id" if others else "The record id"
     names = [*others, record_id] if facts["ids"] == "keep" else others
@@ -250,29 +275,32 @@ def _in_clear(facts: Mapping[str, Any]) -> str:
         return f"{_IDS[facts['ids']]} {said}".strip()
     *first, last = names
     both, verb, them = (f"{', '.join(first)} and {last}", "pass", "them") if first else (last, "passes", "it")
-    said += f"{both} {verb} unchanged: this page promises nothing about {them}."
+    said += f"{both} {verb} unchanged: this page makes no claim about {them}."
     return f"{_IDS[facts['ids']]} {said}".lstrip()
 
 
-def _promise(column: Mapping[str, Any]) -> _Section:
+def _promise(column: Mapping[str, Any]) -> Section:
     exact = [f"{name}: {meaning}" for name, meaning in column["disclosures"].items()]
     facts = [f"These facts of each text are released exactly: {'; '.join(exact)}."] if exact else []
-    return _section(
-        f"{column['name']}: guarantee",
-        _bound(column),
-        *facts,
-        rows=(
-            ("mechanism", column["mechanism"]),
-            ("its parameter ε", at_most(column["parameter"])),
-            ("kind of guarantee", f"{column['class']}: {column['meaning']}"),
-        ),
-        detail=(
-            ("compared are", column.get("neighbours", "see the ledger")),
-            *((f"ε {at_most(part['epsilon'])} pays for", part["pays"]) for part in column.get("budget", ())),
-            *(("rewritten again, at no cost", step["name"]) for step in column.get("postprocess", ())),
-            ("configuration", column["cfg"]),
-            *((f"public input: {name}", digest) for name, digest in column.get("artifact_hashes", {}).items()),
-        ),
+    rows = (
+        ("mechanism", column["mechanism"]),
+        ("its parameter ε", at_most(column["parameter"])),
+        ("kind of guarantee", f"{column['meaning']} ({column['class']})"),
+        ("compared are", column.get("neighbors", "see the ledger")),
+        ("worst case of a record", _worst(column)),
+        *((f"ε {at_most(part['epsilon'])} pays for", part["pays"]) for part in column.get("budget", ())),
+        *(("rewritten again, at no cost", step["name"]) for step in column.get("postprocess", ())),
+        ("configuration", column["cfg"]),
+        *((f"public input: {name}", digest) for name, digest in column.get("artifact_hashes", {}).items()),
+    )
+    return f"{column['name']}: guarantee", (_bound(column), *facts), rows
+
+
+def _worst(column: Mapping[str, Any]) -> str:
+    worst = column["worst_case"]
+    by_record = _is_synthetic(column) or column.get("unit") == "record"
+    return _amounts(worst) + (
+        "" if by_record else f" (a text of {worst['words']:,} words, the longest that is allowed)"
     )
 
 
@@ -323,47 +351,6 @@ def _synthetic_bound(column: Mapping[str, Any]) -> str:
         "It relies on you: the exact sums, drafts, key, and ledger stay inside your boundary. It does not hold against "
         "someone who sees them."
     )
-
-
-def _cost(column: Mapping[str, Any]) -> _Section:
-    worst, charged = column["worst_case"], column.get("charged")
-    whole = _is_synthetic(column) or column.get("unit") == "record"
-    longest = "" if whole else f" (a text of {worst['words']:,} words)"
-    rows = [("worst case, known before any text was read", f"{_amounts(worst)}{longest}")]
-    largest = worst
-    if charged:
-        largest = {"epsilon": charged["largest_epsilon"], "delta": charged["largest_delta"]}
-        rows.insert(0, ("largest charge of a record", _amounts(largest)))
-        rows.append(("records charged", f"{charged['records']:,}"))
-    says = []
-    if largest["epsilon"] != worst["epsilon"]:
-        says.append(
-            "The worst case is the cost of the longest text that the policy admits. The ledger charges each record for "
-            "its text."
-        )
-    return _section(f"{column['name']}: cost", *says, rows=rows)
-
-
-def _whole(facts: Mapping[str, Any]) -> _Section:
-    """State the sums that matter to a record with several texts, and to a person with several records."""
-    columns, amounts, rows = facts["columns"], facts["record"], []
-    disclosed = any(column["disclosures"] for column in columns)
-    if all("charged" in column for column in columns):
-        amounts = statement_facts.record([column["charged"] for column in columns])
-        rows.append(("charged to a record at most, over its text columns", _amounts(amounts)))
-    rows.append(("worst case of a record, over its text columns", _amounts(facts["record"])))
-    says = [
-        f"The text columns of a record add up. {meaning_of(amounts['epsilon'], amounts['delta'], disclosed=disclosed)}"
-    ]
-    capped = [cap for cap in facts["caps"] if cap["limits"]]
-    rows += [(f"cap of a {cap['unit']}: {cap['scope']}", _limit(cap["limits"])) for cap in capped]
-    if capped:
-        says.append("Everything that is released of one person or record under a cap adds up.")
-    elif facts["lacks"]:
-        says.append("This page was made without the policy, so it does not say whether there is a cap per person.")
-    else:
-        says.append("There is no cap per person: a person with k records loses k times as much.")
-    return _section("Per record and per person", *says, rows=rows)
 
 
 def _limit(limits: Mapping[str, float]) -> str:
@@ -417,66 +404,56 @@ def _amounts(amounts: Mapping[str, float | str]) -> str:
     return f"ε {at_most(amounts['epsilon'])}" + (f", δ {at_most(delta)}" if delta else "")
 
 
-def _cap(cap: Mapping[str, Any], facts: Mapping[str, Any]) -> _Section:
+def _cap(cap: Mapping[str, Any]) -> Section:
     limits = ", ".join(f"{name} {at_most(amount)}" for name, amount in cap["limits"].items()) or "none"
-    rows = [
+    rows = (
         ("cap", limits),
         *(("set by", _listed([item for item in event.values() if item])) for event in cap["set"]),
         (f"{cap['unit']}s charged", f"{cap['units']:,}, {cap['at_the_cap']:,} of them at the cap"),
         *((f"most used ({name})", at_most(amount)) for name, amount in cap["most_used"].items()),
         *((f"least left ({name})", at_most(amount)) for name, amount in cap["least_left"].items()),
-    ]
-    says = (
+    )
+    said = (
         f"All releases in this scope add up for each {cap['unit']}. "
-        "A run that would exceed the cap leaves rows out or stops."
+        "A run that would exceed the cap excludes rows or stops."
     )
-    more = [f"{table_check.together(facts['together'])}."] if cap["unit"] == "subject" else []
-    return _section(f"Cap: {cap['scope']}", says, *more, rows=rows)
+    return f"Cap: {cap['scope']}", (said,), rows
 
 
-def _gates(facts: Mapping[str, Any]) -> _Section:
-    return _section(
-        "Checks before publication",
-        "A table is published only if all of these pass. None of them compares a row with its raw text.",
-        rows=((gate["name"], _gate(gate)) for gate in facts["gates"]),
-    )
+def _gates(facts: Mapping[str, Any]) -> Section:
+    said = "A table is published only if all of these pass. None of them compares a released text with its raw text."
+    return "Checks before publication", (said,), [(gate["name"], _gate(gate)) for gate in facts["gates"]]
 
 
 def _gate(gate: Mapping[str, Any]) -> str:
-    catches = gate["catches"]
     if gate["idle"]:
-        return "not applicable: it is made for other mechanisms, and had nothing to judge here."
-    return f"passed. Would have stopped: {catches[0].lower()}{catches[1:]}" if catches else "passed."
+        return "Not applicable: it judges other mechanisms."
+    return f"Passed. {catches(gate['catches'])}" if gate["catches"] else "Passed."
 
 
 _ONE_NAME = (
-    "The column of persons names each person once: a person with two spellings or two accounts counts as two, and has "
-    "two caps. `dptext plan POLICY` counts spellings."
+    "The column of persons names each person once: a person with two variants of an id or two accounts counts as two, "
+    "and has two caps. `dptext plan POLICY` counts variants."
 )
 
 
-def _assumptions(facts: Mapping[str, Any]) -> _Section:
+def _assumptions(facts: Mapping[str, Any]) -> Section:
     names = sorted({name for column in facts["columns"] for name in column["assumptions"]})
-    return _section(
-        "Assumptions",
-        "The promise holds as long as these hold.",
-        *((_ONE_NAME,) if any(cap["unit"] == "subject" and "units" in cap for cap in facts["caps"]) else ()),
-        rows=((name, ASSUMES.get(name, "see the specification")) for name in names),
-    )
+    said = ["The guarantee holds as long as these statements are true:"]
+    said += [_ONE_NAME] if any(cap["unit"] == "subject" for cap in facts["caps"]) else []
+    return "Assumptions", said, [(ASSUMES.get(name, "See the specification."), name) for name in names]
 
 
-def _verify(facts: Mapping[str, Any]) -> _Section:
-    made = any(map(_is_synthetic, facts["columns"]))
-    return _section(
-        "How to verify it",
-        "Anyone who has the published files can compute their SHA-256 and compare them with the manifest.",
-        "Anyone who has the policy, its key and its ledger can run these; none reads a raw text.",
-        commands=(
-            f"dptext check POLICY --released {shlex.quote(facts['sink'])}      # gates, files, charges",
-            *(() if made else ("dptext audit POLICY                  # the promise itself, computed and attacked",)),
-            "dptext ledger verify --ledger URL    # every balance, from the journal",
+def _commands(facts: Mapping[str, Any]) -> list[str]:
+    return [
+        f"dptext check POLICY --released {shlex.quote(facts['sink'])}      # gates, files, charges",
+        *(
+            ()
+            if any(map(_is_synthetic, facts["columns"]))
+            else ("dptext audit POLICY                  # the guarantee itself, computed and attacked",)
         ),
-    )
+        "dptext ledger verify --ledger URL    # every balance, from the journal",
+    ]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -96,7 +96,7 @@ def facts(
                 _add_excluded(result, layout if sink is None else Layout.of(policy, partition), ledger, policy)
                 _add_charges(result, ledger.reports.show())
                 history = ledger.reports.history()
-                result["together"] = ledger.reports.together()
+                result["person"] = _person(ledger, policy, manifest)
                 result["caps"] = [_limits(pinned) | _cap_facts(ledger, pinned, history) for pinned in ours]
     return result
 
@@ -163,7 +163,7 @@ def _add_claims(facts: dict[str, Any], exported: Mapping[str, Any]) -> None:
     releases = exported["datasets"].get(facts["dataset"], {}).get("releases", [])
     for column, release in product(facts["columns"], releases):
         if (release["column"], release["release"]) == (column["name"], facts["release"]):
-            wanted = ("neighbours", "configuration", "artifact_hashes", "burnt")
+            wanted = ("neighbors", "configuration", "artifact_hashes", "burnt")
             column |= {name: release[name] for name in wanted if name in release}
 
 
@@ -180,6 +180,17 @@ def _add_charges(facts: dict[str, Any], releases: list[dict[str, Any]]) -> None:
                 "log10_odds": _odds(largest),
                 "by": "draws made" if release["expost"] else "worst case of the record's own length",
             }
+
+
+def _person(ledger: Ledger, policy: Policy, manifest: Manifest) -> dict[str, Any]:
+    """Return the charges of the most charged person, or record: in this release, and in all releases."""
+    unit = "record" if policy.subject is None else "person"
+    names = {column["name"] for column in manifest.columns}
+    refs = [ref for name, ref in ledger.releases.find_all(policy).items() if name in names]
+    loss = {"release": ledger.reports.largest(refs), "all": ledger.reports.largest() if unit == "person" else None}
+    return {"unit": unit} | {
+        name: amounts and {part: _units(amount) for part, amount in amounts.items()} for name, amounts in loss.items()
+    }
 
 
 def _limits(pinned: Mapping[str, Any]) -> dict[str, Any]:

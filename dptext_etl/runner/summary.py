@@ -22,7 +22,7 @@ from typing import Any, Self, TypeVar
 import dptext_etl
 from dptext_etl.artifacts import canon
 from dptext_etl.checks import Verdict
-from dptext_etl.checks.gate import Stage, judges
+from dptext_etl.checks.gate import Stage, judges, status, tally
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.types import Event
@@ -36,11 +36,11 @@ from dptext_etl.runner.shard import staging
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.charging import refund_notes, spend_facts, total_spends
 from dptext_etl.runner.shard.staging import READING, StagedRun
-from dptext_etl.runner.source.table import READ_HINT, Files, table_version
+from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.storage import Storage
 
 _TITLES = {"quarantined": "left out over the cap", "over_contribution": "left out beyond per_subject"}
-NOTHING_SPENT = "nothing was spent: no record was new to this release"
+NO_BUDGET_USED = "no budget used: no record was new to this release"
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,8 @@ class RunSummary:
     table: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        passed = sum(gate["passed"] for gate in self.gates)
         rows = f"{counted(self.rows['released'], 'row')} released, {self.rows['new']:,} new"
-        gates = f"{passed} of {len(self.gates)} gates passed"
-        return f"RunSummary({self.dataset} {self.release}, {rows}, {gates}, version {self.version})"
+        return f"RunSummary({self.dataset} {self.release}, {rows}, gates: {tally(self.gates)}, version {self.version})"
 
     def _repr_html_(self) -> str:
         """Show the outcome in a notebook."""
@@ -114,7 +112,7 @@ class RunSummary:
             "largest epsilon of a record": largest.get("eps_approx"),
             "notes": " · ".join(self.notes),
         }
-        gates = [(gate["name"], "passed" if gate["passed"] else "FAILED", gate["message"]) for gate in self.gates]
+        gates = [(gate["name"], status(gate), gate["message"]) for gate in self.gates]
         head = html_output.facts(f"{self.dataset} {self.release}", about)
         beyond = [(item["name"], "BEYOND CHANCE", item["message"]) for item in self.reports if not item["passed"]]
         reports = html_output.table("reports", ("report", "", "outcome"), beyond) if beyond else ""
@@ -165,7 +163,7 @@ def summarize(
         published_rows=published.rows,
         manifest=published.manifest,
         staging=layout.staging.url,
-        notes=[published.note, *_notes(staged), *policy_notes(policy), *refund_notes(spends), *layout.notes],
+        notes=[published.note, *_notes(staged), *policy_notes(policy), *refund_notes(spends)],
         profile=staged.profile.as_list(),
         table=staged.table,
     )
@@ -198,7 +196,7 @@ def _notes(staged: StagedRun) -> list[str]:
     if staged.dropped:
         notes.append(f"columns that the policy does not name were dropped unread: {', '.join(staged.dropped)}")
     if rows["read"] and not rows["new"] and not rows.get("changed_released"):
-        notes.append(NOTHING_SPENT)
+        notes.append(NO_BUDGET_USED)
     return notes
 
 
@@ -247,13 +245,13 @@ class Input:
                 "cfg": attempt.configurations(),
                 "gates": [gate.name for gate in judges(policy, Stage.STAGED)],
                 "files": [[path, self._digest(path)] for path in self.files.paths],
-                **({} if self.files.version is None else {"version": self.files.version}),
+                **({} if self.files.version is None else {"version": self.files.version.name}),
             }
         return attempt.secret.derive("seal", INPUT_LABEL + canon(facts)).hex()
 
     def _digest(self, path: str) -> str:
         if self.files.version is not None:
-            return table_version(self.files, from_files=False).digest
+            return self.files.version.digest
         digest = hashlib.sha256()
         with Path(path).open("rb", buffering=0) as file:
             while piece := file.read(1 << 20):
@@ -345,6 +343,7 @@ def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callab
         version=manifest.version,
         remaining=left,
         published_rows=manifest.rows,
+        table={**summary.table, "published": {"now": manifest.rows, "this_run": manifest.rows}},
         seconds=round(seconds, 3),
         draws_per_second=round(summary.draws / seconds, 1),
     )
@@ -372,8 +371,8 @@ def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:
     outcome = "there are no new rows to publish" if incremental else "nothing changed"
     notes = [
         f"already published: {outcome}; {_NOTE}",
-        *(note for note in earlier.notes[1:] if note != NOTHING_SPENT),
-        NOTHING_SPENT,
+        *(note for note in earlier.notes[1:] if note != NO_BUDGET_USED),
+        NO_BUDGET_USED,
     ]
     if incremental:
         same = {name: count for name, count in earlier.rows.items() if name in {*_EXCLUDED, "changed_kept", "read"}}
@@ -395,7 +394,7 @@ def _marks(files: Files) -> tuple[tuple[int, ...], ...]:
 
 
 def _noted(attempt: Attempt) -> dict[str, Any] | None:
-    """Read the output of `note`; None if it is missing or was changed, or if an earlier version wrote it."""
+    """Read the output of `note`; None if it is missing, was changed, or has another version."""
     facts = staging.opened(attempt.staging_key, _KIND, attempt.layout.staging.read(FILE)) or {}
     try:
         _again(facts["summary"], incremental=False)

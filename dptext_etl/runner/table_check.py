@@ -17,7 +17,7 @@ from dptext_etl.errors import InputError, PolicyError, bare, seam
 from dptext_etl.guarantee import MICRO
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope
 from dptext_etl.ledger.types import NEW
-from dptext_etl.policy import Policy
+from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import Kept
 from dptext_etl.runner.forecast import FACTORS, Expected
 from dptext_etl.runner.layout import Layout
@@ -26,7 +26,8 @@ from dptext_etl.runner.shard.charging import at_most
 from dptext_etl.runner.source.column_types import period_of
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.guessing import look_of, shapes_of
-from dptext_etl.runner.source.table import READ_HINT
+from dptext_etl.runner.source.selection import read
+from dptext_etl.runner.source.table import READ_HINT, partitions_of_source
 
 
 def of_persons(policy: Policy, ledger: Ledger | None, persons: Iterable[pa.Array]) -> dict[str, Any]:
@@ -78,11 +79,15 @@ def together(part: dict[str, Any]) -> str:
     return f"All scopes of the ledger together have charged one person epsilon {epsilon} at most{excluded}"
 
 
+def published_lines(part: Mapping[str, int]) -> list[str]:
+    """Say how many rows readers see before a run, and how many it publishes."""
+    return [f"Published now: {part['now']:,} rows; this run: {part['this_run']:,}."] if part else []
+
+
 ENOUGH = 0.95
 """The share of rows from which on no larger cap is shown."""
 MOST_PERIODS = 6
 """Periods that a screen shows."""
-_PROMISE = "set it by your promise to people, never by the needs of the table"
 
 
 def kept_share(rows: Iterable[int], most: int) -> float:
@@ -131,19 +136,47 @@ def _periods(policy: Policy, source: Examined[Any], seen: Expected) -> dict[str,
 
 def selection_lines(part: dict[str, Any]) -> list[str]:
     """Say which share of the rows caps keep, rounded down, and which share of each period is left out."""
-    said = []
+    lines = []
     if "caps" in part:
-        shares = ", ".join(f"{cap:,g} → {math.floor(100 * count / part['rows'])}%" for cap, count in part["caps"])
-        said.append(f"caps ({part['limit']}) and rows that they keep: {shares}; {_PROMISE}")
+        kept = [(f"{cap:,g}", math.floor(100 * count / part["rows"])) for cap, count in part["caps"]]
+        lines = [f"A cap of {part['limit']} {cap} keeps {share}% of rows." for cap, share in kept]
+        lines.append("Set it by your promise to people, never by the needs of the table.")
     if "periods" in part:
         each = part["periods"]
         beyond = len(each) - MOST_PERIODS
         if beyond > 0:
             sums = (sum(row[at] for row in each[: beyond + 1]) for at in (1, 2))
             each = [(f"up to {each[beyond][0]}", *sums), *each[beyond + 1 :]]
-        shares = ", ".join(f"{name}: {gone / rows:.0%}" for name, rows, gone in each)
-        said.append(f"left out by {part['by']}: {shares}")
-    return said
+        lines += [f"{part['by']} {name}: {gone / max(1, rows):.0%} of rows left out" for name, rows, gone in each]
+    if "partitions" in part:
+        shares = ((name, gone / max(1, rows)) for name, rows, gone in part["partitions"])
+        lines += [f"partition {name}: {share:.0%} of rows left out so far" for name, share in shares]
+    return lines
+
+
+_EXCLUDED = ("quarantined", "over_contribution", "without_subject", "changed_excluded", "forgotten")
+
+
+def partitions(policy: Policy) -> list[list[Any]]:
+    """List the last partitions that were published from this machine, with their rows and those that are left out."""
+    if PARTITION not in policy.source:
+        return []
+    found = []
+    for name in partitions_of_source(policy)[-MOST_PERIODS:]:
+        layout = Layout.of(policy, name)
+        manifest = Manifest.of_release(policy, layout)
+        noted = None if manifest is None else read(layout.staging, manifest.digest)
+        if noted is not None:
+            found.append([name, noted["rows"]["read"], sum(noted["rows"].get(title, 0) for title in _EXCLUDED)])
+    return found
+
+
+def at_cap_lines(part: Mapping[str, Any]) -> list[str]:
+    """Say how many units have reached the cap."""
+    if not part:
+        return []
+    share, persons = part["exhausted"] / part["units"], "people" if part["unit"] == "subject" else "records"
+    return [f"At their cap now: {part['exhausted']:,} of {part['units']:,} {persons} ({share:.1%})."]
 
 
 MOST = 0.05  # the largest share of rows that kept columns may single out in a first version without consent
@@ -271,7 +304,7 @@ def refuse_traceable(part: Mapping[str, Any]) -> None:
         return
     most, single = part["helps_most"], _share(part["single"], part["rows"])
     msg = f"the kept columns single out {single}: a person who knows their values finds the row; "
-    msg += f"without {most!r}, {_share(part['single_without'][most], part['rows'])}; nothing was spent"
+    msg += f"without {most!r}, {_share(part['single_without'][most], part['rows'])}; no budget used"
     way = part["coarsen_by"] and f'coarsen it by keep = [{{ column = "{most}", {part["coarsen_by"]} }}], or '
     hint = f'{way or ""}leave it out; if readers may find the rows of people, write keep_unique = "accepted"'
     raise PolicyError(msg, hint, {"rows": part["rows"], "single": part["single"], "column": most})

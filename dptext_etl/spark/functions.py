@@ -359,7 +359,7 @@ def _refuse_without_run(policy: Policy, spec: LedgerSpec | None, *, leaves_out: 
         (policy.on_null_subject not in wanted, f'on_null_subject = "{policy.on_null_subject}" is for runs', _RUN),
         (policy.on_changed != "refuse", f'on_changed = "{policy.on_changed}" is for runs', _RUN),
         (policy.per_subject is not None, "per_subject: only a run knows all rows of a person", _RUN),
-        (in_store, "storage_options: workers do not get them, and could not store heads of the ledger there", _RUN),
+        (in_store, "storage_options: workers do not get them, and could not store anchors of the ledger there", _RUN),
     ]
     _refuse(problems)
     if policy.environment is not None:

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dptext_etl.engines import run, stage
-from dptext_etl.engines.spark.session import located, read_text
+from dptext_etl.engines.spark.session import read_text
 from dptext_etl.engines.spark.spark_engine import SparkEngine
+from dptext_etl.engines.spark.spark_types import located
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.policy import Policy, PolicyLike, run_policy
 from dptext_etl.runner import RunSummary
@@ -35,6 +36,7 @@ def run_frame(
     check_workers: bool | None = None,
     partition: str | None = None,
     accept_lower_cap: bool = False,
+    accept_fewer_rows: bool = False,
     progress: Listener | None = None,
     **entries: Any,
 ) -> RunSummary:
@@ -54,6 +56,7 @@ def run_frame(
             master is local.
         partition: Name of the partition, if the policy has a place for one.
         accept_lower_cap: Lower the pinned cap to the policy's cap; otherwise a lower cap is refused.
+        accept_fewer_rows: Leave out more than 10% of the published rows that the source still holds.
         progress: Called with counts, rate, and remaining time, from a separate thread.
         entries: Entries of the policy to set: `sink`, `ledger`, `cap`, `keep`, `unit`, …
 
@@ -73,6 +76,7 @@ def run_frame(
         engine=SparkEngine(df, gpus_per_task, check_workers),
         partition=partition,
         accept_lower_cap=accept_lower_cap,
+        accept_fewer_rows=accept_fewer_rows,
         progress=progress,
     )
 
@@ -84,6 +88,7 @@ def stage_frame(
     gpus_per_task: float = 0,
     partition: str | None = None,
     accept_lower_cap: bool = False,
+    accept_fewer_rows: bool = False,
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> StagedRun:
@@ -94,6 +99,7 @@ def stage_frame(
         engine=engine,
         partition=partition,
         accept_lower_cap=accept_lower_cap,
+        accept_fewer_rows=accept_fewer_rows,
         progress=progress,
         checkpoint=checkpoint,
     )

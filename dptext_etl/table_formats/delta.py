@@ -54,10 +54,10 @@ class Delta:
         for column, dtype in columns.items():
             if lower[column.lower()] > 1:
                 msg = f"column {column!r} and another column have the same name in lowercase: Delta Lake forbids this"
-                raise InputError(msg, "rename the column in the source; nothing was spent", {"column": column})
+                raise InputError(msg, "rename the column in the source; no budget used", {"column": column})
             if not _NAME.fullmatch(column):
                 msg = f"the name of column {column!r} has a space or one of ,;{{}}()= in it: Delta Lake forbids these"
-                raise InputError(msg, "rename the column in the source; nothing was spent", {"column": column})
+                raise InputError(msg, "rename the column in the source; no budget used", {"column": column})
             if not _fits(dtype):
                 raise unfit(self.name, column, dtype)
             if _is_naive(dtype):
@@ -71,7 +71,7 @@ class Delta:
         if _NAIVE not in features:
             msg = f"column {column!r} holds timestamps without a time zone, and the table {self._files.url} was made "
             hint = "give them the time zone UTC in the source, or name a new folder as the sink"
-            raise InputError(f"{msg}without the feature {_NAIVE}; nothing was spent", hint, {"column": column})
+            raise InputError(f"{msg}without the feature {_NAIVE}; no budget used", hint, {"column": column})
 
     def require_writable(self) -> None:
         if self._files.remote:

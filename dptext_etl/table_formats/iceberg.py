@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from dptext_etl import object_stores
+from dptext_etl import files, object_stores
 from dptext_etl.errors import InputError, PolicyError, counted, seam
 from dptext_etl.object_stores import CATALOG, require_no_code
 from dptext_etl.storage import Storage
@@ -64,7 +64,7 @@ class Iceberg:
             if table is not None:
                 there = pl.Schema(pl.DataFrame(table.schema().as_arrow().empty_table()).schema)
         if list(there.items()) != list(columns.items()):
-            msg = f"the table {self._table} has other columns than this policy publishes; nothing was spent"
+            msg = f"the table {self._table} has other columns than this policy publishes; no budget used"
             raise InputError(msg, "name a new table: table.name, and sink", {"entry": "table.name"})
 
     def require_writable(self) -> None:
@@ -178,7 +178,7 @@ class Iceberg:
     def _catalog(self, **more: str) -> Any:
         from pyiceberg.catalog import load_catalog
 
-        homes = {Path.home(), Path(os.environ.get("PYICEBERG_HOME") or Path.home())}
+        homes = {files.home(), Path(os.environ["PYICEBERG_HOME"]) if os.environ.get("PYICEBERG_HOME") else None}
         if Path(".pyiceberg.yaml").is_file() and Path.cwd() not in homes:
             msg = "the working folder has a file .pyiceberg.yaml, which can name code, and pyiceberg would read it"
             raise PolicyError(

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
-from dptext_etl.data_types import kind_of
+from dptext_etl.data_types import by_name, kind_of
 from dptext_etl.errors import BusyError, InputError
 from dptext_etl.extensions import pip_install
+from dptext_etl.files import literal
 from dptext_etl.storage import Storage
 
 NAMES = {"delta": "Delta Lake", "iceberg": "Iceberg"}
@@ -78,14 +79,14 @@ def rewrites(files: Storage, before: Iterable[str], after: Iterable[str]) -> boo
 
     Rows are compared by two hashes of 64 bits under seeds that no one else knows.
     """
-    ours, theirs = ([files.local_path(name) for name in sorted(names)] for names in (before, after))
+    ours, theirs = ([literal(files.local_path(name)) for name in sorted(names)] for names in (before, after))
     seeds = [secrets.randbits(64) for _ in range(2)]
     try:
         old, new = pl.scan_parquet(ours), pl.scan_parquet(theirs)
         schema = old.collect_schema()
         if {*new.collect_schema()} != {*schema}:
             return False
-        whole = pl.struct(pl.col(name).cast(dtype) for name, dtype in schema.items())
+        whole = pl.struct(by_name(name).cast(dtype) for name, dtype in schema.items())
         hashes = [whole.hash(seed).alias(f"hash{number}") for number, seed in enumerate(seeds)]
         rows = pl.concat([old.select(*hashes, often=1), new.select(*hashes, often=-1)])
         left = rows.group_by("hash0", "hash1").agg(pl.col("often").sum()).filter(pl.col("often") != 0)
@@ -111,5 +112,5 @@ def open_table(spec: Any, files: Storage) -> TableFormat:
 
 def unfit(name: str, column: str, dtype: pl.DataType) -> InputError:
     """Return the error for a column whose type the format does not have."""
-    msg = f"column {column!r} of type {kind_of(dtype)} cannot be stored in a table of {NAMES[name]}; nothing was spent"
+    msg = f"column {column!r} of type {kind_of(dtype)} cannot be stored in a table of {NAMES[name]}; no budget used"
     return InputError(msg, "cast it in the source, or do not keep it", {"column": column})

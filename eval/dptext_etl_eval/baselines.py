@@ -20,6 +20,8 @@ from dptext_etl_eval.pairs import Free, Rows, Values
 
 CORPUS = "everyday-30k"
 """Public texts and their encoder, which ship."""
+BETTER = 0.02
+"""A release is useful if its macro-F1 is above every baseline's by more than this."""
 NAMES, PUBLIC, BLIND = "label names alone", "public data alone", "no texts at all"
 WRITTEN, GIVEN, ZERO_SHOT = "written texts alone", "public labeled texts alone", "zero-shot labels alone"
 FREE = (NAMES, PUBLIC, WRITTEN, GIVEN, ZERO_SHOT)

@@ -6,6 +6,7 @@ No ledger is opened; keys are thrown away.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +20,10 @@ import pyarrow as pa
 from dptext_etl import catalog, column, keys
 from dptext_etl.accounting import zcdp_epsilon
 from dptext_etl.corpora import Corpus
-from dptext_etl.families.aggregate import Noisy, Statistic, describe, nearest_mean, noisy, partial_sum, table
+from dptext_etl.families.aggregate import Noisy, Statistic, describe, linear_discriminant, noisy, partial_sum, table
 from dptext_etl.families.aggregate.statistic import rho_of, variance_of
 from dptext_etl.families.choice import Shuffled
-from dptext_etl.guarantee import exact, float_above, largest_delta, steps
+from dptext_etl.guarantee import exact, float_above, steps
 from dptext_etl.mechanisms.surrogate import Surrogate
 from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl_eval.baselines import CORPUS
@@ -47,30 +48,41 @@ class Released:
     discloses: tuple[str, ...] = ()  # facts that are released exactly; the bound holds between tables that agree on it
     # the classifier that comes with the release; None where one must learn from `texts` and `labels`
     predict: Callable[[Sequence[str]], Sequence[str]] | None = None
+    entries: tuple[str, ...] = ()  # lines of a policy that publishes this release
 
 
 @dataclass(frozen=True)
 class Form:
     """A form of release."""
 
-    # releases rows at an epsilon per record; a person with several records loses at most the product
-    release: Callable[[StandIn, float, int], Released]
+    # releases rows at an epsilon per record, with a number of records per person, and a delta of each where there is
+    # one; a person loses at most the product
+    release: Callable[[StandIn, float, int, float], Released]
     model: str  # "local" or "central"
     says: str  # its output, whom it trusts, and its limits
+    title: str  # its name in a sentence
+    use: str  # the work that readers can do with it
+    not_for: str  # the work that they cannot do
 
 
-def _surrogate(rows: StandIn, epsilon: float, per_person: int) -> Released:
+def _surrogate(rows: StandIn, epsilon: float, per_person: int, delta: float) -> Released:  # noqa: ARG001
     return _linked({"name": "surrogate", "epsilon": epsilon, "corpus": rows.corpus}, rows, per_person)
 
 
-def _custext(rows: StandIn, epsilon: float, per_person: int) -> Released:
+def _custext(rows: StandIn, epsilon: float, per_person: int, delta: float) -> Released:  # noqa: ARG001
     most = _drawn({"name": "custext", "epsilon": 1.0}, rows.texts)[1].max()  # epsilon of the text of most words
     return _linked({"name": "custext", "epsilon": epsilon / most * (1 - 1e-5)}, rows, per_person)
 
 
 def _linked(given: Mapping[str, Any], rows: StandIn, per_person: int) -> Released:
     texts, cost, discloses = _drawn(given, rows.texts)
-    return Released(texts, rows.labels, float(cost.mean()), float(cost.max()) * per_person, 0.0, discloses)
+    spent = (float(cost.mean()), float(cost.max()) * per_person, 0.0)
+    return Released(texts, rows.labels, *spent, discloses, entries=("[[column]]", _mechanism(given)))
+
+
+def _mechanism(given: Mapping[str, Any]) -> str:
+    """Write the entry `mechanism` of a policy."""
+    return f"mechanism = {{ {', '.join(f'{name} = {json.dumps(value)}' for name, value in given.items())} }}"
 
 
 def _drawn(given: Mapping[str, Any], texts: Sequence[str]) -> tuple[list[str], Any, tuple[str, ...]]:
@@ -83,27 +95,29 @@ def _drawn(given: Mapping[str, Any], texts: Sequence[str]) -> tuple[list[str], A
     return [text or "" for text in drawn.text.to_pylist()], cost, discloses
 
 
-def _shuffled(rows: StandIn, epsilon: float, per_person: int) -> Released:
-    """Publish one shuffled release per label: draws of `surrogate` without ids or order."""
-    delta = largest_delta(len(rows.texts)) * math.exp(-(per_person - 1) * epsilon) * (1 - 1e-9)
-    texts, labels, charges, deltas = [], [], [], []
-    for label, count in zip(*np.unique(rows.labels, return_counts=True), strict=True):
-        if count < 2:
-            continue  # a shuffled release holds two records or more
-        own_texts = [text for text, one in zip(rows.texts, rows.labels, strict=True) if one == label]
-        draw, central, charged = cheapest_draw(two_digits(len(own_texts)), delta, per_person, epsilon, rows.corpus)
-        texts += sorted(_drawn({"name": "surrogate", "epsilon": draw, "corpus": rows.corpus}, own_texts)[0])
-        labels += [label] * len(own_texts)
-        charges += [central] * len(own_texts)
-        deltas.append(charged)
-    return Released(
-        texts,
-        np.array(labels),
-        float(np.mean([float(one) for one in charges])),
-        float(max(charges) * per_person),
-        float(max(deltas) * per_person),
-        ("nullness",),
+def _shuffled(rows: StandIn, epsilon: float, per_person: int, delta: float) -> Released:
+    """Publish one shuffled release with labels: draws of `surrogate` without ids or order.
+
+    The least number of texts of a label bounds how well a record hides. A label with one text is left out.
+    """
+    delta *= math.exp(-(per_person - 1) * epsilon) * (1 - 1e-9)
+    labels, counts = np.unique(rows.labels, return_counts=True)
+    kept = labels[counts >= 2]  # a shuffled release holds two records or more
+    least = two_digits(int(counts[counts >= 2].min()))
+    draw, central, charged = cheapest_draw(least, delta, per_person, epsilon, rows.corpus)
+    chosen = np.flatnonzero(np.isin(rows.labels, kept))
+    given = {"name": "surrogate", "epsilon": draw, "corpus": rows.corpus}
+    drawn = sorted(
+        zip(rows.labels[chosen].tolist(), _drawn(given, [rows.texts[row] for row in chosen])[0], strict=True)
     )
+    spent = (float(central), float(central * per_person), float(charged * per_person))
+    entries = ("[[column]]", _mechanism(given), "[shuffled]", f"rows = {least}", f"delta = {delta:.3g}")
+    texts, published = [text for _, text in drawn], np.array([label for label, _ in drawn])
+    return Released(texts, published, *spent, ("nullness",), entries=(*entries, *_of_person(per_person)))
+
+
+def _of_person(per_person: int) -> tuple[str, ...]:
+    return () if per_person == 1 else (f"per_subject = {per_person}",)
 
 
 def two_digits(count: int) -> int:
@@ -135,31 +149,41 @@ def cheapest_draw(
     return cheapest or (epsilon, exact(epsilon), exact(delta))
 
 
-def _synthetic(rows: StandIn, epsilon: float, per_person: int) -> Released:
+def _synthetic(rows: StandIn, epsilon: float, per_person: int, delta: float) -> Released:
     """Publish a synthetic table as large as the corpus, from one noisy statistic of texts and labels."""
-    statistic = _statistic(rows, epsilon, per_person)
+    statistic, entries = _statistic(rows, epsilon, per_person, delta)
     made = table(statistic, len(statistic.statistic.corpus))
     texts, labels = made["text"].to_pylist(), np.array(made["label"].to_pylist())
-    return Released(texts, labels, *_charged(statistic.statistic))
+    return Released(texts, labels, *_charged(statistic.statistic), entries=entries)
 
 
-def _nearest_mean(rows: StandIn, epsilon: float, per_person: int) -> Released:
+def _linear_discriminant(rows: StandIn, epsilon: float, per_person: int, delta: float) -> Released:
     """Publish the same statistic, and use the classifier that comes with it."""
-    statistic = _statistic(rows, epsilon, per_person)
-    return Released((), np.array([]), *_charged(statistic.statistic), predict=nearest_mean(statistic).predict)
+    statistic, entries = _statistic(rows, epsilon, per_person, delta)
+    learned = linear_discriminant(statistic)
+
+    def predict(texts: Sequence[str]) -> list[str]:
+        return learned.predict(learned.encode(texts, statistic.statistic.corpus))
+
+    return Released((), np.array([]), *_charged(statistic.statistic), predict=predict, entries=entries)
 
 
-def _statistic(rows: StandIn, epsilon: float, per_person: int) -> Noisy:
-    corpus, delta = Corpus.open(rows.corpus), largest_delta(len(rows.texts))
+def _statistic(rows: StandIn, epsilon: float, per_person: int, delta: float) -> tuple[Noisy, tuple[str, ...]]:
+    """Return the noisy statistic, and the lines of a policy that publishes it."""
+    corpus = Corpus.open(rows.corpus)
     labels = sorted({str(label) for label in rows.labels})
-    reach = describe(corpus, epsilon=epsilon, delta=delta, labels=labels).sensitivity
-    variance = variance_of(reach * per_person, epsilon * per_person, delta)  # k records of a person: k^2 rho
-    epsilon_of_release = zcdp_epsilon(float_above(rho_of(reach, variance)), delta)
-    statistic = describe(corpus, epsilon=epsilon_of_release, delta=delta, labels=labels, per_subject=per_person)
+    of_release = epsilon
+    if per_person > 1:  # k records of a person: k^2 rho
+        reach = describe(corpus, epsilon=epsilon, delta=delta, labels=labels).sensitivity
+        variance = variance_of(reach * per_person, epsilon * per_person, delta)
+        of_release = zcdp_epsilon(float_above(rho_of(reach, variance)), delta)
+    statistic = describe(corpus, epsilon=of_release, delta=delta, labels=labels, per_subject=per_person)
     key = keys.throwaway(statistic.cfg())
     ids = pa.array([str(row) for row in range(len(rows.texts))])
     columns = (pa.array([str(one) for one in given], pa.large_string()) for given in (rows.texts, rows.labels))
-    return noisy(statistic, key, partial_sum(statistic, key, ids, *columns))
+    made = {"name": "maxent", "epsilon": of_release, "delta": delta, "corpus": rows.corpus}
+    entries = ("[synthetic]", *_of_person(per_person), _mechanism(made))
+    return noisy(statistic, key, partial_sum(statistic, key, ids, *columns)), entries
 
 
 def _charged(statistic: Statistic) -> tuple[float, float, float]:
@@ -169,33 +193,51 @@ def _charged(statistic: Statistic) -> tuple[float, float, float]:
     return charged, charged * k, float(exact(statistic.delta) * k)
 
 
+_TRAIN = "train classifiers and count labels"
 FORMS: Mapping[str, Form] = {
     "surrogate": Form(
         _surrogate,
         "local",
         "each row keeps its id and label unchanged; its draw protects a text, even from readers who know all others",
+        "rows of surrogate",
+        _TRAIN,
+        "read details, names, or numbers of a text",
     ),
     "custext": Form(
         _custext,
         "local",
         "each row keeps its id and label unchanged; its draws protect a text among those with equal disclosures",
+        "rows of custext",
+        _TRAIN,
+        "protect facts that its disclosures show",
     ),
     "shuffled": Form(
         _shuffled,
         "central",
-        "draws of surrogate without ids, one release per label; it trusts the curator, whose drafts, key, and ledger "
+        "draws of surrogate without ids, with labels; it trusts the curator, whose drafts, key, and ledger "
         "show whose draw is whose; the number of rows per label is exact, and a record's label is not protected",
+        "a shuffled release",
+        _TRAIN,
+        "link a text to a record, or read details",
     ),
     "synthetic": Form(
         _synthetic,
         "central",
         "public texts with labels that follow one noisy statistic (maxent); it trusts the curator, who computes the "
         "exact sums; text and label of a record are protected, and no row belongs to a record",
+        "a synthetic table",
+        _TRAIN,
+        "read texts of your records",
     ),
-    "nearest_mean": Form(
-        _nearest_mean,
+    "linear_discriminant": Form(
+        _linear_discriminant,
         "central",
         "the same statistic, read by the classifier that comes with it, in the place of a learner on its table",
+        "the linear discriminant released with a synthetic table",
+        "label texts",
+        "read texts of your records",
     ),
 }
 """Forms by name."""
+USUAL = tuple(name for name in FORMS if name != "custext")
+"""Forms that are compared by default: the bound of custext holds only between texts with equal disclosures."""

@@ -2,23 +2,59 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from dptext_etl.guarantee import Disclosure
-from dptext_etl.runner.shard.charging import at_most
-from dptext_etl_eval.baselines import BLIND, guesses
+from dptext_etl.guarantee import MICRO, Disclosure
+from dptext_etl.mechanism import worst_spend
+from dptext_etl.policy import Policy
+from dptext_etl.runner.shard.charging import VACUOUS, at_most
+from dptext_etl_eval.baselines import BETTER, BLIND, guesses
 from dptext_etl_eval.classifier import counted, fit
-from dptext_etl_eval.forms import FORMS
+from dptext_etl_eval.forms import FORMS, USUAL
 from dptext_etl_eval.pairs import Free, Values
 from dptext_etl_eval.stand_in import StandIn
 from dptext_etl_eval.statistics import macro_f1, unseen
 
 _UNCONDITIONAL = frozenset({Disclosure.NULLNESS.value})
 """Disclosures with which a release still bounds the odds between any two texts that are not null."""
+EPSILONS = (1.0, 2.0, 4.0, 8.0)
+DELTA = 1e-8
+"""Of a record, where no policy names another."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of a rehearsal, as a policy has them."""
+
+    text: str | None = None  # the text column
+    label: str | None = None  # the column of labels
+    values: tuple[str, ...] = ()  # the public labels; () for all
+    corpus: str | None = None  # the corpus that is drawn from
+    delta: float = DELTA  # of a record
+    per_person: int = 1  # the most records of one person
+    epsilons: tuple[float, ...] = EPSILONS  # per record: the policy's charge, and others within its cap
+
+    @classmethod
+    def of(cls, policy: Policy) -> Terms:
+        column, *_ = policy.charged_columns()
+        most = policy.records_per_subject or 1
+        synthetic, shuffled = policy.synthetic, policy.shuffled
+        labels = policy.labels if synthetic is None else synthetic.labels
+        corpus = getattr(column.mechanism, "corpus", None) if synthetic is None else synthetic.mechanism.corpus
+        of_table = synthetic.mechanism.delta if synthetic is not None else None
+        delta = shuffled.delta if shuffled is not None else of_table or DELTA
+        charged = worst_spend(column.mechanism).eps_approx / MICRO
+        within = math.inf if policy.cap is None or policy.cap.epsilon is None else policy.cap.epsilon / most
+        usual = [epsilon for epsilon in EPSILONS if epsilon <= within]
+        epsilons = sorted({*usual, *([charged] if charged <= min(within, VACUOUS) else [])}) or [charged]
+        named = None if labels is None else labels.column
+        values = () if labels is None or named is None else tuple(map(str, labels.values))
+        return cls(column.column, named, values, corpus, delta, most, tuple(epsilons))
 
 
 @dataclass(frozen=True)
@@ -36,18 +72,20 @@ class Figure:
     discloses: tuple[str, ...] = ()  # facts that are released exactly; the odds hold between tables that agree on it
     delta: float = 0.0  # the most that all records of a person cost in delta
     model: str = "local"  # "local" if each text is protected by its own draw, "central" if the curator is trusted
+    entries: tuple[str, ...] = ()  # lines of a policy that publishes the release
 
 
 def rehearse(
     rows: StandIn,
     epsilons: Sequence[float],
     *,
-    forms: Sequence[str] = tuple(FORMS),
+    forms: Sequence[str] = USUAL,
     per_person: int = 1,
+    delta: float = DELTA,
     given: Free | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """Return figures, baselines and a recommendation, as JSON can hold them; no ledger is opened."""
+    """Return figures, baselines, and one verdict, as JSON can hold them; no ledger is opened."""
     judged = counted(rows.test_texts)
 
     def score(texts: Sequence[str], labels: Values) -> float:
@@ -58,7 +96,7 @@ def rehearse(
         for epsilon in epsilons:
             if progress is not None:
                 progress(f"{len(figures) + 1} of {len(forms) * len(epsilons)}: {form} at epsilon {epsilon:g}")
-            released = FORMS[form].release(rows, epsilon, per_person)
+            released = FORMS[form].release(rows, epsilon, per_person, delta)
             if released.predict is None:
                 reached = score(released.texts, released.labels)
             else:
@@ -74,6 +112,7 @@ def rehearse(
                     released.discloses,
                     released.delta,
                     FORMS[form].model,
+                    released.entries,
                 )
             )
     baselines = free(rows, given or Free())
@@ -83,13 +122,14 @@ def rehearse(
         "labels": len(np.unique(rows.labels)),
         "mean_words": float(np.mean([len(text.split()) for text in rows.texts])),
         "per_person": per_person,
+        "delta": delta,
         "raw": score(rows.texts, rows.labels),
         "baselines": baselines,
         "figures": [asdict(figure) for figure in figures],
         "forms": {form: f"{FORMS[form].model}: {FORMS[form].says}" for form in forms},
         "answers": answers(figures, baselines),
     }
-    return {**facts, "recommendation": recommendation(figures, baselines)}
+    return {**facts, **recommendation(figures, baselines)}
 
 
 def free(rows: StandIn, given: Free) -> dict[str, float]:
@@ -110,10 +150,7 @@ def answers(figures: Sequence[Figure], baselines: Mapping[str, float]) -> list[s
         here = sorted((one for one in figures if one.asked == epsilon), key=lambda one: -one.macro_f1)
         sentence = ", ".join(f"{one.form} {one.macro_f1:.2f} ({_bound(one)})" for one in here)
         most = at_most(max(one.person for one in here), 4)
-        line = f"A person loses epsilon {most} at most: {sentence}; {name} {baselines[name]:.2f} at no loss."
-        if here[0].macro_f1 <= baselines[name]:
-            line += f" Publish nothing, do this instead: {name}."
-        lines.append(line)
+        lines.append(f"A person loses epsilon {most} at most: {sentence}; {name} {baselines[name]:.2f} at no loss.")
     return lines
 
 
@@ -122,43 +159,41 @@ def _bound(figure: Figure) -> str:
     return f"{figure.model}; reveals {facts} exactly" if facts else figure.model
 
 
-def recommendation(figures: Sequence[Figure], baselines: Mapping[str, float]) -> str:
-    """Return what to do: the cheapest release near the best, or nothing where a baseline does as well.
+def recommendation(figures: Sequence[Figure], baselines: Mapping[str, float]) -> dict[str, Any]:
+    """Return the `verdict` in one line, the lines of a `policy`, and `reasons`.
 
-    A bound that holds only between tables that agree on something is proposed if no other release beats the baselines.
-    Where a form with a central guarantee is proposed, the best row-wise release follows.
+    The recommended release has the smallest epsilon at which any form beats every baseline by more than `BETTER`; the
+    best form there. A bound that holds only between tables that agree on something is proposed if no other release
+    beats the baselines. Where a form with a central guarantee is proposed, the best row-wise release follows.
     """
     name = max(baselines, key=lambda one: baselines[one])
-    take = _cheapest(figures, baselines[name])
+    take = _least(figures, baselines[name])
     if take is None:
-        best = baselines[name]
-        return f"Publish nothing, do this instead: {name}. Macro-F1 {best:.2f}; no release does better."
-    sentence = _sentence(take, name, baselines[name])
+        verdict = f"Do not publish. Use {name}: macro-F1 {baselines[name]:.2f}."
+        return {"verdict": verdict, "policy": [], "reasons": [f"No release beats it by more than {BETTER}."]}
+    form = FORMS[take.form]
+    verdict = f"Use {form.title} at epsilon {take.asked:g} per record to {form.use}; do not use it to {form.not_for}."
+    reasons = [_reason(take, name, baselines[name])]
     local = [one for one in figures if one.model == "local"]
-    if take.model == "local" or not local:
-        return sentence
-    rows = _cheapest(local, baselines[name])
-    if rows is None:
-        return (
-            f"{sentence} If readers need a text per row, publish nothing: no row-wise release does better than {name}."
-        )
-    row_wise = _sentence(rows, name, baselines[name])
-    return f"{sentence} If readers need a text per row, or do not trust the curator: {row_wise}"
+    if take.model == "central" and local:
+        rows = _least(local, baselines[name])
+        instead = "no row-wise release is good enough" if rows is None else _reason(rows, name, baselines[name])
+        reasons.append(f"If readers need a text per row, or do not trust the curator: {instead}")
+    return {"verdict": verdict, "policy": list(take.entries), "reasons": reasons}
 
 
-def _cheapest(figures: Sequence[Figure], baseline: float) -> Figure | None:
-    """Return the release that costs a person least of those near the best; None if none beats the baseline."""
-    better = [one for one in figures if one.macro_f1 > baseline]
+def _least(figures: Sequence[Figure], baseline: float) -> Figure | None:
+    """Return the best release at the smallest epsilon that beats the baseline; None if there is none."""
+    better = [one for one in figures if one.macro_f1 > baseline + BETTER]
     better = [one for one in better if _UNCONDITIONAL.issuperset(one.discloses)] or better
-    best = max((one.macro_f1 for one in better), default=0.0)
-    return min((one for one in better if one.macro_f1 >= best - 0.02), key=lambda one: one.person, default=None)
+    return min(better, key=lambda one: (one.asked, -one.macro_f1), default=None)
 
 
-def _sentence(take: Figure, name: str, baseline: float) -> str:
+def _reason(take: Figure, name: str, baseline: float) -> str:
     delta = f" and delta {at_most(take.delta, 2)}" if take.delta else ""
     exact = f" It releases exactly: {', '.join(take.discloses)}." if take.discloses else ""
     return (
-        f"Use {take.form} at epsilon {take.asked:g} per record ({take.model}): macro-F1 {take.macro_f1:.2f},"
+        f"{take.form} at epsilon {take.asked:g} per record ({take.model}) reaches macro-F1 {take.macro_f1:.2f},"
         f" {name} {baseline:.2f}. A person spends {at_most(take.person, 4)}{delta} at most on texts like these:"
         f" odds move by a factor of at most 10^{at_most(take.log10_odds, 3)}{' except delta' if delta else ''}.{exact}"
     )

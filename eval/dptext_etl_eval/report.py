@@ -11,9 +11,10 @@ from dptext_etl import files
 from dptext_etl.cli.terminal import finite
 from dptext_etl.errors import InputError, seam
 from dptext_etl.html_output import document
-from dptext_etl_eval.baselines import FREE
+from dptext_etl_eval.baselines import BLIND
 from dptext_etl_eval.evidence import INSIDE, Evidence, Measured
-from dptext_etl_eval.measure import MEAN, WAYS, Attack, Score
+from dptext_etl_eval.measure import DISCRIMINANT, WAYS, Attack, Score
+from dptext_etl_eval.verdict import baselines, verdict
 
 
 def in_short(evidence: Evidence) -> list[str]:
@@ -40,19 +41,12 @@ def _use(metrics: Sequence[Measured]) -> Iterator[str]:
     free = _free(next(_named(metrics, "downstream")).scores)
     if free:
         says += f" Without any release: {', '.join(f'{name} {value:.2f}' for name, value in free.items())}."
-    best = max(free, key=lambda name: free[name], default=None)
-    low = score.interval[0] if score.interval else score.value
-    if best is not None and score.value <= free[best]:
-        says += f" The release adds nothing for these labels: publish nothing, and use {best}."
-    elif low <= score.blind:
-        says += " The release adds nothing for these labels: publish nothing."
     yield says
 
 
 def _free(scores: Sequence[Score]) -> dict[str, float]:
-    """Return macro-F1 of the guesses that need no private text, by name."""
-    by_name = {score.what.removeprefix("macro-F1, "): score.value for score in scores}
-    return {name: value for name in FREE if (value := by_name.get(name)) is not None}
+    """Return macro-F1 of the guesses that need no private text and look at texts, by name."""
+    return {name: value for name, value in baselines(scores).items() if name != BLIND}
 
 
 def _table(evidence: Evidence) -> Iterator[str]:
@@ -66,15 +60,11 @@ def _table(evidence: Evidence) -> Iterator[str]:
         free = _free(measured.scores)
         yield (
             f"A classifier that learns from the synthetic table reaches macro-F1 {score.value:.2f} on raw texts, and "
-            f"the {MEAN} {values[MEAN]:.2f}. From raw texts it reaches {score.raw:.2f}; a blind guess gets "
-            f"{score.blind:.2f}."
+            f"the {DISCRIMINANT} {values[DISCRIMINANT]:.2f}. From raw texts it reaches {score.raw:.2f}; a blind guess "
+            f"gets {score.blind:.2f}."
         )
         if free:
-            text = ", ".join(f"{name} {value:.2f}" for name, value in free.items())
-            best = max(free, key=lambda name: free[name])
-            brought = max(score.value, values[MEAN]) > free[best]
-            then = "" if brought else f" The table adds nothing for these labels: publish nothing, and use {best}."
-            yield f"Without any private text: {text}.{then}"
+            yield f"Without any private text: {', '.join(f'{name} {value:.2f}' for name, value in free.items())}."
         cost = evidence.cost
         person = cost.get("epsilon of the whole table for a person")
         text = "a person with k records has k times the loss" if person is None else f"a person at most {person}"
@@ -93,8 +83,6 @@ def _shares(metrics: Sequence[Measured]) -> Iterator[str]:
             f"The distance of counted shares of labels from the true ones is {seen.value:.3f}, of neighborhood shares "
             f"{more[0].value:.3f}, of the corpus by itself {seen.blind:.3f}{by_rule}."
         )
-        if min(seen.value, more[0].value) >= seen.blind:
-            yield "The release adds nothing to these shares: the corpus by itself is as near to them."
 
 
 def _secrets(attacks: Sequence[Measured]) -> Iterator[str]:
@@ -164,7 +152,8 @@ LEGEND = (
 
 def write(evidence: Sequence[Evidence], folder: Path) -> tuple[Path, Path]:
     """Write the page and the JSON file of some columns."""
-    facts = json.dumps({"columns": [finite(item.as_dict()) for item in evidence]}, indent=1, ensure_ascii=False)
+    columns = [finite({"verdict": verdict(item), **item.as_dict()}) for item in evidence]
+    facts = json.dumps({"columns": columns}, indent=1, ensure_ascii=False)
     with seam("writing the report", InputError, WRITABLE):
         files.make_folders(folder)
         for name, text in ((PAGE, page(evidence)), (FACTS, facts + "\n")):
@@ -198,7 +187,7 @@ def _column(evidence: Evidence) -> str:
         else f"{evidence.rows:,} rows, a sample of {evidence.of:,}"
     )
     short = "".join(f"<li>{escape(line)}</li>" for line in in_short(evidence))
-    parts = [f"<h2>{escape(evidence.column)}: {sample}</h2><ul>{short}</ul>"]
+    parts = [f"<h2>{escape(evidence.column)}: {sample}</h2><p><b>{escape(verdict(evidence))}</b></p><ul>{short}</ul>"]
     if evidence.cost:
         parts.append(f"<h2>Cost</h2>{_pairs(evidence.cost.items())}")
     parts += [f"<h2>Use of the release</h2>{LEGEND}", *map(_measured, evidence.metrics)]

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from dptext_etl.corpora.shipped.everyday_30k import SIZE, everyday_texts, generate
 from dptext_etl.errors import InputError, seam
-from dptext_etl.runner.source import table
+from dptext_etl.families.choice import OTHER
+from dptext_etl.runner.source import provenance
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl_eval.baselines import CORPUS, public_rows
 from dptext_etl_eval.classifier import require_classes
@@ -20,6 +20,7 @@ from dptext_etl_eval.pairs import Values
 MOST_TESTED = 2_000
 SHIPPED = "everyday"
 """Name of the stand-in that ships: sentences from the templates of the corpus `everyday-30k` that it does not hold."""
+_EVERYDAY = Path(__file__).with_name("everyday.parquet")
 UPPER_END = "everyday: the templates of surrogate's corpus made these sentences, so its figures are an upper end"
 
 
@@ -37,7 +38,7 @@ class StandIn:
 def refuse_raw(source: str, policies: Sequence[Path]) -> None:
     """Refuse a table that a policy names as its source, also one in this folder or next to it; no row is read."""
     if not ships(source):
-        table.refuse_raw(Files.at(source).paths, policies, why="only public texts may be compared with a release")
+        provenance.refuse_raw(Files.at(source).paths, policies, why="only public texts may be compared with a release")
 
 
 def ships(source: str) -> bool:
@@ -45,15 +46,26 @@ def ships(source: str) -> bool:
     return source == SHIPPED and not Path(source).exists()
 
 
-def _everyday() -> pl.LazyFrame:
-    shipped = frozenset(everyday_texts())
-    made = [(one.text, one.domain, one.kind) for one in generate(2 * SIZE) if one.text not in shipped]
-    return pl.LazyFrame(made, schema=["text", "topic", "kind"], orient="row")
+def read(
+    source: str,
+    *,
+    text: str,
+    label: str,
+    rows: int,
+    words: int | None = None,
+    corpus: str = CORPUS,
+    values: Sequence[str] = (),
+) -> StandIn:
+    """Read rows in a fixed order: `rows` that stand for private ones, then at most 2,000 to test on.
 
-
-def read(source: str, *, text: str, label: str, rows: int, words: int | None = None, corpus: str = CORPUS) -> StandIn:
-    """Read rows in a fixed order: `rows` that stand for private ones, then at most 2,000 to test on."""
-    public = public_rows(_everyday() if ships(source) else Files.at(source).scan(), text, label)
+    With `values`, rows of other labels are "other" if it is one of them, and are left out otherwise.
+    """
+    scanned = pl.scan_parquet(_EVERYDAY).rename({"domain": "topic"}) if ships(source) else Files.at(source).scan()
+    public = public_rows(scanned, text, label)
+    if values:
+        listed = pl.col(label).cast(pl.String)
+        listed = pl.when(listed.is_in(values)).then(listed).otherwise(pl.lit(OTHER if OTHER in values else None))
+        public = public.with_columns(listed.alias(label)).drop_nulls()
     with seam("reading the public table", InputError, READ_HINT):
         order = np.random.default_rng(0).permutation(public.height)
         texts = [" ".join(str(one).split()[:words]) for one in public[text].to_list()]

@@ -1,6 +1,5 @@
 """A rehearsal reads only public texts, quotes none, and says what to do."""
 
-import functools
 import json
 from fractions import Fraction
 
@@ -10,10 +9,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from dptext_etl import Policy
 from dptext_etl.accounting.shuffling import central_epsilon
+from dptext_etl.cli.options import Command
 from dptext_etl.corpora import Corpus
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.surrogate import Surrogate
+from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl_eval import stand_in
 from dptext_etl_eval.baselines import BLIND, CORPUS, GIVEN, NAMES, PUBLIC, WRITTEN, label_names, public_data
 from dptext_etl_eval.commands.rehearse import KEYS, rehearse
@@ -23,14 +25,6 @@ from dptext_etl_eval.rehearsal import Figure, answers, free, recommendation
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
 SENTINEL = "zzqsentinelqzz"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _generated_once():
-    """All sentences need seconds to generate."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stand_in, "generate", functools.cache(stand_in.generate))
-        yield
 
 
 @pytest.fixture
@@ -45,13 +39,14 @@ def public(tmp_path, monkeypatch):
 
 def run(*words):
     made = typer.Typer()
-    made.command()(rehearse)
+    made.command(cls=Command)(rehearse)
     return CliRunner().invoke(made, [str(word) for word in words])
 
 
 def test_outputs_hold_figures_and_no_text(public, tmp_path):
     page = tmp_path / "page.html"
     given = ("--label", "topic", "--rows", 200, "--epsilon", "4,8", "--words", 4, "--per-person", 3, "--html", page)
+    given = (*given, "--forms", ",".join(FORMS))
     done = run(public, *given, "--json")
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)
@@ -74,11 +69,11 @@ def test_a_person_loses_at_most_what_was_asked_in_every_form(per_person):
     texts = tuple(f"{'cold food in' if one == 'food' else 'the train was late'} {n}" for n, one in enumerate(labels))
     rows = stand_in.StandIn(texts, labels, texts, labels)
     for form, (kind, model) in {name: (one.release, one.model) for name, one in FORMS.items()}.items():
-        found = kind(rows, 1.0, per_person)
+        found = kind(rows, 1.0, per_person, 1e-6)
         assert found.person <= per_person * (1.0 + 1e-9) + 1e-6, form
         assert found.person > 0.5 * per_person, form
         assert len(found.texts) == len(found.labels)
-        assert (found.predict is None) == bool(len(found.texts)) == (form != "nearest_mean")
+        assert (found.predict is None) == bool(len(found.texts)) == (form != "linear_discriminant")
         assert 0 <= found.delta <= per_person * 1e-6 * (1 + 1e-9)
         assert (found.delta > 0) == (model == "central")
 
@@ -97,28 +92,55 @@ def test_draws_of_a_shuffled_release_cost_more_than_they_are_charged():
 def test_labels_of_one_row_are_not_released_shuffled():
     labels = np.array(["food"] * 20 + ["train"])
     rows = stand_in.StandIn(("cold food",) * 20 + ("a late train",), labels, ("a",), labels[:1])
-    assert set(FORMS["shuffled"].release(rows, 1.0, 1).labels) == {"food"}
+    assert set(FORMS["shuffled"].release(rows, 1.0, 1, 1e-8).labels) == {"food"}
 
 
-def test_answers_name_the_form_the_bound_and_a_better_guess():
+def test_answers_name_the_form_and_the_bound():
     local = Figure("surrogate", 1, 1, 1, 0.44, 0.3)
     shows = Figure("custext", 1, 0.3, 1, 0.44, 0.35, ("cluster", "nullness"))
     central = Figure("synthetic", 1, 1, 1, 0.44, 0.9, (), 1e-6, "central")
-    line = answers([local, shows, central], {"label names alone": 0.6})[0]
+    line = answers([local, shows, central], NAMED)[0]
     assert line.startswith(
         "A person loses epsilon 1 at most: synthetic 0.90 (central), custext 0.35 (local; reveals clus"
     )
     assert line.endswith("surrogate 0.30 (local); label names alone 0.60 at no loss.")
-    lost = answers([local, shows], {"label names alone": 0.6})[0]
-    assert lost.endswith("Publish nothing, do this instead: label names alone.")
-    said = recommendation([local, central], {"label names alone": 0.6})
-    assert said.startswith("Use synthetic at epsilon 1 per record (central)")
-    assert "and delta 0.000001 at most" in said
-    assert said.endswith("publish nothing: no row-wise release does better than label names alone.")
-    said = recommendation([Figure("surrogate", 8, 8, 8, 3.5, 0.95), central], {"label names alone": 0.6})
-    assert said.startswith("Use surrogate at epsilon 8")  # 0.05 better
-    said = recommendation([Figure("surrogate", 8, 8, 8, 3.5, 0.8), central], {"label names alone": 0.6})
-    assert "do not trust the curator: Use surrogate at epsilon 8 per record (local)" in said
+
+
+NAMED = {"label names alone": 0.6}
+
+
+def test_the_smallest_epsilon_that_beats_every_baseline_is_recommended():
+    def figures(*values):
+        return [
+            Figure("synthetic", at, at, at, at / 2.3, value, (), 1e-8, "central", (f"epsilon = {at}",))
+            for at, value in values
+        ]
+
+    said = recommendation(figures((1, 0.62), (2, 0.63), (4, 0.9)), NAMED)
+    assert said["policy"] == ["epsilon = 2"], "0.62 is not better by more than 0.02, and more epsilon is not needed"
+    assert said["verdict"].startswith("Use a synthetic table at epsilon 2 per record to")
+    assert "; do not use it to read texts of your records." in said["verdict"]
+    assert (
+        "synthetic at epsilon 2 per record (central) reaches macro-F1 0.63, label names alone 0.60."
+        in said["reasons"][0]
+    )
+    assert "and delta 1e-8 at most" in said["reasons"][0]
+    lost = recommendation(figures((1, 0.6), (8, 0.62)), NAMED)
+    assert lost["verdict"] == "Do not publish. Use label names alone: macro-F1 0.60."
+    assert (lost["policy"], lost["reasons"]) == ([], ["No release beats it by more than 0.02."])
+
+
+def test_the_best_form_at_that_epsilon_is_recommended_and_rows_follow():
+    table, classifier = (
+        Figure(name, 1, 1, 1, 0.4, f1, (), 1e-8, "central")
+        for name, f1 in (("synthetic", 0.7), ("linear_discriminant", 0.8))
+    )
+    local = [Figure("surrogate", at, at, at, at / 2.3, f1) for at, f1 in ((4, 0.61), (8, 0.95))]
+    said = recommendation([table, classifier, *local], NAMED)
+    assert said["verdict"].startswith("Use the linear discriminant released with a synthetic table")
+    assert "do not trust the curator: surrogate at epsilon 8 per record (local)" in said["reasons"][1]
+    assert said["reasons"][1].count("macro-F1 0.95") == 1
+    assert "no row-wise release is good enough" in recommendation([table, local[0]], NAMED)["reasons"][1]
 
 
 @pytest.mark.parametrize("source", ["public.parquet", "{partition}.parquet", ".", "*.parquet"])
@@ -129,17 +151,80 @@ def test_a_raw_table_is_refused_before_a_row_is_read(public, tmp_path, source):
         stand_in.refuse_raw(str(public), [])
 
 
-def test_a_release_that_loses_to_a_baseline_is_not_proposed():
-    weak, strong = (Figure("surrogate", 4, 4, 4, 1.7, value) for value in (0.3, 0.8))
-    assert recommendation([weak], {"label names alone": 0.4}).startswith("Publish nothing")
-    assert recommendation([weak, strong], {"label names alone": 0.4}).startswith("Use surrogate at epsilon 4")
-
-
 def test_a_conditional_bound_is_proposed_last():
     plain = Figure("surrogate", 8, 8, 8, 3.5, 0.7, ("nullness",))
     given = Figure("custext", 1, 1, 1, 0.4, 0.9, ("cluster", "length", "nullness"))
-    assert recommendation([given, plain], {"label names alone": 0.4}).startswith("Use surrogate at epsilon 8")
-    assert "It releases exactly: cluster, length" in recommendation([given, plain], {"label names alone": 0.8})
+    assert "surrogate at epsilon 8" in recommendation([given, plain], NAMED)["reasons"][0]
+    assert (
+        "It releases exactly: cluster, length"
+        in recommendation([given, plain], {"label names alone": 0.8})["reasons"][0]
+    )
+
+
+POLICY = """
+dataset = "notes"
+release = "1"
+source = "raw.parquet"
+sink = "published"
+id = "id"
+subject = "person"
+key = "file:noise.key"
+ledger = {{ url = "sqlite:///ledger.db" }}
+cap = {{ measure = "approx", epsilon = {cap}, delta = 1e-5 }}
+"""
+TABLE = """
+[synthetic]
+column = "note"
+rows = 100
+per_subject = 2
+labels = {{ column = "topic", values = ["food", "other"] }}
+mechanism = {{ name = "maxent", epsilon = 3.0, delta = 2e-7, corpus = "example" }}
+"""
+
+
+def test_a_policy_gives_epsilons_rows_per_person_label_corpus_and_delta(public, tmp_path, monkeypatch):
+    pl.read_parquet(public).rename({"text": "note"}).write_parquet(public)
+    path = tmp_path / "privacy.toml"
+    path.write_text((POLICY + TABLE).format(cap=8.0))
+    seen = {}
+
+    def stop(rows, epsilons, **more):
+        seen.update(rows=rows, epsilons=epsilons, **more)
+        raise PolicyError("seen", "")
+
+    monkeypatch.setattr("dptext_etl_eval.rehearsal.rehearse", stop)
+    assert "seen" in str(run(public, "--policy", path, "--rows", 200).exception)
+    charged = Policy.load(path).statistic.charge(CLAIM).eps_approx / 1e6
+    assert seen["epsilons"] == (1.0, 2.0, charged, 4.0), "with two records of a person, 8 is over the cap"
+    assert (seen["per_person"], seen["delta"], seen["rows"].corpus) == (2, 2e-7, "example")
+    assert {*seen["rows"].labels} == {"food", "other"}, "train is not listed"
+    assert all(SENTINEL in text for text in seen["rows"].texts)
+    run(public, "--policy", path, "--rows", 200, "--epsilon", "5", "--per-person", 1, "--corpus", CORPUS)
+    assert (seen["epsilons"], seen["per_person"], seen["rows"].corpus) == ([5.0], 1, CORPUS)
+    path.write_text((POLICY + TABLE).format(cap=1.0).replace('"food", "other"', '"food", "train"'))
+    run(public, "--policy", path, "--rows", 200)
+    assert {*seen["rows"].labels} == {"food", "train"}
+    assert seen["epsilons"] == (charged,), "no usual epsilon fits"
+    refused = run(public, "--rows", 200)
+    assert "no column of labels is named" in str(refused.exception)
+
+
+def test_the_lines_of_a_policy_make_the_recommended_release(public, tmp_path):
+    """The rehearsed table and the policy with the printed lines have one configuration and charge."""
+    path = tmp_path / "privacy.toml"
+    path.write_text((POLICY + TABLE).format(cap=8.0).replace('"food", "other"', '"food", "train"'))
+    pl.read_parquet(public).rename({"text": "note"}).write_parquet(public)
+    done = run(public, "--policy", path, "--rows", 200, "--epsilon", "2", "--forms", "synthetic", "--json")
+    assert done.exit_code == 0, done.output
+    facts = json.loads(done.stdout)
+    (figure,) = facts["figures"]
+    head, of_person, mechanism = figure["entries"]
+    assert (head, of_person) == ("[synthetic]", "per_subject = 2")
+    before = path.read_text().splitlines()
+    path.write_text("\n".join(mechanism if line.startswith("mechanism") else line for line in before))
+    charge = Policy.load(path).statistic.charge(CLAIM).eps_approx / 1e6
+    assert 2 * charge == pytest.approx(figure["person"])
+    assert 3.99 < figure["person"] <= 4 + 1e-5
 
 
 @pytest.mark.parametrize("names", [("food", "train"), ("RestaurantFood", "late_train")])
@@ -184,7 +269,7 @@ def test_written_and_public_labeled_texts_are_baselines_that_may_win(public, tmp
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)
     assert {WRITTEN: 1.0, GIVEN: 1.0}.items() <= facts["baselines"].items()
-    assert facts["recommendation"].startswith("Publish nothing, do this instead")
+    assert facts["verdict"].startswith("Do not publish. Use ")
     (tmp_path / "privacy.toml").write_text('source = "labeled.parquet"\n')
     refused = run(public, *given, "--public", "labeled.parquet")
     assert isinstance(refused.exception, PolicyError)
@@ -205,6 +290,6 @@ def test_a_set_ships_and_shares_no_sentence_with_the_corpus(tmp_path, monkeypatc
 
 
 def test_printed_bounds_are_rounded_up():
-    said = recommendation([Figure("surrogate", 4, 4, 4, 1.7372, 0.8)], {"label names alone": 0.4})
+    said = recommendation([Figure("surrogate", 4, 4, 4, 1.7372, 0.8)], {"label names alone": 0.4})["reasons"][0]
     assert "factor of at most 10^1.74." in said
     assert "10^1.73." not in said

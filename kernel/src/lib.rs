@@ -27,6 +27,7 @@ mod draw;
 mod errors;
 #[cfg(feature = "plugin")]
 mod expressions;
+mod json_rows;
 mod keys;
 mod laws;
 mod pages;

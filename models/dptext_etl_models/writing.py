@@ -27,7 +27,7 @@ import numpy as np
 import polars as pl
 
 from dptext_etl import files
-from dptext_etl.artifacts import sha256_file
+from dptext_etl.artifacts import MADE_FROM, made_from, sha256_file
 from dptext_etl.corpora import Corpus
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.policy import Policy
@@ -161,6 +161,7 @@ def write(wanted: Wanted, out: Path, progress: Progress = lambda _: None) -> Wri
     )
     card = {
         "model": _identity(wanted.model),
+        MADE_FROM: made_from([wanted.model]),
         "licence": terms,
         "about": wanted.about,
         "prompt": prompt(wanted.about, "TOPIC", random.Random(0)),  # noqa: S311  (nothing is secret)

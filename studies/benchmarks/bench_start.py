@@ -92,7 +92,7 @@ def proposed(folder: Path, command: str) -> Taken:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
         shutil.copy(folder / "raw.parquet", place)
-        subprocess.run((*DPTEXT, "init", "raw.parquet"), cwd=place, check=True, capture_output=True)
+        subprocess.run((*DPTEXT, "init", "raw.parquet", "--form", "rows"), cwd=place, check=True, capture_output=True)
 
     return least((*DPTEXT, command, str(place / "privacy.toml")), folder, anew)
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
+from dptext_etl.cli.options import name_values
 from frontier import baselines, data, forms, masked, plan, queries, tidy
 from frontier.cells import Cell, measured
 
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if not data.DATA.exists():
         sys.exit("left out: shared/data does not lie next to this checkout")
-    models = dict(item.split("=", 1) for item in given.model)
+    models = name_values(given.model, "a model is written MECHANISM=MODEL", "name each mechanism once")
     if not given.kept:
         _measure(list(cells(given.sets, given.only, models, given.keys)), given.again)
         masked.measure()

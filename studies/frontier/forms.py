@@ -13,7 +13,7 @@ from surrogate_measures import EVERYDAY, DataSet, FigureCache
 
 from dptext_etl.guarantee import largest_delta
 from dptext_etl_eval.baselines import NAMES, PUBLIC
-from dptext_etl_eval.forms import FORMS
+from dptext_etl_eval.forms import FORMS, Released
 from dptext_etl_eval.stand_in import StandIn
 from dptext_etl_eval.statistics import macro_f1
 from frontier import of_surrogate, tidy
@@ -33,14 +33,14 @@ PLAN = ("Snips", "Banking77", "SST-2", "UCI sentences", "DrugLib, condition", "I
 CENTRAL = {
     "shuffled": ("one per label", "SHUFFLED_APPROX"),
     "synthetic": ("maxent", "CENTRAL_ZCDP"),
-    "nearest_mean": ("maxent", "CENTRAL_ZCDP"),
+    "linear_discriminant": ("maxent", "CENTRAL_ZCDP"),
 }
 """Forms that are measured here, with their variants and classes; forms of `surrogate` row by row are at hand."""
 SAYS = {
     "surrogate": "surrogate, row by row",
     "shuffled": "shuffled, one per label",
     "synthetic": "synthetic table",
-    "nearest_mean": "nearest mean of its statistic",
+    "linear_discriminant": "linear discriminant of its statistic",
 }
 
 
@@ -57,9 +57,11 @@ def rows(kept: FigureCache, names: Sequence[str] = PLAN, keys: int = KEYS) -> It
 def _row(kept: FigureCache, data: DataSet, form: str, epsilon: float, key: int) -> dict[str, Any]:
     (texts, labels), (variant, claim) = data.train, CENTRAL[form]
     training = StandIn(tuple(texts), np.array([data.names[one] for one in labels]), (), np.array([]))
+    delta = largest_delta(len(texts))
 
     def once() -> float:
-        made, truth = FORMS[form].release(training, epsilon, 1), np.array([data.names[one] for one in data.test[1]])
+        release = one_per_label if form == "shuffled" else FORMS[form].release
+        made, truth = release(training, epsilon, 1, delta), np.array([data.names[one] for one in data.test[1]])
         if made.predict is not None:
             return float(macro_f1(truth, np.array(made.predict(data.test[0]))))
         return measures.f1((list(made.texts), made.labels.tolist()), (data.test[0], truth.tolist()))
@@ -73,7 +75,7 @@ def _row(kept: FigureCache, data: DataSet, form: str, epsilon: float, key: int) 
         "reading": "per person, central",
         "epsilon": epsilon,
         "epsilon_per_text": epsilon,
-        "delta": largest_delta(len(texts)),
+        "delta": delta,
         "guarantee": claim,
         "key": key,
         "n": len(texts),
@@ -81,6 +83,18 @@ def _row(kept: FigureCache, data: DataSet, form: str, epsilon: float, key: int) 
         "figure": of_surrogate.F1,
         "value": round(value, 5),
     }
+
+
+def one_per_label(rows: StandIn, epsilon: float, per_person: int, delta: float) -> Released:
+    """Publish a shuffled release for each label, whose own number of texts bounds how well a record hides."""
+    parts = []
+    for label in np.unique(rows.labels):
+        texts = tuple(text for text, one in zip(rows.texts, rows.labels, strict=True) if one == label)
+        if len(texts) > 1:  # a shuffled release holds two records or more
+            part = StandIn(texts, np.repeat(label, len(texts)), (), np.array([]), rows.corpus)
+            parts.append(FORMS["shuffled"].release(part, epsilon, per_person, delta))
+    cost = (max(getattr(part, name) for part in parts) for name in ("epsilon", "person", "delta"))
+    return Released([text for part in parts for text in part.texts], np.hstack([part.labels for part in parts]), *cost)
 
 
 def forms(all_rows: pl.DataFrame) -> str:

@@ -20,6 +20,7 @@ from generators import (
     pictures,
     policy_tables,
     tables,
+    versions,
 )
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -33,6 +34,7 @@ WRITERS = {
     "mechanism_parameters": mechanism_pages.shared_parameters,
     "mechanism_sections": mechanism_pages.sections,
     "papers": mechanism_pages.papers,
+    "versions": versions.versions,
     "form_entries": policy_tables.form_entries,
     "policy_entries": policy_tables.policy_entries,
     "doors": policy_tables.doors,

@@ -5,16 +5,20 @@ from __future__ import annotations
 from html import escape
 
 SECTIONS = (
-    ("Could a row be traced?", "rows that other columns single out,", "ids, and the success of an attack"),
+    ("Loss of the most charged person", "in this release and in all releases,", "as ε, as odds, and as a guess"),
+    ("review: charges", "the largest charge of a record,", "and how many records were charged"),
+    ("Excluded rows", "how many and why, and about whom", "the table then says less"),
+    ("Bounds per person and per record", "caps and worst case, as odds:", "a guess of 1% becomes 36% at most"),
+    ("Could a row be traced?", "rows that other columns single out,", "and the form of ids"),
     ("Contents", "number of rows, rewritten columns,", "unchanged columns, and a hash"),
-    ("Rows left out", "how many and why, and about whom", "the table then says less"),
     ("review: guarantee", "mechanism, its ε, and the facts that", "are released exactly"),
-    ("Per record and per person", "charge, worst case, and cap, as odds:", "a guess of 1% becomes 36% at most"),
-    ("More on the full page", "gates, assumptions, and commands", "that verify the release (--full)"),
+    ("Checks before publication", "each gate, and the defects", "that it catches"),
+    ("Assumptions", "a sentence for each condition", "of the guarantee"),
+    ("How to verify it", "commands for those who hold", "the policy and the ledger"),
 )
 """Headings of `dptext_etl.runner.statement` for a column `review`, and two lines on each."""
-ONLY_INSIDE = "Rows left out"
-"""The section that a statement with `--public` lacks."""
+INSIDE = 3
+"""Number of sections, the first ones, that a statement with `--public` lacks."""
 TITLE = "Statement: reviews, release 1"
 _STYLE = """
 .page{fill:#f6faf9;stroke:#56706c;stroke-width:1.5}.box{fill:#fff;stroke:#00796b;stroke-width:1.5}
@@ -30,8 +34,8 @@ _TOP, _BOX, _GAP, _SIGNED = 50, 82, 8, 36
 def page_to_sign() -> str:
     """Return the picture of the page that a data owner signs, legible where it is 358 pixels wide."""
     lines, y = [f'<text class="head" x="20" y="34">{escape(TITLE)}</text>'], _TOP
-    for heading, *said in SECTIONS:
-        kind = "box inside" if heading == ONLY_INSIDE else "box"
+    for number, (heading, *said) in enumerate(SECTIONS):
+        kind = "box inside" if number < INSIDE else "box"
         lines.append(f'<rect class="{kind}" x="20" y="{y}" width="350" height="{_BOX}" rx="8"/>')
         lines.append(f'<text class="head" x="34" y="{y + 26}">{escape(heading)}</text>')
         lines += [f'<text x="34" y="{y + 48 + 22 * row}">{escape(text)}</text>' for row, text in enumerate(said)]
@@ -41,8 +45,8 @@ def page_to_sign() -> str:
         lines.append(f'<text x="20" y="{y}">{word}:</text><path class="line" d="M86 {y + 2}H370"/>')
     bottom = y + 22
     lines.insert(0, f'<rect class="page" x="6" y="6" width="378" height="{bottom - 6}" rx="10"/>')
-    lines.append(f'<text x="6" y="{bottom + 26}">Dashed: not with --public, which also leaves</text>')
-    lines.append(f'<text x="6" y="{bottom + 48}">out charges, figures of attacks, and times.</text>')
+    lines.append(f'<text x="6" y="{bottom + 26}">Dashed: for readers inside your boundary only;</text>')
+    lines.append(f'<text x="6" y="{bottom + 48}">--public omits these sections.</text>')
     height = bottom + 60
     label = (
         f"The page to sign. Sections: {'; '.join(heading for heading, *_ in SECTIONS)}. Then signature, name, and date."

@@ -1,6 +1,7 @@
 """Nothing but our own sentences leaves a command that fails: no library's text, no argument, no local."""
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -219,3 +220,20 @@ def test_a_closed_pipe_is_no_failure():
 def test_a_misspelled_command_is_suggested_once(words, meant):
     done = subprocess.run([sys.executable, "-m", "dptext_etl.cli", *words], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count(f"Did you mean '{meant}'?")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(("mechanisms",), 0), (("--help",), 0), (("explain", "nothing", "--json"), errors.POLICY)]
+)
+@pytest.mark.parametrize("also", [False, True], ids=["stdout", "stderr, too"])
+def test_a_command_ends_as_it_would_have_though_no_one_reads_it(warm, words, code, also):
+    """As in `dptext run … | true`, which has published by then."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        errors_to = closed if also else subprocess.PIPE
+        command = [*warm, "-m", "dptext_etl.cli", *words]
+        done = subprocess.run(command, check=False, stdout=closed, stderr=errors_to, text=True)
+    assert done.returncode == code
+    assert also or "Traceback" not in done.stderr
+    assert also or "BrokenPipe" not in done.stderr

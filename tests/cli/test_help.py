@@ -30,7 +30,7 @@ def test_the_commands_are_all_there_under_their_names():
     pytest.importorskip("dptext_etl_eval")
     kept = ("init", "show", "remaining", "verify", "export", "anchor", "freeze", "thaw")
     kept += ("backup", "jobs", "revoke", "readmit", "expire", "abort", "set-cap", "accept-units", "grants")
-    kept += ("history", "maintain", "sign-cap")
+    kept += ("history", "maintain")
     ledger = {("ledger", name) for name in kept}
     single = {
         "init", "mechanisms", "explain", "plan", "run", "check", "clean", "forget", "audit", "evaluate", "rehearse",
@@ -72,8 +72,6 @@ def test_one_concept_has_one_flag():
 
 
 TAKES_A_POLICY = {"plan", "run", "check", "export", "clean", "forget", "gx-suite", "statement", "evaluate", "audit"}
-NO_LEDGER = ("ledger", "sign-cap")
-"""It signs a file, wherever that is, and opens no ledger."""
 REFUSES_POLICIES = {("rehearse",)}
 """Its --policy names policies whose raw tables are refused; it runs none."""
 
@@ -87,9 +85,7 @@ def test_a_policy_is_an_argument_everywhere():
     assert set(found) == {
         words
         for words in ALL
-        if words[0] in TAKES_A_POLICY
-        or (words[0] == "ledger" and words != NO_LEDGER)
-        or words in REFUSES_POLICIES | {("train", "rewriter")}
+        if words[0] in TAKES_A_POLICY or words[0] == "ledger" or words in REFUSES_POLICIES | {("train", "rewriter")}
     }
     for words, item in found.items():
         if words not in REFUSES_POLICIES:
@@ -99,7 +95,7 @@ def test_a_policy_is_an_argument_everywhere():
 
 def test_a_ledger_is_named_by_a_policy_or_a_url(tmp_path):
     for words, one in ALL.items():
-        if words[0] != "ledger" or words == NO_LEDGER:
+        if words[0] != "ledger":
             continue
         options = [word for item in one.params if item.required for word in _filled(item)]
         for more, said in (([], "no ledger is named"), (["absent.toml"], "absent.toml cannot be read")):

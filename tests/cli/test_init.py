@@ -1,139 +1,151 @@
-"""`dptext init` shows its guesses and their reasons, asks on a terminal, and prints no value of a cell."""
+"""`dptext init` shows its guesses and their reasons, asks nothing, and prints no value of a cell."""
 
 import json
-import os
-import pty
-import subprocess
-import sys
 import tomllib
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from dptext_etl.cli import terminal
-from dptext_etl.cli.app import app
+from dptext_etl import Policy
 from tests.command_line import dptext
-from tests.quick import quick
 
 ROWS = 300
 
 
 @pytest.fixture
 def table(tmp_path, monkeypatch):
-    """Tickets of 61 people, with semicolons, in cp1252."""
+    """Tickets of 31 people, with semicolons, in cp1252; 20 name no person, and three columns have few values."""
     monkeypatch.chdir(tmp_path)
     rows = pl.DataFrame(
         {
-            "Ticket Nr": [f"zzq{row:05}" for row in range(ROWS)],
-            "Kunde Größe": [f"zzqk{row * row % 61:03}" for row in range(ROWS)],
-            "user_timezone": [("zzqBerlin", "zzqLima")[row % 2] for row in range(ROWS)],
-            "Preis": [row * 3 % 50 for row in range(ROWS)],
-            "Inhalt": [f"zzqtext {row} brummt für 5 € sehr laut; leider" for row in range(ROWS)],
+            "ticket_id": [f"zzq{row:05}" for row in range(ROWS)],
+            "agent_name": [f"zzqagent {row % 7}" for row in range(ROWS)],
+            "customer": [None if row % 15 == 14 else f"zzqk{row * row % 61:03}" for row in range(ROWS)],
+            "zone": [("zzqBerlin", "zzqLima")[row % 2] for row in range(ROWS)],
+            "topic": [("zzqprice", "zzqdelay", "zzqother")[row % 3] for row in range(ROWS)],
+            "amount": [row * 3 % 50 for row in range(ROWS)],
+            "message": [f"zzqtext {row} costs 5 € and hums; sadly" for row in range(ROWS)],
         }
     )
     (tmp_path / "raw.csv").write_bytes(rows.write_csv(separator=";").encode("cp1252"))
     return tmp_path
 
 
-def test_the_table_says_what_was_guessed(table):
-    done = dptext("init", "raw.csv")
-    assert done.exit_code == 0, done.output
-    for said in (
-        ("id", "Ticket Nr", "by its name"),
-        ("person", "Kunde Größe", "by its name"),
-        ("label", "user_timezone", "2 values in 300 rows, 0% null"),
-        ("left out", "column 4", "list it in keep to publish it unchanged"),
-        ("separator ';', encoding 'cp1252'",),
-    ):
-        assert any(all(word in line for word in said) for line in done.stdout.splitlines()), (said, done.stdout)
+def init(*words, code=0):
+    done = dptext("init", "raw.csv", "--force", *words)
+    assert done.exit_code == code, done.output
     assert "zzq" not in done.output
-    values = tomllib.loads((table / "privacy.toml").read_text())
+    return done
+
+
+def written(folder):
+    text = (folder / "privacy.toml").read_text()
+    assert "zzq" not in text
+    return tomllib.loads(text), text
+
+
+def test_the_table_says_what_was_guessed(table):
+    shown = init("--form", "rows").stdout.splitlines()
+    for said in (
+        ("id", "ticket_id", "by its name"),
+        ("person", "customer", "by its name; 31 persons, with"),
+        ("label", "topic", "3 values in 300 rows, 0% null"),
+        ("left out", "agent_name", "7 values in 300 rows"),
+        ("separator ';', encoding 'cp1252'",),
+        ("rows without a person: 20 of 300",),
+    ):
+        assert any(all(word in line for word in said) for line in shown), (said, shown)
+    values, text = written(table)
     assert values["csv"] == {"separator": ";", "encoding": "cp1252", "quote": '"'}
-    assert (values["subject"], values["keep"]) == ("Kunde Größe", [])
-    assert "zzq" not in (table / "privacy.toml").read_text()
+    assert (values["subject"], values["keep"]) == ("customer", [])
+    assert (values["on_null_subject"], values["on_changed"]) == ("refuse", "refuse")
+    assert "# Rows without a person: 20 of 300." in text
+    assert "#   label     topic: by its name and shape; 3 values in 300 rows" in text
+    assert 'period = "2026-10"' in text
 
 
 def test_the_facts_are_json(table):
-    facts = json.loads(dptext("init", "raw.csv", "--json").stdout)
-    assert [(one["role"], one["column"]) for one in facts["columns"]][:3] == [
-        ("id", "Ticket Nr"),
-        ("person", "Kunde Größe"),
-        ("text", "Inhalt"),
+    facts = json.loads(init("--form", "shuffled", "--json").stdout)
+    assert [(one["role"], one["column"]) for one in facts["columns"]][:4] == [
+        ("id", "ticket_id"),
+        ("person", "customer"),
+        ("text", "message"),
+        ("label", "topic"),
     ]
     assert facts["csv"] == {"separator": ";", "encoding": "cp1252", "quote": '"'}
-    assert "zzq" not in json.dumps(facts)
+    assert (facts["form"], facts["persons"], facts["rows"], facts["rows_without_person"]) == ("shuffled", 31, 300, 20)
+    assert facts["next"][1] == "dptext rehearse PUBLIC.parquet --policy privacy.toml --rows 31 --label COLUMN"
+
+
+def test_a_label_without_its_public_values_stops_and_names_the_calls(table):
+    for words in ([], ["--form", "synthetic"]):
+        done = init(*words, code=2)
+        assert "column topic looks like labels" in done.stderr
+        assert "--labels topic=A,B,C" in done.stderr
+        assert not (table / "privacy.toml").exists()
+    assert "--form shuffled" in init(code=2).stderr
+    assert "--form rows" in init(code=2).stderr
 
 
 @pytest.mark.parametrize(
-    ("answers", "subject"),
-    quick([("rows\n\nabsent\n\n\nuser_timezone\n\n\n\n\n", "user_timezone"), ("rows\n\nnone\n\n\n\n\n", None)]),
+    ("words", "form"),
+    [
+        (["--labels", "topic=price,delay"], "synthetic"),
+        (["--labels", "none"], "shuffled"),
+        (["--labels", "topic=price,delay", "--form", "shuffled"], "shuffled"),
+        (["--labels", "none", "--form", "synthetic"], "synthetic"),
+        (["--form", "rows"], "rows"),
+    ],
 )
-def test_on_a_terminal_it_asks(table, answers, subject):
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "dptext_etl.cli", "init", "raw.csv"]
-    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        os.write(ours, answers.encode())
-        out, err = process.communicate(timeout=600)
-    os.close(ours)
-    os.close(theirs)
-    assert process.returncode == 0, err
-    assert tomllib.loads((table / "privacy.toml").read_text()).get("subject") == subject
-    assert "Column of persons, or none" in err
-    assert ("has no column absent" in err) == ("absent" in answers)
-    assert "zzq" not in out + err
+def test_labels_decide_the_form(table, words, form):
+    init(*words)
+    values, text = written(table)
+    listed = {"column": "topic", "values": ["price", "delay"]} if "topic" in words[1] else None
+    assert {"shuffled", "synthetic", "column"} & values.keys() == {
+        "rows": {"column"}, "shuffled": {"shuffled", "column"}, "synthetic": {"synthetic"},
+    }[form]  # fmt: skip
+    assert form == "rows" or values[form].get("labels") == listed
+    if form == "shuffled" and listed:  # only a person knows how many texts each label has
+        assert "rows" not in values["shuffled"]
+        assert "shuffled.rows: is missing" in dptext("plan", "privacy.toml").stderr
+        (table / "privacy.toml").write_text(text.replace("# rows = ", "rows = 20"))
+    Policy.load("privacy.toml")
 
 
-SHOWN = ("zzqBerlin", "zzqLima")
-ONE_TABLE = {"rows": 50, "per_subject": 1, "delta": 1e-8, "form": "rows"}
-DIALOGS = {
-    "rows": ("rows\n\n\n\nPreise\nPreis\ndrop\n3\n12\n", {"keep": ["Preis"], "ids": "drop"}, 12.0),
-    "defaults": ("rows\n" + "\n" * 6, {"keep": [], "ids": "keyed", "per_subject": 5}, 20.0),
-    "typed labels": ("\n\n\n\n\nLima, Rom\n\n2\n\n", ["Lima", "Rom"], 4.0),
-    "confirmed labels": ("\n\n\n\n\n?\ny\n\n\n\n", [*SHOWN], 4.0),
-    "labels that are not public": ("\n\n\n\n\n?\nn\n\nLima\n\n\n\n", ["Lima"], 4.0),
-    "no labels": ("synthetic\n\n\n\nnone\n500\n\n3\n", None, 3.0),
-    "shuffled": ("shuffled\n\n\n\nnone\n50\n\n\n", {"shuffled": ONE_TABLE}, 4.0),
-    "shuffled labels": (
-        "shuffled\n\n\n\n\nLima\n50\n\n\n",
-        {"shuffled": {**ONE_TABLE, "labels": {"column": "user_timezone", "values": ["Lima"]}}},
-        4.0,
-    ),
-}
+def test_columns_of_labels_have_no_other_role(table):
+    """A column with as many values as persons have, whose values repeat, is named as the labels."""
+    init("--labels", "customer=a,b", "--unit", "record")
+    values, _ = written(table)
+    assert (values["unit"], values["synthetic"]["labels"]["column"]) == ("record", "customer")
+    init("--labels", "customer=a,b")
+    assert "subject" not in written(table)[0]
+    assert "a column has one role" in init("--labels", "message=a", "--text", "message", code=5).stderr
+    assert "give one of them" in init("--unit", "record", "--subject", "customer", code=2).stderr
 
 
-@pytest.mark.parametrize(("answers", "wanted", "cap"), DIALOGS.values(), ids=DIALOGS)
-def test_a_person_decides_the_form_and_what_belongs_to_it(table, monkeypatch, answers, wanted, cap):
-    monkeypatch.setattr(terminal, "asks", lambda: True)
-    done = CliRunner().invoke(app, ["init", "raw.csv"], input=answers)
-    assert done.exit_code == 0, done.output
-    policy = tomllib.loads((table / "privacy.toml").read_text())
-    assert policy["cap"]["epsilon"] == cap
-    if isinstance(wanted, dict):
-        assert {name: policy[name] for name in wanted} == wanted
-    else:
-        assert policy["synthetic"].get("labels", {}).get("values") == wanted
-    assert all((value in done.stderr) == ("?" in answers) for value in SHOWN)
-    assert not any(value in done.stdout for value in SHOWN)
-    assert ("has no column Preise" in done.stderr) == ("Preise" in answers)
+def test_numbers_are_labels(table):
+    init("--labels", "amount=0,3")
+    assert written(table)[0]["synthetic"]["labels"] == {"column": "amount", "values": ["0", "3"]}
 
 
-def test_with_yes_a_terminal_asks_nothing(table, monkeypatch):
-    monkeypatch.setattr(terminal, "asks", lambda: True)
-    done = CliRunner().invoke(app, ["init", "raw.csv", "--yes"], input="")
-    assert done.exit_code == 0, done.output
-    policy = tomllib.loads((table / "privacy.toml").read_text())
-    assert "synthetic" not in policy
-    assert policy["keep"] == []
-    assert "Column of record ids" not in done.output
+@pytest.mark.parametrize(("bound", "delta", "cap"), [(None, 1e-8, 1e-6), (9_000, 1e-6, 4e-6), (17_000, 5e-7, 2e-6)])
+def test_delta_follows_from_a_public_bound(table, bound, delta, cap):
+    """The largest delta with one digit: 0.01 / 17,000 is 5.88e-7. Four releases fit the cap."""
+    words = ["--labels", "topic=price,delay", *([] if bound is None else ["--at-most", str(bound)])]
+    init(*words)
+    values, text = written(table)
+    assert values["synthetic"]["mechanism"]["delta"] == delta
+    assert values["cap"]["delta"] == pytest.approx(cap)
+    assert ("10.8 at 1e-8 and 9.1 at 1e-6" in text) == (bound is None)
+    assert bound is None or 0.01 / delta >= bound
 
 
-@pytest.mark.parametrize(("labels", "task"), [(["good", "bad"], True), ([f"topic {n}" for n in range(6)], False)])
+@pytest.mark.parametrize(("labels", "task"), [(["good", "bad"], True), ([f"topic {n}" for n in range(60)], False)])
 def test_a_synthetic_table_comes_with_a_recipe_for_its_kind_of_labels(table, labels, task):
-    listed = f"user_timezone={','.join(labels)}"
-    assert dptext("init", "raw.csv", "--form", "synthetic", "--labels", listed).exit_code == 0
-    text = (table / "privacy.toml").read_text()
+    init("--labels", f"topic={','.join(labels)}")
+    values, text = written(table)
     assert ("written.parquet --task written.parquet" in text, "--guidance 1.6" in text) == (task, task)
     assert "dptext corpus build everyday-30k-2 written.parquet" in text
-    assert dptext("init", "raw.csv", "--form", "synthetic", "--labels", "none", "--force").exit_code == 0
-    assert "corpus build" not in (table / "privacy.toml").read_text()
+    assert values["synthetic"]["rows"] == (10_000 if task else 12_000), "200 rows of each label at least"
+    init("--form", "synthetic", "--labels", "none")
+    assert "corpus build" not in written(table)[1]

@@ -300,17 +300,3 @@ def test_it_reads_its_artifacts_where_they_are_put_and_builds_none(
     assert moved.cfg() == cfg
     assert privatize(texts, ids, policy.model_copy(update={"mechanism": moved})).to_pylist() == expected
     assert not worker.exists() or not any(worker.iterdir())
-
-
-class _FormerMixin:
-    """A base that is not a mechanism, as a package may share one among its own."""
-
-    artifact_fields = frozenset({"vectors"})
-
-
-def test_hooks_under_former_names_are_refused_wherever_they_are_defined():
-    """Nothing calls them: a file that one names would enter no configuration hash."""
-    kind = catalog.load("custext")
-    for bases, members in (((kind,), {"words_read": lambda self, texts, words: words}), ((_FormerMixin, kind), {})):
-        with pytest.raises(PolicyError, match="which nothing calls any more"):
-            type("Former", bases, {"__module__": __name__, **members})

@@ -34,8 +34,8 @@ def stated(policy, delta):
     found |= {"excluded": None, "ids": "keep", "coarse": {}, "traceable": {}}
     names = ("dataset", "release", "id", "sink", "manifest_sha256", "written_by")
     found |= {"partition": None, "version": 1, "rows": 1, "in_clear": ["id"], **dict.fromkeys(names, "id")}
-    blocks = [block for section in sections(found) for block in section.split("\n\n")]
-    return claim, [block for block in blocks if not block.startswith(("#", "|", "```"))]
+    found["public"] = True
+    return claim, [paragraph for _, paragraphs, _ in sections(found) for paragraph in paragraphs if paragraph]
 
 
 @pytest.fixture(params=[0, BETA])

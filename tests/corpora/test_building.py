@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from dptext_etl.artifacts import listed, made_from
 from dptext_etl.cli.app import app
 from dptext_etl.corpora import Corpus, building
 from dptext_etl.corpora.building import Cleaning, Options, Source, build, clean, normalized, source_of, split
@@ -64,7 +65,8 @@ def test_all_texts_of_a_corpus_stay_and_files_add_to_them(built: Path, tmp_path:
     more.write_text("\n".join(["one more text to be a row", "yes", base.texts[0], *texts()]), "utf-8")
     wider = build([source_of(str(more)), source_of(str(built))], tmp_path / "all", Options(name="all", **STATED))
     assert set(wider.texts) == {*base.texts, *texts(), "one more text to be a row"}
-    assert wider.files.keys() == {*base.files, Source(more).mark[0]}
+    assert listed(wider.path) == made_from([more, base.path])
+    assert listed(base.path).items() < listed(wider.path).items()
     facts = wider.description["build"]
     assert facts["sources"] == ["more.txt", "turns"]
     assert facts["corpora"] == {base.sha256: 1_500}

@@ -5,44 +5,40 @@ import hashlib
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 from safetensors.numpy import load_file
 
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.corpus import learn, names
 from dptext_etl.corpora.shipped import everyday_30k
-from dptext_etl.corpora.shipped.everyday_30k import (
-    everyday_artifact,
-    everyday_texts,
-    generate,
-    parse,
-)
+from dptext_etl.corpora.shipped.everyday_30k import everyday_texts
 from dptext_etl.embeddings import WordVectors
+from tests.study import study
 
 TEXTS_SHA256 = "343d17c21e4139364299823a1acc03792db11940ef626c2c064adef0eef18414"
 
 
-@pytest.fixture(scope="module")
-def sentences():
-    return generate()
+everyday = study("shipped_data.everyday")
 
 
-def test_the_bytes_are_pinned():
-    assert everyday_artifact().sha256 == TEXTS_SHA256
-
-
-def test_the_hash_of_a_text_file_is_that_of_its_sentences(sentences):
-    content = "".join(f"{made.text}\n" for made in sentences).encode()
+def test_the_hash_of_the_sentences_is_pinned():
+    content = "".join(f"{text}\n" for text in everyday_texts()).encode()
     assert hashlib.sha256(content).hexdigest() == TEXTS_SHA256
 
 
-def test_the_artifact_holds_the_sentences_in_order(sentences):
-    assert everyday_texts() == tuple(made.text for made in sentences)
+def test_the_files_that_ship_are_those_that_the_templates_give(everyday, monkeypatch, tmp_path):
+    shipped = [pl.read_parquet(path) for path in (everyday.CORPUS, everyday.STAND_IN)]
+    for name in ("CORPUS", "STAND_IN"):
+        monkeypatch.setattr(everyday, name, tmp_path / name)
+    everyday.main()
+    for name, frame in zip(("CORPUS", "STAND_IN"), shipped, strict=True):
+        assert_frame_equal(pl.read_parquet(tmp_path / name), frame)
 
 
 @pytest.mark.thorough
-def test_no_sentence_stands_in_a_data_set(sentences, shared_data):
+def test_no_sentence_is_in_a_data_set(shared_data):
     """Only ours: no text of a public data set, and no sentence of one, is a sentence of the corpus."""
-    ours = _plain(pl.Series([made.text for made in sentences]))
+    ours = _plain(pl.Series(everyday_texts()))
     copies = set()
     for path in sorted(shared_data.glob("*/*.parquet")):
         table = pl.scan_parquet(path)
@@ -129,6 +125,6 @@ def test_the_vectors_are_those_that_learning_finds(corpus):
         ("a = b\na = c", "line 2"),
     ],
 )
-def test_a_malformed_source_is_refused_by_line(text, line):
+def test_a_malformed_source_is_refused_by_line(everyday, text, line):
     with pytest.raises(ValueError, match=line):
-        parse(text)
+        everyday.parse(text)

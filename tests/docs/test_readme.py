@@ -87,7 +87,7 @@ def test_every_block_says_its_language():
 def test_init_and_all_pages_agree_on_key_and_release(tmp_path):
     """Who follows two pages in one folder has one key, and releases of one kind of name."""
     pl.DataFrame({"id": ["a"], "text": ["b"]}).write_parquet(tmp_path / "raw.parquet")
-    proposed = tomllib.loads(init(tmp_path / "raw.parquet"))
+    proposed = tomllib.loads(init(tmp_path / "raw.parquet", form="rows"))
     assert (proposed["release"], proposed["key"]) == ("1", "file:noise.key")
     folders = (ROOT / "dptext_etl" / "data" / "demo", ROOT / "dagster_project", ROOT / "examples")
     for page in [*PAGES, *(path for folder in folders for path in folder.iterdir() if path.is_file())]:

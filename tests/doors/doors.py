@@ -1,4 +1,4 @@
-"""Every way to release a table by a policy: what it shows, writes, and charges, or how it refuses."""
+"""Every way to release a table by a policy: its output, files, and charges, or how it refuses."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Case:
         return write_policy(self.folder / "privacy.toml", self.values)
 
     def left(self) -> dict[str, Any]:
-        """Return what a run left in the folders of the policy: rows, files, charges, and heads."""
+        """Return the results of a run in the folders of the policy: rows, files, charges, and heads."""
         folder = self.folder
         left: dict[str, Any] = {name: (folder / name).exists() for name in ("heads", "elsewhere", "deep")}
         with suppress(DPTextError):
@@ -93,7 +93,7 @@ WRAPPING = {"pyspark", "_duckdb"}
 
 
 def outcome(door: Callable[[Case], Any], case: Case) -> tuple[str, Any]:
-    """Return ("done", what a door shows) or ("refused", its words), the same in every folder."""
+    """Return ("done", the output of a door) or ("refused", its words), the same in every folder."""
     try:
         kind, shown = "done", door(case)
     except Exception as error:

@@ -46,7 +46,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 @dataclass(frozen=True)
 class Probe:
-    change: dict[str, Any]  # the entries with the value, which replace those of the policy
+    change: dict[str, Any]  # the entries with the value, which replace entries of the policy
     given: dict[str, Any] = field(default_factory=dict)  # entries that are the same before and after
     table: str = "plain"  # the table of the source
     earlier: tuple[tuple[str, dict[str, Any]], ...] = ()  # runs before: their tables, and their other entries

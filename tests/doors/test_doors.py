@@ -49,7 +49,7 @@ def template(tmp_path_factory):
 
 
 def cells(names, *, most=None):
-    """Return the cells of some ways; in slow ways, only those of top-level entries that matter are quick."""
+    """Return the cells of some ways; in slow ways, only cells of top-level entries that matter are quick."""
     chosen = [(name, entry) for name in names for entry in CELLS if entry not in probes.ELSEWHERE]
     chosen = [cell for cell in chosen if cell not in UNTESTED]
     fast = [cell for cell in chosen if cell[0] in FAST]
@@ -59,7 +59,7 @@ def cells(names, *, most=None):
 
 
 def agree(door, name, entry, template, vectors):
-    """Compare what a way does before and after a change of an entry with the table."""
+    """Compare the result of a way before and after a change of an entry with the table."""
     letter = CELLS[entry][name]
     if entry == "ColumnPolicy.nonce" and name in WHOLE:
         return

@@ -1,4 +1,4 @@
-"""Every entry of a policy through a suite of Great Expectations, which judges what a run published before."""
+"""Every entry of a policy through a suite of Great Expectations, which judges the table of an earlier run."""
 
 import pytest
 

@@ -1,6 +1,7 @@
-"""The sums of a synthetic table: the projection, the sensitivity by search, and exact partial sums."""
+"""The sums of a synthetic table: the projection, the sensitivity by search and enumeration, and exact partial sums."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -9,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl import _kernel
-from dptext_etl.errors import InputError
-from dptext_etl.families.aggregate import Partial, counted, describe, noisy, partial_sum
-from dptext_etl.families.aggregate.contributions import add
-from dptext_etl.families.aggregate.statistic import projection, whole_roots
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.families.aggregate import Partial, contributions, counted, describe, noisy, partial_sum
+from dptext_etl.families.aggregate.contributions import add, joined, upper
+from dptext_etl.families.aggregate.statistic import GRIDS, projection, whole_roots
 
 from ..examples import examples
 from ..quick import quick
@@ -34,11 +35,6 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def statistic():
     return toy_statistic()
-
-
-def norm2(sums):
-    """Squared norm in whole numbers of any size."""
-    return sum(int(value) ** 2 for value in sums.ravel())
 
 
 # --- projection -------------------------------------------------------------------------------------------------
@@ -123,37 +119,102 @@ def test_contributions_follow_the_rule_in_whole_numbers_of_any_size(statistic):
 # --- sensitivity --------------------------------------------------------------------------------------------------
 
 
-def contribution(statistic, vector, block):
-    """What one record adds, through the code that adds; None for a null text."""
-    sums = np.zeros(statistic.shape, np.int64)
-    if vector is not None:
-        add(statistic, sums, vector[None], np.array([block]))
-    return sums
+def contribution(statistic, x, block):
+    """What one record adds to S and T, through the code that adds; None for a null text."""
+    total = Partial.zero(statistic)
+    if x is not None:
+        add(statistic, total, x[None], np.array([block]))
+    return joined(total.sums, total.moments)
+
+
+def weights(statistic, width):
+    """2 G^2 over the variance of each integer of S and T, in units of V: 2 G^2 for S, 2 for i < j, 1 for i = j."""
+    diagonal, above = [1] * width, [2] * (width * (width - 1) // 2)
+    return np.array([2 * statistic.grid**2] * math.prod(statistic.shape) + diagonal + above)
+
+
+def loss(statistic, width, one, other):
+    """D * 2 G^4 of two tables that differ in one record, in whole numbers of any size: 8 G^4 is 2 rho V / G^2 = 4."""
+    moved = zip((one - other).tolist(), weights(statistic, width).tolist(), strict=True)
+    return sum(weight * change * change for change, weight in moved)
+
+
+@pytest.mark.parametrize(("width", "grid"), [(2, 16), (1, 64)])
+def test_the_largest_loss_of_a_changed_record_is_the_stated_one(width, grid):
+    """Enumerate every pair of contributions in d dimensions, with all blocks and null: the most is exactly 4."""
+    toy = SimpleNamespace(
+        grid=grid, count_step=grid // 4, shape=(2, width + 1), moments=width * (width + 1) // 2,
+        projection=SimpleNamespace(width=width),
+    )  # fmt: skip
+    axes = np.meshgrid(*[np.arange(-grid, grid + 1)] * width)
+    inside = np.stack(axes, axis=-1).reshape(-1, width)
+    inside = inside[(inside**2).sum(axis=1) <= grid**2]
+    adds = [contribution(toy, x, block) for x in inside for block in (0, 1)] + [contribution(toy, None, 0)]
+    records, most = np.array(adds), []
+    for record in records:
+        moved = (records - record) ** 2
+        most.append(int((moved * weights(toy, width)).sum(axis=1).max()))
+    assert max(most) == 8 * grid**4
+    assert most[-1] * 16 == 25 * 2 * grid**4, "a null text, or a record that does not count: 1 + 1/16 + 1/2"
 
 
 def test_no_replaced_record_moves_the_sums_beyond_the_sensitivity(statistic):
     """Search all pairs of extreme vectors: same label, different labels, a text that becomes null."""
-    vectors = extremes(statistic, np.random.default_rng(2))
+    vectors, width = extremes(statistic, np.random.default_rng(2)), statistic.projection.width
+    points = statistic.contributions(vectors)
     blocks = range(len(statistic.blocks))
-    found = np.stack([contribution(statistic, vector, block) for vector in vectors for block in blocks])
-    found = np.concatenate([found, np.zeros((1, *statistic.shape), np.int64)]).reshape(len(found) + 1, -1)
-    norms = np.einsum("ij,ij->i", found, found)
-    distances = norms[:, None] + norms[None] - 2 * (found.astype(float) @ found.T.astype(float))
-    largest = max(
-        norm2(found[i] - found[j])
-        for i, j in zip(*np.unravel_index(np.argsort(-distances, axis=None)[:200], distances.shape), strict=True)
-    )
-    assert largest <= statistic.sensitivity**2
-    assert largest > 0.9 * statistic.sensitivity**2  # directions are opposite except for the center
-    clip, step = statistic.projection.clip, statistic.count_step
-    assert int(norms.max()) <= clip**2 + step**2
+    found = [contribution(statistic, x, block) for x in points for block in blocks]
+    found = np.stack([*found, contribution(statistic, None, 0)])
+    scaled = found * np.sqrt(weights(statistic, width)) / statistic.grid**2
+    norms = np.einsum("ij,ij->i", scaled, scaled)
+    distances = norms[:, None] + norms[None] - 2 * (scaled @ scaled.T)
+    pairs = zip(*np.unravel_index(np.argsort(-distances, axis=None)[:200], distances.shape), strict=True)
+    largest = max(loss(statistic, width, found[i], found[j]) for i, j in pairs)
+    bound = 2 * statistic.grid**2 * statistic.sensitivity**2
+    assert 0.85 * bound < largest <= bound  # directions are opposite except for the center
+    for x in points:
+        assert int((x**2).sum()) <= statistic.grid**2
+
+
+def test_contributions_are_clipped_vectors_in_integers_rounded_to_zero(statistic):
+    vectors = extremes(statistic, np.random.default_rng(3))
+    clipped = statistic.projection.contributions(vectors)
+    for u, x in zip(clipped.tolist(), statistic.contributions(vectors).tolist(), strict=True):
+        assert x == [(1 if v > 0 else -1) * (abs(v) * statistic.grid // statistic.projection.clip) for v in u]
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.05, 0.5, 1.0, 8.0])
+def test_the_grid_is_the_finest_whose_noise_the_kernel_draws(epsilon):
+    found = describe("example", epsilon=epsilon, delta=1e-8, labels=LABELS)
+    assert found.grid in GRIDS
+    assert 2 * found.grid**2 * found.variance <= 2**48
+    assert found.grid == 1024 or 2 * (2 * found.grid) ** 2 * 3.99 * found.variance > 2**48
+    assert found.configuration()["grid"] == found.grid
+
+
+def test_the_second_moment_is_summed_over_all_labels_in_its_order(statistic):
+    rows = [(f"r{i}", text, label) for i, (text, label) in enumerate(zip(TEXTS, ["billing", None] * 4, strict=True))]
+    texts = strings([text for text in TEXTS if text is not None])
+    points = statistic.contributions(contributions.encoded(statistic, texts)).tolist()
+    width, found = statistic.projection.width, summed(statistic, rows).moments.tolist()
+    pairs = [(i, i) for i in range(width)] + [(i, j) for i in range(width) for j in range(i + 1, width)]
+    assert [*zip(*upper(width), strict=True)] == pairs
+    assert found == [sum(x[i] * x[j] for x in points) for i, j in pairs]
+
+
+def test_sums_of_the_most_records_fit_into_64_bits():
+    """The bound that a policy is held to: every record is on the edge, in the same place."""
+    with pytest.raises(PolicyError, match="would not fit into 64 bits"):
+        describe("example", epsilon=8.0, delta=4e-15, labels=LABELS)
+    found = describe("example", epsilon=8.0, delta=5e-15, labels=LABELS)
+    assert int(0.01 / 5e-15) * found.grid**2 < 2**61
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_no_person_moves_the_sums_beyond_theirs(k):
     """Remove a person, and replace all that a person has, with `counted` choosing the records that count."""
     statistic = describe("example", epsilon=1.0, delta=1e-6, labels=LABELS, per_subject=k)
-    clip, step = statistic.projection.clip, statistic.count_step
+    bound, width = 2 * statistic.grid**4, statistic.projection.width
     texts = list(statistic.corpus.texts)
     far = statistic.projection.contributions(statistic.corpus.vectors)
     order = np.argsort(far[:, 0])
@@ -166,14 +227,17 @@ def test_no_person_moves_the_sums_beyond_theirs(k):
         mask = counted(statistic, key(statistic), strings([row[0] for row in rows]), people)
         assert mask[:-5].sum() == min(k, len(rows) - 5)
         assert mask[-5:].all()
-        return summed(statistic, [row for row, here in zip(rows, mask, strict=True) if here]).sums
+        total = summed(statistic, [row for row, here in zip(rows, mask, strict=True) if here])
+        return joined(total.sums, total.moments)
+
+    def apart(one, other):
+        return loss(statistic, width, one, other)
 
     with_person, other, without = of(low), of(high), of([])
-    assert norm2(with_person - without) <= k * k * (clip**2 + step**2)
-    assert norm2(with_person - without) > (0.3 * k * clip) ** 2
-    assert norm2(with_person - other) <= (k * statistic.sensitivity) ** 2
+    assert k * k * 0.09 * bound < apart(with_person, without) <= k * k * 25 / 16 * bound
+    assert apart(with_person, other) <= k * k * 4 * bound
     for gone in range(6):  # one record of the person goes, and another one may come in
-        assert norm2(with_person - of(low, gone)) <= statistic.sensitivity**2
+        assert apart(with_person, of(low, gone)) <= 4 * bound
 
 
 def test_who_counts_depends_on_ids_alone_and_not_on_their_order():
@@ -208,7 +272,7 @@ def test_sums_of_partitions_in_any_order_are_those_of_the_whole(statistic, drawn
     random.shuffle(rows)
     parts = summed(statistic, rows[:at]) + summed(statistic, rows[at:]) + Partial.zero(statistic)
     travelled = Partial.unpacked(statistic, parts.packed())
-    assert np.array_equal(travelled.sums, whole.sums)
+    assert np.array_equal(joined(travelled.sums, travelled.moments), joined(whole.sums, whole.moments))
     assert travelled.digest == whole.digest
     texts = [text for text, _ in drawn if text is not None]
     assert whole.sums[:, -1].sum() == len(texts) * statistic.count_step
@@ -226,8 +290,9 @@ def test_the_digest_is_the_sum_of_keyed_hashes(statistic):
         total += int.from_bytes(oracle_hmac(release, b"dptext/row/v1\0" + message), "little")
     found = summed(statistic, rows)
     assert int.from_bytes(found.digest, "little") == total % 2**256
-    noise_key = _kernel.noise_key(key(statistic), found.digest, pa.array(found.sums.ravel()))
-    assert noise_key == oracle_hmac(release, b"dptext/sum/v1\0" + found.digest + found.sums.astype("<i8").tobytes())
+    numbers = [*found.sums.ravel().tolist(), *found.moments.tolist()]
+    noise_key = _kernel.noise_key(key(statistic), found.digest, pa.array(numbers))
+    assert noise_key == oracle_hmac(release, b"dptext/sum/v1\0" + found.digest + np.array(numbers, "<i8").tobytes())
 
 
 def test_keys_and_noise_are_the_golden_ones_of_the_specification():
@@ -275,15 +340,18 @@ def test_labels_of_another_type_or_length_are_refused(statistic, labels):
 
 def test_failed_encodings_count_and_nulls_do_not(statistic):
     for text in ("", "zzzz qqqq"):
-        found = summed(statistic, [("a", text, "billing")]).sums
-        assert not found[:, :-1].any()
-        assert found[0, -1] == statistic.count_step
-    assert not summed(statistic, [("a", None, "billing")]).sums.any()
+        found = summed(statistic, [("a", text, "billing")])
+        assert not found.sums[:, :-1].any()
+        assert not found.moments.any()
+        assert found.sums[0, -1] == statistic.count_step
+    assert not contribution(statistic, None, 0).any()
+    found = summed(statistic, [("a", None, "billing")])
+    assert not joined(found.sums, found.moments).any()
 
 
 def test_a_column_without_labels_is_one_block():
     statistic = describe("example", epsilon=1.0, delta=1e-6)
-    assert statistic.shape == (1, statistic.projection.width + 1)
+    assert (statistic.shape, statistic.moments) == ((1, statistic.projection.width + 1), 0)
     found = summed(statistic, [("a", "the room was cold", None), ("b", None, None)])
     assert found.sums[0, -1] == statistic.count_step
     with pytest.raises(InputError, match="labels"):
@@ -292,5 +360,7 @@ def test_a_column_without_labels_is_one_block():
 
 def test_no_records_at_all_are_summed_and_released(statistic):
     found = summed(statistic, [])
-    assert not found.sums.any()
-    assert noisy(statistic, key(statistic), found).sums.any()
+    assert not joined(found.sums, found.moments).any()
+    released = noisy(statistic, key(statistic), found)
+    assert released.sums.any()
+    assert released.moments.any()

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +13,7 @@ from dptext_etl import _kernel
 from dptext_etl.accounting import zcdp_epsilon
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.aggregate import describe, noisy
+from dptext_etl.families.aggregate.contributions import joined
 from dptext_etl.families.aggregate.statistic import rho_of, variance_of
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, float_above
 
@@ -27,10 +29,27 @@ def statistic():
 def test_noise_is_drawn_under_a_key_of_the_release_all_rows_and_their_sums(statistic):
     """The digest of the rows is the specification's (`test_aggregate`), the draws are (`test_discrete_gaussian`)."""
     found = summed(statistic, [("r1", "the room was cold", "billing"), ("r2", None, None)])
+    numbers, width, squared = joined(found.sums, found.moments), statistic.projection.width, statistic.grid**2
+    sizes = [1] * found.sums.size + [2 * squared] * width + [squared] * (width * (width - 1) // 2)
     for release in ("2025-01", "2025-02"):
-        made = _kernel.noise_key(key(statistic, release), found.digest, pa.array(found.sums.ravel()))
-        drawn = _kernel.discrete_gaussians(made, 9, 0, found.sums.size, statistic.variance, 1)
-        assert (noisy(statistic, key(statistic, release), found).sums - found.sums).ravel().tolist() == drawn
+        made = _kernel.noise_key(key(statistic, release), found.digest, pa.array(numbers))
+        drawn = [
+            _kernel.discrete_gaussians(made, 9, place, 1, size * statistic.variance, 1)[0]
+            for place, size in enumerate(sizes)
+        ]
+        released = noisy(statistic, key(statistic, release), found)
+        assert (joined(released.sums, released.moments) - numbers).tolist() == drawn
+
+
+def test_noise_is_independent_where_only_second_moments_differ(statistic):
+    """Sums that agree must not get equal noise, or its difference would show how the second moments differ."""
+    found = summed(statistic, [("r1", "the room was cold", "billing")])
+    other = replace(found, moments=found.moments + (np.arange(len(found.moments)) == 7))
+    noise = [noisy(statistic, key(statistic), partial).sums - partial.sums for partial in (found, other)]
+    assert (noise[0] != noise[1]).mean() > 0.9
+    released = noisy(statistic, key(statistic), found)
+    moved = replace(released, moments=released.moments + (np.arange(len(found.moments)) == 7))
+    assert released.digest != moved.digest, "rows of the table are drawn from noisy second moments, too"
 
 
 def test_topics_hold_the_true_count_as_often_as_they_say(statistic):
@@ -77,6 +96,7 @@ def test_the_charges_of_a_persons_records_add_up_to_the_persons_loss(k):
     [
         {"epsilon": 0.0},
         {"epsilon": 1e-5},
+        {"epsilon": 0.002},
         {"epsilon": math.inf},
         {"delta": 0.0},
         {"delta": 1e-5},

@@ -23,7 +23,7 @@ from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.mechanisms.madlib import Madlib
 from dptext_etl.mechanisms.santext import SanText
-from dptext_etl.polars.plan_expressions import in_kernel
+from dptext_etl.polars.namespace import in_kernel
 from dptext_etl.sampling import epsilon_implemented
 
 from ..fixed_allocations import FixedAllocation, Forced, scores_exist

@@ -191,6 +191,30 @@ def test_rho_bounds_the_divergence_of_every_order(shift):
         assert found <= order * float_above(rho_of(20, variance)) * (1 + 1e-9)
 
 
+def renyi(shift: int, variance: int, order: float) -> float:
+    """Return the divergence of an order of discrete Gaussian noise against the same noise moved by a shift."""
+    z = np.arange(-math.ceil(12 * math.sqrt(variance)), math.ceil(12 * math.sqrt(variance)) + 1, dtype=float)
+    logs = -(z**2) / (2 * variance)
+    tilted = order * logs - (order - 1) * -((z + shift) ** 2) / (2 * variance)
+    total = np.logaddexp.reduce(tilted) - np.logaddexp.reduce(logs)
+    return float(total) / (order - 1)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "same"), [(16, -16, True), (16, -12, True), (16, 3, False), (-16, 0, False), (16, None, True)], ids=str
+)
+def test_rho_holds_for_sums_with_a_second_moment(x, y, same):
+    """One coordinate in 16 steps: a record moves its sum, its square, and its count, under three sizes of noise."""
+    grid, variance = 16, variance_of(32, 1.0, 1e-6)
+    sums = [x - (y or 0)] if same else [x, y]
+    counts = [] if same and y is not None else [grid // 4] * (1 if same else 2)
+    moved = [(shift, variance) for shift in (*sums, *counts)]
+    moved.append((x * x - (y or 0) ** 2, 2 * grid**2 * variance))
+    for order in (1.001, 2.0, 8.0, 40.0):
+        found = sum(renyi(shift, size, order) for shift, size in moved)
+        assert found <= order * float_above(rho_of(32, variance)) * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("most", quick([2, 1, 3]))
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_the_charges_of_a_statistic_cover_the_person(most, epsilon):

@@ -24,7 +24,7 @@ from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.parameters import validated
-from dptext_etl.polars.plan_expressions import in_kernel
+from dptext_etl.polars.namespace import in_kernel
 
 from .choice_toys import FACTS, exact_weights, expected, kernel_corpus, mechanism, near_of, record_keys, released, toy
 from .fixed_keys import release_with_keys

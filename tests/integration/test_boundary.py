@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dptext_etl import run
+from dptext_etl.guarantee import FINE, fine
 from dptext_etl.runner import statement
 from dptext_etl.spark import run_frame
 from tests.command_line import dptext
@@ -149,6 +150,18 @@ def test_equal_draws_leave_equal_bytes(pair, toys, suffix):  # noqa: F811
     if not suffix:
         assert parts(one) == parts(other)
         assert [rows for rows, *_ in parts(one).values()] == [40, 40, 40, 30]
+
+
+@pytest.mark.parametrize("delta", [1e-9, 3.3e-10, 1e-12])
+def test_deltas_add_up_alike(pair, toys, delta):  # noqa: F811
+    """Where shards end follows from raw texts, and sums of floats depend on it in their last digits."""
+    jobs = pair(mechanism={"name": "failing", "epsilon": 2.0, "delta": delta, "n_rec": 1_000})
+    first, second = (outcome(job) for job in jobs)
+    assert first == second
+    spent, released = first[2]["summary"]["spend"], first[2]["summary"]["rows"]["released"]
+    drawn = released - first[2]["summary"]["rows"]["null"]
+    assert spent["sum_over_records"]["delta"] == drawn * fine(delta) / FINE
+    assert spent["largest_record"]["delta"] == fine(delta) / FINE
 
 
 def test_what_a_cap_admits_does_not_depend_on_lengths(pair, toys):  # noqa: F811

@@ -1,6 +1,5 @@
 """`dptext demo` in a separate folder: rows, spend, budget, gates, and the planted bug that is stopped."""
 
-import functools
 import json
 import subprocess
 
@@ -9,7 +8,6 @@ import pytest
 
 from dptext_etl.cli import demo_folder
 from dptext_etl.cli.commands import demo
-from dptext_etl.corpora.shipped import everyday_30k
 from dptext_etl.runner import scan_published
 from tests.command_line import dptext
 from tests.page_reader import QUESTIONS, Reader, follow
@@ -17,13 +15,11 @@ from tests.page_reader import QUESTIONS, Reader, follow
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """One demo without Dagster, and the generated sentences kept for the next."""
+    """One demo without Dagster."""
     folder = tmp_path_factory.mktemp("demo") / "demo-output"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(everyday_30k, "generate", functools.cache(everyday_30k.generate))  # it needs seconds
-        result = dptext("demo", folder, "--no-dagster", "--json")
-        assert result.exit_code == 0, result.stderr
-        yield folder, json.loads(result.stdout)
+    result = dptext("demo", folder, "--no-dagster", "--json")
+    assert result.exit_code == 0, result.stderr
+    return folder, json.loads(result.stdout)
 
 
 def test_the_sample_is_the_same_everywhere_and_holds_what_must_be_hidden():

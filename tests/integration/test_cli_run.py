@@ -50,7 +50,7 @@ def folder(tmp_path, monkeypatch, reviews, save):
 @pytest.fixture
 def inited(folder, small_vectors):
     """The same after `dptext init`, with words of the small vectors instead of public texts."""
-    assert dptext("init", "reviews.parquet").exit_code == 0
+    assert dptext("init", "reviews.parquet", "--form", "rows").exit_code == 0
     policy = folder / "privacy.toml"
     words = f'{{ name = "custext", epsilon = 2.0, k = 5, vectors = "{small_vectors}" }}\nallow = ["cluster"]'
     proposed = '{ name = "surrogate", epsilon = 4.0, corpus = "everyday-30k-2" }'
@@ -61,7 +61,7 @@ def inited(folder, small_vectors):
 
 
 def test_init_writes_a_policy_that_works_and_its_key(folder):
-    found = facts("init", "reviews.parquet")
+    found = facts("init", "reviews.parquet", "--form", "rows")
     assert tuple(found) == init.KEYS
     values = tomllib.loads((folder / "privacy.toml").read_text())
     assert (values["id"], values["subject"]) == ("id", "user_id")
@@ -71,20 +71,20 @@ def test_init_writes_a_policy_that_works_and_its_key(folder):
 
 
 def test_init_replaces_nothing_unless_told(folder):
-    facts("init", "reviews.parquet")
+    facts("init", "reviews.parquet", "--form", "rows")
     key = (folder / "noise.key").read_bytes()
     (folder / "privacy.toml").write_text("# mine")
     refused = dptext("init", "reviews.parquet")
     assert refused.exit_code == 5
     assert "--force" in refused.stderr
     assert (folder / "privacy.toml").read_text() == "# mine"
-    assert facts("init", "reviews.parquet", "--force")["new_key"] is None
+    assert facts("init", "reviews.parquet", "--form", "rows", "--force")["new_key"] is None
     assert (folder / "noise.key").read_bytes() == key
 
 
 def test_init_into_another_folder_finds_the_source(folder):
     (folder / "policies").mkdir()
-    found = facts("init", "reviews.parquet", "--out", "policies/reviews.toml")
+    found = facts("init", "reviews.parquet", "--form", "rows", "--out", "policies/reviews.toml")
     assert found["new_key"] == "policies/noise.key"
     assert facts("plan", "policies/reviews.toml")["rows"] == 200
 
@@ -148,6 +148,16 @@ def test_the_ledger_answers(inited):
     assert json.loads(exported.stdout) == facts("ledger", "export", "--ledger", "ledger.db")
     for command, said in {"show": "COND_PURE", "remaining": "at the cap", "verify": "the ledger is intact"}.items():
         assert said in dptext("ledger", command, "--ledger", "ledger.db").stdout
+
+
+def test_a_policy_may_stand_before_or_after_the_own_argument(inited):
+    facts("run", "privacy.toml")
+    for words in (["first", "--id", "r1", "privacy.toml"], ["privacy.toml", "second", "--id", "r1"]):
+        assert facts("ledger", "export", *words)["folder"] in words
+    assert sorted(path.name for path in inited.iterdir() if path.name in {"first", "second"}) == ["first", "second"]
+    for order in (["reviews", "privacy.toml"], ["privacy.toml", "reviews"]):
+        done = dptext("ledger", "freeze", *order, "--reason", "tried", "--alone")
+        assert done.exit_code == 0, done.output
 
 
 def test_documented_keys_are_those_that_are_printed(inited):

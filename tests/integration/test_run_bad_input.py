@@ -266,10 +266,20 @@ def test_a_disk_that_is_full_while_staging(job, monkeypatch):
     reserved = spent(job)
     assert dptext("run", policy).exit_code == 0, "it continues, and charges nothing again"
     assert spent(job) == reserved
-    with sqlite3.connect(job.folder / "ledger.db") as file:
-        file.execute("update tally set committed = committed + 1")
-    done = dptext("ledger", "verify", "--ledger", job.folder / "ledger.db")
+
+
+def test_a_plan_or_run_over_an_edited_journal_stops(job):
+    policy, ledger = job.write_policy(), job.folder / "ledger.db"
+    assert dptext("run", policy).exit_code == 0
+    with sqlite3.connect(ledger) as file:
+        file.execute("update event set body=replace(body, '\"scope\":1', '\"scope\":2') where kind='RESERVE'")
+    done = dptext("ledger", "verify", "--ledger", ledger)
     assert (done.exit_code, "does NOT agree" in done.stdout) == (4, True)
+    before = sorted(job.folder.rglob("*.parquet"))
+    for command in ("plan", "run"):
+        done = dptext(command, job.write_policy(release="later"))
+        assert (done.exit_code, "the chain is broken here: nothing is charged" in done.output) == (5, True), command
+    assert sorted(job.folder.rglob("*.parquet")) == before
 
 
 def test_sources_that_are_not_there(job, reviews, save):
@@ -332,5 +342,5 @@ def test_a_staging_folder_of_another_user_is_refused(job, level):
     os.chown([folder.parent.parent, folder.parent, folder][level], 12345, -1)
     with pytest.raises(InputError, match="belongs to user 12345") as caught:
         job.run()
-    assert "nothing was spent" in caught.value.hint
+    assert "no budget used" in caught.value.hint
     assert not (job.folder / "ledger.db").exists()

@@ -14,6 +14,7 @@ from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.spark import run_frame as run_on_spark
 from tests.quick import quick
 
+from ..refusals import same_refusal
 from .spark_runs import used
 
 
@@ -324,8 +325,12 @@ def test_consent_comes_first(job):
         with pytest.raises(PolicyError, match="incremental"):
             job.policy(**consenting(job, on_changed=choice, incremental=True))
     job.run()
-    with pytest.raises(LedgerError, match="more disclosures: changed"):
-        job.run(**consenting(job, on_changed="release_again"))
+    for choice in ("quarantine", "release_again"):
+        error = same_refusal(job, consenting(job, on_changed=choice), LedgerError)
+        assert "promises that no version shows which texts changed" in error.message
+        assert 'on_changed = "keep" publishes the earlier released texts at no cost' in error.hint
+        assert "charges 240 records again, each epsilon" in error.hint
+    assert job.run(on_changed="keep").rows["released"] == 240
 
 
 @pytest.mark.thorough

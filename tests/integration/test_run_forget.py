@@ -3,6 +3,7 @@
 import contextlib
 import os
 import time
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -15,12 +16,35 @@ from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import Cap
 from dptext_etl.runner.publish.erasing import clean
-from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.runner.publish.forgetting import forget, preview
 from dptext_etl.storage import Storage
+from tests.command_line import dptext
 from tests.quick import quick
 
 from ..review_jobs import StopError, stopping_at
 from .table_kinds import THEIRS, failing
+
+
+def contents(job):
+    """Every file of a job, staging and ledger included."""
+    files = (path for path in sorted(job.folder.rglob("*")) if path.is_file())
+    return {path: path.read_bytes() for path in files if not path.name.startswith("ledger.db-")}  # of any reader
+
+
+@pytest.mark.parametrize("make", ["make_shuffled", "make_synthetic"])
+def test_a_dry_run_of_a_whole_table_says_what_becomes_of_it(request, make):
+    job = request.getfixturevalue(make)()
+    job.run()
+    path = job.folder / "raw.parquet"
+    pl.read_parquet(path).filter(pl.col("user_id") != "u007").write_parquet(path)
+    before = contents(job)
+    shown = dptext("forget", job.write_policy(), "--subject", "u007", "--dry-run")
+    before[job.folder / "privacy.toml"] = (job.folder / "privacy.toml").read_bytes()
+    assert contents(job) == before
+    assert "this would happen; nothing was changed:" in shown.output
+    assert ("was withdrawn" in shown.output) == (make == "make_shuffled")
+    foretold = preview(job.policy(), subjects=["u007"])
+    assert replace(forget(job.policy(), subjects=["u007"]), staged=0) == foretold
 
 
 @pytest.mark.parametrize("suffix", quick([".parquet", ".csv", ".ndjson"]))
@@ -36,8 +60,11 @@ def test_a_subject_is_forgotten(make_job, reviews, save, suffix):
     before, used = job.published(), job.charged()
     old = (job.folder / "published.manifest.json").read_bytes()
     files = {path: path.read_bytes() for path in (job.folder / "published").iterdir()}
+    untouched, foretold = contents(job), preview(job.policy(), subjects=["u007"])
+    assert contents(job) == untouched, "a dry run changes nothing"
     done = forget(job.policy(), subjects=["u007"])
     assert (done.version, done.removed, done.rows, done.versions) == (3, 6, 234, ["v1", "v2"])
+    assert replace(done, staged=0) == foretold
     assert job.published().equals(before.filter(~pl.col("id").is_in(THEIRS)))
     assert [path.name for path in sorted((job.folder / "published.versions").iterdir())] == ["v3"]
     assert job.charged() == used, "a release stays charged"
@@ -105,7 +132,7 @@ def test_a_revoked_release_can_be_forgotten_from(released, reviews, save):
 def test_lists_and_shards_in_staging_lose_the_records(make_job, reviews, save):
     job = make_job(cap={"measure": "pure", "epsilon": 150.0, "period": "2026"}, min_released=0.0)
     job.run()
-    stage(job.policy(release="2026-12", cap={"measure": "pure", "epsilon": 150.0, "period": "2026"}))
+    stage(job.policy(release="2026-12"), accept_fewer_rows=True)
     listed = pl.read_parquet(job.folder / "published.staging/reviews/*/*/quarantine-*.parquet")["id"].to_list()
     gone = [*THEIRS, listed[0]]
     save(reviews().filter(~pl.col("id").is_in(gone)), job.folder / "raw.parquet")

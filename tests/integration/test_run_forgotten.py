@@ -191,7 +191,7 @@ def test_a_person_who_was_never_charged_is_forgotten(make_job, reviews, save):
 
 
 def test_a_list_without_units_goes_when_a_person_is_forgotten(released, reviews, save):
-    """Earlier versions listed ids only, and nothing shows whose they are."""
+    """A list of a policy whose unit is the record holds ids only, and nothing shows whose they are."""
     old = released.folder / "published.staging/reviews/2026-11/_/quarantine-00000.parquet"
     pl.DataFrame({"id": ["r00300", "r00301"]}).write_parquet(old)
     source(released, reviews, save, whole=False)

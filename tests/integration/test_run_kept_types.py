@@ -192,7 +192,7 @@ def test_later_runs_read_with_the_types_of_the_first_one(make_job, reviews, save
 
 
 def test_a_release_whose_types_did_not_keep_every_spelling_keeps_them(make_job, reviews, save):
-    """An older version began it, and `1E5` became 100000.0; or its first source was no CSV file."""
+    """Its first source was not a CSV file, so `1E5` is 100000.0 in it."""
     job = make_job(frame=reviews().with_columns(stars=pl.Series([1.0, 100000.0] * 120)))
     job.values["sink"] = str(job.folder / "published.parquet")
     job.run()

@@ -86,7 +86,7 @@ def test_the_table_is_the_sorted_multiset_of_labels_with_draws(make_labeled, sen
     assert "No id is published. Only topic of the other columns of the source is published." in said
     assert "agree on which texts are null and on topic, the label" in said
     assert "at least 60 texts of each label are published together" in said
-    assert "than topic (top food, room): this page promises nothing about it" in said
+    assert "than topic (top food, room): this page makes no claim about it" in said
 
 
 def test_counts_hold_the_same_multiset(make_labeled):
@@ -146,7 +146,7 @@ def test_canary_rows_have_no_label_and_keep_their_texts(make_labeled):
 FEW = {
     "one label": ({**LABELED, "rows": 61}, "60 texts of 'room', 60 texts of 'other' would be published"),
     "a label without rows": ({**LABELED, "labels": {**LABELS, "values": ["food", "pets"]}}, "0 texts of 'pets'"),
-    "all": ({**LABELED, "rows": 241}, "240 texts would be published"),
+    "all": ({**LABELED, "rows": 241}, "120 texts of 'food', 60 texts of 'room', 60 texts of 'other' would be"),
 }
 
 
@@ -205,10 +205,29 @@ def test_a_label_that_the_policy_does_not_list_is_found_in_what_is_published(mak
     assert failed == {"labels_in_list"}
 
 
-def test_numbers_are_no_labels(make_labeled):
+@pytest.mark.parametrize("kind", [pl.Int8, pl.Boolean])
+def test_numbers_and_booleans_are_labels_as_text(make_labeled, save, kind):
+    good = (pl.int_range(pl.len()) % 3 > 0).cast(kind)
+    labels = {"column": "good", "values": ["true", "false"] if kind is pl.Boolean else ["1", "0"]}
+    jobs = [
+        make_labeled(name, make_reviews().with_columns(good=column), shuffled={**LABELED, "labels": labels})
+        for name, column in (("text", good.cast(pl.String)), ("plain", good))
+    ]
+    files = []
+    for job in jobs:
+        job.run()
+        files.append([*job.files("published").values()])
+    assert files[0] == files[1]
+    assert dict(jobs[1].published()["good"].value_counts().iter_rows()) == dict(
+        zip(labels["values"], (160, 80), strict=True)
+    )
+
+
+def test_fractions_are_no_labels(make_labeled, save):
     labels = {**LABELED, "labels": {"column": "stars", "values": ["1"]}}
-    error = same_refusal(make_labeled(shuffled=labels), {}, InputError)
-    assert "the column of labels, 'stars', must hold strings" in error.message
+    frame = labeled(make_reviews()).with_columns(pl.col("stars").cast(pl.Float64))
+    error = same_refusal(make_labeled(frame=frame, shuffled=labels), {}, InputError)
+    assert "labels are strings, whole numbers, or booleans, and 'stars' is a column of Float64" in error.message
     missing = {**LABELED, "labels": {"column": "sector", "values": ["a"]}}
     with pytest.raises(InputError, match="no column 'sector'"):
         plan(make_labeled("other", shuffled=missing).policy())

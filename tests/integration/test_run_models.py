@@ -167,7 +167,7 @@ def test_rows_that_are_kept_in_other_shards_keep_their_place(mixed, compute_in):
 
 
 def test_what_no_model_computed_is_as_it_was(job):
-    """Records and manifests of tables have the bytes that earlier versions gave them."""
+    """Records and manifests of tables do not say where a model computed."""
     job.run(publish=False)
     records = {name: content for name, content in job.files("published.staging").items() if "shard-" in name}
     job.run()

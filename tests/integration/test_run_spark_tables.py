@@ -1,8 +1,6 @@
 """Spark reads one version of a Delta Lake or Iceberg table by the list of its files, and publishes such tables."""
 
 import json
-import re
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -17,7 +15,9 @@ from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source.table import Files
 
-LongType = pytest.importorskip("pyiceberg.types", reason="pyiceberg is not installed (extra: tables)").LongType
+from .spark_runs import used
+
+types = pytest.importorskip("pyiceberg.types", reason="pyiceberg is not installed (extra: tables)")
 deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
 
 
@@ -28,7 +28,8 @@ def run_on_spark(spark, policy):
 
 
 def published(job):
-    return scan_published(str(job.folder / "published")).collect().sort("id")
+    rows = scan_published(str(job.folder / "published")).collect()
+    return rows.sort(rows.columns[0])
 
 
 def manifest(job):
@@ -100,13 +101,13 @@ def test_a_delta_table_whose_files_are_not_its_rows_is_refused(spark, job, revie
         if "protocol" in line:
             line["protocol"] = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
     log.write_text("\n".join(map(json.dumps, lines)))
-    with pytest.raises(InputError, match=r"Delta Lake with the features deletionVectors.*also hold other rows"):
+    with pytest.raises(InputError, match=r"Delta Lake with the features deletionVectors.*do not show its rows"):
         run_on_spark(spark, job.policy(source=str(place)))
     assert not (job.folder / "ledger.db").exists()
 
 
-@pytest.fixture
-def iceberg(job, reviews):
+def test_an_iceberg_table_is_read_by_the_ids_of_its_columns(spark, job, reviews, steps):
+    """As it shows itself now: without deleted rows, and with columns that were renamed, widened, dropped, and added."""
     pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed (extra: dev)")
     from pyiceberg.catalog.sql import SqlCatalog
 
@@ -114,42 +115,31 @@ def iceberg(job, reviews):
     place.mkdir()
     catalog = SqlCatalog("local", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}")
     catalog.create_namespace("raw")
-    rows = reviews(240).with_columns(pl.col("stars").cast(pl.Int32)).to_arrow(compat_level=pl.CompatLevel.oldest())
+    frame = reviews(240).with_columns(pl.col("stars").cast(pl.Int32), pair=pl.struct(p="stars", q="id"))
+    rows = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
     table = catalog.create_table("raw.reviews", schema=rows.schema)
     table.append(rows)
-    return table
-
-
-def test_an_iceberg_table_is_read_by_its_metadata(spark, make_job, job, iceberg, steps):
-    """Also where a column was widened, and one was added, since its files were written."""
-    other = make_job("polars")
-    iceberg.delete("id < 'r00100'")
-    with iceberg.update_schema() as change:
-        change.update_column("stars", LongType())
-        change.add_column("added", LongType())
-    policies = [one.policy(source=iceberg.metadata_location.removeprefix("file://")) for one in (job, other)]
-    assert run_on_spark(spark, policies[0]).rows["read"] == 140
-    run(policies[1])
-    assert published(job).equals(published(other))
-    assert manifest(job)["source"]["format"] == "iceberg"
-    assert "nothing was computed again" in run_on_spark(spark, policies[0]).notes[0]
-    assert len(steps) == 2
-
-
-def test_renamed_columns_of_an_iceberg_table_are_refused(spark, job, iceberg):
-    with iceberg.update_schema() as change:
-        change.rename_column("note", "remark")
-    policy = job.policy(source=iceberg.metadata_location.removeprefix("file://"))
-    with pytest.raises(InputError, match="columns that were renamed"):
-        run_on_spark(spark, policy)
-    newest = Path(policy.source)
-    text = re.sub(r'("name":\s*"stars",[^}]*?"type":\s*)"int"', r'\1"timestamp_ns"', newest.read_text())
-    newest.write_text(
-        re.sub(r'"format-version":\s*2', '"format-version": 3, "next-row-id": 0', text).replace('"remark"', '"note"')
+    table.delete("id < 'r00100'")
+    exchanged = [("user_id", "other"), ("id", "user_id"), ("other", "id"), ("secret", "key")]
+    for before, after in [*exchanged, (("pair", "p"), "r"), (("pair", "q"), "p"), (("pair", "r"), "q")]:
+        with table.update_schema() as change:
+            change.rename_column(before, after)
+    with table.update_schema() as change:
+        change.update_column("stars", types.LongType())
+        change.delete_column("note")
+        change.add_column(("pair", "added"), types.LongType())
+    with table.update_schema() as change:
+        change.add_column("note", types.StringType())
+    policy = job.policy(
+        source=table.metadata_location.removeprefix("file://"), id="key", subject="user_id", keep=["stars", "pair"]
     )
-    with pytest.raises(InputError, match="columns in nanoseconds, which Spark does not read"):
-        run_on_spark(spark, policy)
-    assert not (job.folder / "ledger.db").exists()
+    expected = Files.find(Layout.of(policy)).scan().collect()
+    assert (expected["note"].null_count(), expected["user_id"].min()) == (140, "r00100")
+    assert pl.DataFrame(read_source(spark, policy).toArrow()).sort("key").equals(expected.sort("key"))
+    assert run_on_spark(spark, policy).rows["read"] == 140
+    assert published(job)["note"].null_count() == 140
+    assert "nothing was computed again" in run_on_spark(spark, policy).notes[0]
+    assert len(steps) == 1
 
 
 @pytest.mark.thorough
@@ -161,3 +151,34 @@ def test_spark_publishes_a_table(spark, job, reviews):
     assert rows["id"].sort().to_list() == reviews()["id"].to_list()
     assert not run_on_spark(spark, policy).changed
     assert deltalake.DeltaTable(str(job.folder / "published")).version() == 0
+
+
+def test_parquet_files_of_a_folder_are_read_as_polars_reads_them(spark, make_job, reviews, save):
+    """Columns of folder names are kept and name persons, and a name of a folder is not a pattern."""
+    job, other = (make_job(name, keep=["stars", "shop"], subject="user") for name in ("what[1]{a,b}?", "other"))
+    for one in (job, other):
+        for user in range(40):
+            place = one.folder / "raw" / "shop=a%2Fb" / f"user={user}"
+            save(reviews(3, 3 * user).with_columns(shop=pl.lit("a/b")), place / "part-0.parquet")
+        one.values["source"] = str(one.folder / "raw")
+    run_on_spark(spark, job.policy())
+    other.run()
+    assert published(job).equals(published(other))
+    assert used(job) == used(other)
+    (job.folder / "raw" / "shop=a%2Fb" / "user=1" / "part-0.parquet").rename(job.folder / "_part.parquet")
+    with pytest.raises(InputError, match=r"begins with .* and Spark ignores such files"):
+        read_source(spark, job.policy(source=str(job.folder / "_part.parquet")))
+    place = job.folder / "raw" / "shop=a%2Fb" / "user=2" / "part-0.parquet"
+    rows = pl.read_parquet(place, glob=False)
+    rows.with_columns(shop=pl.lit("b")).write_parquet(place)
+    with pytest.raises(InputError, match="column 'shop' is in the names of the source's folders"):
+        read_source(spark, job.policy())
+    rows.drop("note").write_parquet(place)
+    spark.read.parquet(str(other.folder / "raw.parquet")).coalesce(1).write.parquet(str(other.folder / "written"))
+    (written,) = (other.folder / "written").glob("*.parquet")
+    read_source(spark, job.policy(source=str(written), keep=[], subject="user_id"))
+    reviews(7).write_parquet(written)
+    with pytest.raises(InputError, match=r"has changed since Hadoop wrote its checksums next to it"):
+        read_source(spark, job.policy(source=str(written), keep=[], subject="user_id"))
+    with pytest.raises(InputError, match=r"part-0.parquet has no such column \(column 'note'"):
+        read_source(spark, job.policy())

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 
 import polars as pl
 import pytest
@@ -12,7 +13,7 @@ from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.planning import plan
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.source import table
+from dptext_etl.runner.source import versions
 from dptext_etl.runner.source.table import partitions_of_source
 from tests.command_line import dptext
 from tests.quick import quick
@@ -58,7 +59,12 @@ def test_the_version_that_a_run_began_with_is_read_throughout(job, delta, review
 
 
 def test_files_of_a_delta_table_are_refused(job, delta):
-    for source in (f"{delta}/*.parquet", str(next((job.folder / "table").glob("*.parquet")))):
+    file, linked = next((job.folder / "table").glob("*.parquet")), job.folder / "linked.parquet"
+    linked.symlink_to(file)
+    (job.folder / "linked").symlink_to(job.folder / "table" / "partition")
+    (job.folder / "table" / "partition").mkdir()
+    shutil.copy(file, job.folder / "table" / "partition")
+    for source in (f"{delta}/*.parquet", str(file), str(linked), str(job.folder / "linked")):
         with pytest.raises(InputError, match="belong to a table of Delta Lake") as caught:
             job.run(source=source)
         assert delta in caught.value.hint
@@ -72,7 +78,7 @@ def test_without_the_extra_such_a_table_is_refused(job, reviews, monkeypatch, so
     if source == "table":
         (job.folder / "table" / "_delta_log").mkdir()
     reviews().write_parquet(job.folder / "table" / "part-0.parquet")
-    monkeypatch.setattr(table, "find_spec", lambda name: None)
+    monkeypatch.setattr(versions, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="is read by its log") as caught:
         job.run(source=str(job.folder / source))
     assert "deleted rows" in caught.value.hint
@@ -93,7 +99,8 @@ def test_an_iceberg_table_holds_no_deleted_rows(job, reviews):
     current = table.metadata_location.removeprefix("file://")
     assert job.run(source=current).rows["read"] == 140
     assert sorted(job.published()["id"]) == reviews(240)["id"].to_list()[100:]
-    assert manifest(job)["source"] == {"format": "iceberg", "version": str(table.current_snapshot().snapshot_id)}
+    version = f"{table.current_snapshot().snapshot_id}, schema 0"
+    assert manifest(job)["source"] == {"format": "iceberg", "version": version}
     (data,) = {path.parent for path in place.rglob("*.parquet")}
     with pytest.raises(InputError, match="belong to a table of Iceberg"):
         job.run(source=f"{data}/*.parquet", release="2026-12")
@@ -110,6 +117,23 @@ def test_columns_of_folder_names_can_be_kept(job, reviews, save, suffix):
     assert set(found["shop"]) == {"a/b"}
     job.run(source=str(job.folder / "raw"), release="2026-12")
     assert job.published().columns == ["id", "stars", "review", "note"], "other columns are not read"
+
+
+@pytest.mark.parametrize("suffix", quick(["parquet", "csv", "ndjson"]))
+@pytest.mark.parametrize("column", ["id", "user_id", "review", "stars"])
+def test_a_column_of_folder_names_that_the_files_hold_with_other_values_is_refused(job, reviews, save, suffix, column):
+    """Other libraries read the one or the other."""
+    rows = reviews(2).with_columns(stars=pl.int_range(2), user_id=pl.format("u{}", pl.int_range(2)))
+    for row in (rows[:1], rows[1:]):
+        place = job.folder / "raw" / f"{column.upper()}={row[column].item()}" / f"part-0.{suffix}"
+        save(row, place)
+    job.values["source"] = str(job.folder / "raw")
+    if column != "review":
+        assert plan(job.policy()).rows == 2, "the values are equal"
+        save(row.with_columns(stars=pl.lit(3, pl.Int64), id=pl.lit("x"), user_id=pl.lit("v")), place)
+    refused = same_refusal(job, {}, InputError)
+    assert f"column {column!r} is in the names of the source's folders" in refused.message
+    assert not (job.folder / "ledger.db").exists()
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
@@ -129,6 +153,24 @@ def test_files_whose_columns_differ_are_named(job, reviews, save, suffix):
         assert said in str(caught.value)
         assert f"0.{suffix}" in str(caught.value)
     assert not (job.folder / "ledger.db").exists()
+
+
+@pytest.mark.parametrize("suffix", quick([".parquet", ".csv", ".ndjson"]))
+def test_a_folder_whose_name_is_a_pattern_of_another_one_is_read_by_itself(make_job, reviews, suffix):
+    """A reader for which the name is a pattern reads the raw, staged, and published files of both."""
+    other, plain, job = (
+        make_job(name, reviews(120, first), suffix) for name, first in (("whats", 120), ("plain", 0), ("what?", 0))
+    )
+    for one in (other, plain, job):
+        one.run(shard_rows=40)
+        assert all(verdict.passed for verdict in check_published(one.folder / "published", one.policy()))
+    assert job.published().equals(plain.published())
+    for one in (plain, job):
+        left = reviews(120).filter(pl.col("user_id") != "u007")
+        left.write_parquet(one.folder / "left.parquet")  # the published table keeps its format
+        forget(one.policy(source=str(one.folder / "left.parquet")), subjects=["u007"])
+    assert job.published().height == 117
+    assert job.published().equals(plain.published())
 
 
 @pytest.fixture
@@ -165,8 +207,12 @@ def test_the_texts_are_those_of_a_run_over_files_and_a_new_snapshot_is_read(from
     before = scan_published(str(from_catalog.folder / "published")).collect()
     assert before.sort("id").equals(scan_published(str(plain.folder / "published")).collect().sort("id"))
     assert run(from_catalog.policy()).version == 1
-    raw(from_catalog, reviews(rows=20, first=240))
+    table = raw(from_catalog, reviews(rows=20, first=240))
     assert run(from_catalog.policy()).rows["new"] == 20
+    with table.update_schema() as change:
+        change.delete_column("stars")
+    with pytest.raises(InputError, match="the source has no column 'stars'"):
+        run(from_catalog.policy())
 
 
 def test_forget_asks_the_catalog(from_catalog, reviews):
@@ -209,6 +255,22 @@ def test_the_path_of_the_catalog_starts_from_the_policys_folder(from_catalog, mo
     loaded = Policy.load(path)
     assert loaded.source == "table:raw.reviews"
     assert loaded.source_catalog["uri"] == f"sqlite:///{from_catalog.folder}/catalog.db"
+
+
+def test_a_policy_in_a_folder_with_odd_signs_may_begin_with_a_byte_order_mark(make_job, reviews, save):
+    """Its paths start from the folder; a partition whose name no key allows is named."""
+    job = make_job("what?[a]%20")
+    for name in ("2026-01", "2026 02"):
+        save(reviews(40), job.folder / "raw" / f"{name}.csv")
+    path = job.write_policy(source="raw/{partition}.csv", sink="out/{partition}", staging="staging")
+    text = path.read_text().replace(f"{job.folder}/", "")
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    done = dptext("run", path, "--partition", "2026-01")
+    assert done.exit_code == 0, done.output
+    assert scan_published(str(job.folder / "out" / "2026-01")).collect().height == 40
+    assert {one.name for one in job.folder.iterdir()} >= {"ledger.db", "staging", "out"}
+    done = dptext("run", path, "--all-partitions")
+    assert (done.exit_code, "the partition '2026 02'" in done.stderr) == (PolicyError.exit_code, True)
 
 
 @pytest.mark.thorough

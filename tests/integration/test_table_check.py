@@ -1,6 +1,5 @@
 """What plans say of a table: persons, caps, other forms and datasets, and rows that kept columns single out."""
 
-import re
 from datetime import date, datetime, timedelta
 from random import Random
 
@@ -8,14 +7,10 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from dptext_etl import Ledger
-from dptext_etl.accounting.conversion import zcdp_epsilon
 from dptext_etl.cli.app import app
 from dptext_etl.engines import run
 from dptext_etl.engines.engine import stage
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families.aggregate.statistic import rho_of, variance_of
-from dptext_etl.families.choice import Shuffled, usual_law
 from dptext_etl.guarantee import MICRO
 from dptext_etl.ledger import Scope
 from dptext_etl.policy import Policy
@@ -23,15 +18,11 @@ from dptext_etl.policy.terms import Kept
 from dptext_etl.runner import plan, planning, scan_published, statement, table_check
 from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.planning import plan_in_order
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.shard.charging import at_most
 from dptext_etl.runner.shard.staging import from_json, to_json
 from dptext_etl.runner.source import guessing
 from dptext_etl.runner.source.column_types import coarse, coarse_type
-from tests.command_line import dptext
-from tests.policy_files import write_policy
 from tests.quick import quick
 
 
@@ -39,13 +30,27 @@ def test_persons_are_counted_by_spelling():
     names = ["Ann ", "ann", "ANN", "Cafe\u0301", "Caf\u00e9", None, "Bo"]
     frame = pl.DataFrame({"who": names, "number": range(7)})
     for column, how, counts in [
-        ("who", (), {"persons": 6, "alike": 3}),
-        ("who", ("nfc",), {"persons": 5, "alike": 3}),
+        ("who", (), {"persons": 6, "alike": 3, "folded": 3}),
+        ("who", ("nfc",), {"persons": 5, "alike": 3, "folded": 3}),
         ("number", (), {}),
     ]:
         spelled = guessing.Spelled(how)
         spelled.add(frame[column])
         assert spelled.counts() == counts
+
+
+def test_spellings_that_differ_in_punctuation_and_accents_are_reported():
+    same = ["O'Brien", "o brien", "OBrien", "O\u2019Brien", "\uff2f\uff22rien", "\u00d3Br\u00eden"]
+    apart = ["1-11", "11-1", "u1", "u-2", "u.3", "--", "??"]
+    spelled = guessing.Spelled()
+    for part in (same[:3], same[3:] + apart, [None, "obrien", "u 2"]):
+        spelled.add(pl.Series(part, dtype=pl.String))
+    counts = spelled.counts()
+    assert counts == {"persons": 15, "alike": 14, "folded": 1 + len(apart)}
+    first, second = guessing.spelling_lines(counts)
+    assert first.startswith("15 persons; 14 without case and blanks")
+    assert second == "6 more would join without punctuation and accents: spell these alike in the source"
+    assert guessing.spelling_lines({**counts, "alike": 8, "persons": 8}) == ["8 persons"]
 
 
 @pytest.mark.parametrize(("most", "share"), [(1, 3 / 10), (2, 5 / 10), (6, 9 / 10), (7, 1.0)])
@@ -64,7 +69,7 @@ def test_a_plan_shows_spellings_and_what_caps_keep(make_job, reviews):
     one = plan(job.policy(cap=None)).per_record["max"]
     cap = {"measure": "pure", "epsilon": 10 * one, "period": "2026"}
     found = plan(job.policy(cap=cap))
-    assert found.table["spellings"] == {"persons": 3, "alike": 3}
+    assert found.table["spellings"] == {"persons": 3, "alike": 3, "folded": 3}
     kept = {cap / one: count for cap, count in found.table["selection"]["caps"]}
     assert (kept, found.excluded["quarantined"]) == ({5: 15, 10: 30, 14: 38, 20: 50, 28: 58}, 30)
     again = plan(job.policy(cap={**cap, "epsilon": 14 * one}))
@@ -76,31 +81,10 @@ def test_the_screen(make_job, reviews):
     shown = CliRunner().invoke(app, ["plan", str(job.write_policy())]).output
     assert "The table" in shown
     assert "4 persons; 3 without case and blanks" in " ".join(shown.split())
-    assert "500 → 100%, 1,000 → 100%" in shown
-
-
-def test_other_forms_cost_no_more_than_is_said(job):
-    """240 rows of 40 persons, a kept column with five values; each figure is judged by its own accounting."""
-    column = [{"name": "review", "mechanism": {"name": "surrogate", "epsilon": 1.0, "corpus": "example"}}]
-    found = plan(job.policy(column=column))
-    forms, labels = (line for line in found.notes if "synthetic" in line)
-    pattern = (
-        r"at epsilon 6 per subject with 6 records, epsilon may be: rows: 1 of a text;"
-        r" shuffled: up to ([\d.]+) of a draw, delta (\S+); synthetic: ([\d.]+) of the table for one record, delta 1e-8"
-    )
-    draw, delta, table = map(float, re.fullmatch(pattern, forms).groups())
-    assert found.together["epsilon"] == 6.0
-    shuffled = Shuffled(rows=240, delta=delta, per_subject=6)
-    assert shuffled.epsilon(usual_law(30_000, draw)) <= 1
-    assert shuffled.charged_delta(usual_law(30_000, draw)) <= 1e-6
-    assert shuffled.epsilon(usual_law(30_000, draw + 2)) > 1
-    rho = float(rho_of(2000, variance_of(2000, table, 1e-8)))
-    assert 5.9 < zcdp_epsilon(36 * rho, 1e-8) <= 6
-    assert labels.startswith("stars: few values")
-    assert not [line for line in plan(job.policy(column=column, keep=None)).notes if "few values" in line]
-    words = [line for line in plan(job.policy()).notes if "shuffled" in line]
-    assert words[0].startswith("at epsilon 8 per subject with 6 records"), "more than 30 bounds nothing"
-    assert "rows: 0.666 of a text" in words[0], "two columns share it, rounded down"
+    assert "A cap of epsilon 500 keeps 100% of rows.\nA cap of epsilon 1,000 keeps 100% of rows.\n" in shown
+    own = [line for line in shown.splitlines() if str(job.folder) not in line]
+    assert max(map(len, own)) <= 80
+    assert "--rows 60 --label COLUMN" in shown
 
 
 DAYS = ["2026-09-30", "2026-10-01", "2026-10-02", None]
@@ -140,9 +124,28 @@ def test_plans_and_runs_show_which_periods_lose_rows(make_job, reviews, kept, li
 
 def test_six_periods_are_shown():
     each = [[f"2026-{month:02d}", 100, month] for month in range(1, 10)]
-    (line,) = table_check.selection_lines({"by": "day", "periods": each})
-    assert line == "left out by day: up to 2026-04: 2%, 2026-05: 5%, 2026-06: 6%, 2026-07: 7%, 2026-08: 8%, 2026-09: 9%"
-    assert table_check.selection_lines({"by": "day", "periods": each[3:]})[0].startswith("left out by day: 2026-04: 4%")
+    first, *others = table_check.selection_lines({"by": "day", "periods": each})
+    assert (first, len(others)) == ("day up to 2026-04: 2% of rows left out", 5)
+    assert others[-1] == "day 2026-09: 9% of rows left out"
+    assert table_check.selection_lines({"by": "day", "periods": each[3:]})[0] == "day 2026-04: 4% of rows left out"
+
+
+def test_a_plan_of_a_month_says_who_is_at_the_cap_and_what_earlier_months_lost(make_job, reviews):
+    """Two rows of a person fit; the first month has six of each, the second one has them again."""
+    text = [{"name": "review", "mechanism": {"name": "surrogate", "epsilon": 1.0, "corpus": "example"}}]
+    job = make_job(column=text, cap={"measure": "pure", "epsilon": 4.0, "period": "2026"}, min_released=0.0)
+    for month in ("2026-09", "2026-10"):
+        name = pl.format("{}/{}", pl.lit(month), "id").alias("id")
+        reviews().with_columns(name).write_parquet(job.folder / f"{month}.parquet")
+    places = {"source": str(job.folder / "{partition}.parquet"), "sink": str(job.folder / "published" / "{partition}")}
+    job.values |= places
+    done = run(job.policy(), partition="2026-09")
+    assert (done.rows["released"], done.rows["quarantined"]) == (160, 80)
+    found = plan(job.policy(), partition="2026-10").table
+    assert found["at_cap"] == {"units": 40, "exhausted": 40, "unit": "subject"}
+    assert found["selection"]["partitions"] == [["2026-09", 240, 80]]
+    assert table_check.at_cap_lines(found["at_cap"]) == ["At their cap now: 40 of 40 people (100.0%)."]
+    assert "partition 2026-09: 33% of rows left out so far" in table_check.selection_lines(found["selection"])
 
 
 def test_counts_of_spark_tasks_add_up():
@@ -181,83 +184,14 @@ def test_persons_that_another_dataset_charged(job, reviews, monkeypatch):
         most = int(sum(pair).max())
         assert ledger.reports.together()["largest"] == most
     said = statement.markdown(statement.facts(policy=job.policy(**other)))
-    assert f"charged one person epsilon {most / MICRO:g} at most" in said
-    assert "charged one person" not in statement.markdown(statement.facts(policy=job.policy(**other), public=True))
+    assert f"All releases in this ledger together charged the most charged person ε {most / MICRO:g}" in said
+    assert "most charged" not in statement.markdown(statement.facts(policy=job.policy(**other), public=True))
 
 
 def test_datasets_of_one_group_share_a_cap(job, reviews):
     job.run(cap={**CAP, "group": "film"})
     forecast = plan(job.policy(dataset="calls", sink=str(job.folder / "calls"), cap={**CAP, "group": "film"}))
     assert "scopes" not in forecast.table
-
-
-def in_order(job, *, group=None, **other):
-    """Policies of two datasets over the same persons: their plans in order, and the second one by itself."""
-    cap = {**CAP, "group": group} if group else CAP
-    second = {"dataset": "calls", "sink": str(job.folder / "calls"), "cap": cap, **other}
-    policies = [job.policy(cap=cap), job.policy(**second)]
-    return plan_in_order(policies), plan(policies[1]), policies
-
-
-@pytest.mark.parametrize("ledger", quick([False, True]), ids=["no ledger", "a ledger"])
-@pytest.mark.parametrize("unit", ["subject", "record"])
-def test_a_second_run_is_planned_against_the_cap_that_the_first_charged(job, ledger, unit):
-    unit_of = {"unit": unit, **({"subject": None} if unit == "record" else {})}
-    job.values |= {**unit_of, "min_released": 0.0}
-    if ledger:
-        Ledger.open(job.policy().ledger.url).close()
-    alone = plan(job.policy())
-    most = (alone.per_subject or alone.per_record)["max"]
-    cap = {**CAP, "epsilon": 1.5 * most, "group": "film"}
-    found, second, policies = in_order(job, group="film", cap=cap)
-    policies[0] = job.policy(cap=cap)
-    found = plan_in_order(policies)
-    assert second.over_cap["records"] == found["plans"][0]["over_cap"]["records"] == 0
-    over = found["plans"][1]["over_cap"]["records"]
-    (shared,) = found["joint"]["scopes"]
-    assert (shared["scope"], shared["unit"]) == ("group:film, period 2026", unit)
-    assert most < shared["charged"]["eps_pure"]["max"] <= 1.5 * most
-    assert found["joint"]["apart"] is False
-    assert found["joint"]["together"]["epsilon"] == alone.together["epsilon"] + second.together["epsilon"]
-    run(policies[0])
-    assert run(policies[1]).rows["quarantined"] == over > 0
-    with job.ledger() as book:
-        used = book.remaining(Scope("calls", "2026", "film", unit)).used["eps_pure"]
-    assert shared["charged"]["eps_pure"] == {name: amount / MICRO for name, amount in used.items()}
-
-
-def test_the_first_refusal_of_runs_in_order(job):
-    found, second, policies = in_order(
-        job, group="film", on_cap="refuse", cap={**CAP, "epsilon": 150.0, "group": "film"}
-    )
-    assert "is pinned at eps_pure 1000; this policy asks for eps_pure 150" in found["refusal"]["message"]
-    policies[0] = policies[0].model_copy(update={"cap": policies[1].cap, "on_cap": "quarantine", "min_released": 0.0})
-    assert second.refusal["code"] == "budget"
-    again = plan_in_order([policies[0].model_copy(update={"release": "r0"}), policies[1]])
-    assert again["refusal"]["code"] == "budget"
-    assert again["plans"][1]["over_cap"]["records"] > second.over_cap["records"]
-    with pytest.raises(PolicyError, match="two of the policies are of release '2026-11' of reviews"):
-        plan_in_order([job.policy(), job.policy()])
-    later = plan_in_order([job.policy(), job.policy(release="next", cap={**CAP, "period": "2027"})])
-    assert "would miss the charges of the run before in dataset:reviews, period 2026" in later["refusal"]["message"]
-    assert not (job.folder / "ledger.db").exists()
-
-
-def test_runs_that_share_no_scope(job):
-    found, _, policies = in_order(job)
-    assert (found["joint"]["scopes"], found["joint"]["apart"], found["refusal"]) == ([], True, None)
-    one, other = (
-        write_policy(
-            job.folder / f"{policy.dataset}.toml", policy.model_dump(mode="json", by_alias=True, exclude_none=True)
-        )
-        for policy in policies
-    )
-    shown = dptext("plan", one, other)
-    assert shown.exit_code == 0
-    said = " ".join(shown.stdout.split())
-    assert "not all of these runs share a scope" in said
-    assert f"epsilon {at_most(found['joint']['together']['epsilon'])} at delta" in said
-    assert dptext("plan", one, one).exit_code == 5
 
 
 MONTHS, YEARS = 'as = "month" }], or leave it out', 'as = "year" }], or leave it out'

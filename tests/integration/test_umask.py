@@ -20,7 +20,7 @@ _SINK = ("published", "published.versions", "published.manifest.json")
 OUTSIDE = ("raw.parquet", "privacy.toml", "first.toml", *_SINK)
 """Files of the caller, policies, which hold no row, and published ones."""
 COMMANDS = """\
-init raw.parquet --out first.toml --id id --subject user_id --text review
+init raw.parquet --out first.toml --form rows --id id --subject user_id --text review
 key new other.key
 plan privacy.toml
 run privacy.toml
@@ -137,14 +137,3 @@ def test_a_policy_without_a_file_must_name_it(job):
             way(job.policy(staging=None))
         assert 'write: staging = "staging"' in caught.value.hint
     assert not (job.folder / "ledger.db").exists()
-
-
-@pytest.mark.parametrize("by_file", [True, False])
-def test_a_folder_of_version_0_2_stays_in_use_and_is_named(job, by_file):
-    (job.folder / "published.staging").mkdir()
-    policy = job.write_policy(staging=None) if by_file else job.policy(staging=None)
-    assert "published.staging, where version 0.2 put it" in plan(policy).notes[-1]
-    summary = run(policy)
-    assert summary.staging == str(job.folder / "published.staging" / "2026-11" / "_")
-    assert "published.staging, where version 0.2 put it" in summary.notes[-1]
-    assert not (job.folder / ".dptext").exists()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parents[2] / "kernel" / "src"
 LAYERS = [
-    "errors", "panics", "threads", "pages", "processor", "csv_rows", "pseudo_random", "keys", "draw", "text", "laws",
-    "columns", "polars_plugin", "expressions", "py",
+    "errors", "panics", "threads", "pages", "processor", "csv_rows", "json_rows", "pseudo_random", "keys", "draw",
+    "text", "laws", "columns", "polars_plugin", "expressions", "py",
 ]  # fmt: skip
 """From the ground up: a room imports from those before it, and from itself."""
 ROOMS = {"keys", "draw", "text", "laws", "columns", "py"}

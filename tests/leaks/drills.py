@@ -277,7 +277,12 @@ REVERSED = pl.col("note").str.split(" ").list.reverse().list.join(" ")
 
 LEAKS = [
     drill("a raw column under another name", "a forgotten `drop`", column("comment", RAW), COLUMNS, FOREIGN),
-    drill("raw text in another column, as it is", "`select *` after a join", written("{}".format), FOREIGN, PRESENT),
+    drill(
+        "raw text in another column, as it is",
+        "`select *` after a join",
+        written("{}".format),
+        *(FOREIGN, PRESENT, LEDGERED),
+    ),
     drill("raw text behind a released one", "a template that quotes the input", BEHIND, FOREIGN, INSIDE, LEDGERED),
     drill("raw text reversed", "a debug column", written(lambda text: text[::-1]), FOREIGN, PRESENT),
     drill("raw text in base64", "a serialized payload", BASE64, FOREIGN, PRESENT),

@@ -30,7 +30,6 @@ asked = st.fixed_dictionaries(
         "again": seldom,
         "refuse": seldom,
         "sealed": st.booleans(),
-        "millionths": st.booleans(),
         "first_cap": seldom,
         "job": jobs,
     }

@@ -96,7 +96,7 @@ def test_a_commit_neither_hashes_nor_looks_up_again_what_its_reservation_did(kit
 
 
 def seq_of_last(kit):
-    return kit.db.store.rows("select max(seq) from batch")[0][0]
+    return max(kit.db.contents.latest().batches)
 
 
 def test_results_that_were_examined_ahead_are_committed_as_the_ledger_is_then(kit):
@@ -180,7 +180,7 @@ def test_a_sum_that_was_added_in_part_is_not_added_again(kit, monkeypatch, fails
     for number in range(2):
         kit.reserve([f"a{number}"], ["ann"], [4], cap=10, refs=[ref])
         kit.commit([f"a{number}"], ref=ref, spent=spends(1))
-    pinned, units = kit.db.scopes.by_id(1), hashed_ids(kit.db.id_key.subjects(kit.ids("ann")))
+    pinned, units = kit.db.contents.latest().scopes[1], hashed_ids(kit.db.id_key.subjects(kit.ids("ann")))
     plan = LedgerPlan("reviews", WantedIds(concatenated(())), WantedIds(units))
     plan.catch_up(kit.db)
     read, calls = kit.db.segments.read, []

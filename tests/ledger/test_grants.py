@@ -1,6 +1,8 @@
 """Roles of a ledger in PostgreSQL: each does its work, logged in as itself, and hears of missing rights."""
 
+import json
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -10,13 +12,15 @@ from typer.testing import CliRunner
 
 from dptext_etl.cli.app import app
 from dptext_etl.errors import LedgerError
-from dptext_etl.ledger import Ledger, Outcome, Scope
+from dptext_etl.id_forms import IdForm
+from dptext_etl.ledger import IdForms, Ledger, Outcome, Scope
+from dptext_etl.ledger.storage.journal import event_hash
 from dptext_etl.ledger.storage.opening import require_writable
 from dptext_etl.ledger.storage.postgres_sql import WRITES, database, grants, missing_grant, split_url
 from dptext_etl.ledger.types import Event
 from dptext_etl.policy import Cap
 
-from .conftest import ID_KEY, Kit
+from .conftest import ID_KEY, Kit, UndoError
 
 KEY = f"env:{ID_KEY}"
 DENIED = "permission denied on the ledger .*: it lacks"
@@ -94,8 +98,8 @@ def test_a_writer_does_all_that_writers_do(admin, place):
     ids = pa.array(["0-0", "0-1"])
     step = {"name": "again", "cfg": "ab" * 32, "model_hash": "cd" * 32, "training_provenance": "public"}
     kit.ledger.post("job", ref, "ef" * 32, [step], ids, kit.keys(ref, ids.to_pylist()))
-    kit.ledger.releases.record_publication(ref, "v1", "ab" * 32, 30)
-    kit.ledger.releases.retire([ref], "v", "v2", "cd" * 32, 20)
+    kit.ledger.releases.record_publication(ref, "v1", "ab" * 32, 30, sink="here")
+    kit.ledger.releases.retire([ref], "v", "v2", "cd" * 32, 20, sink="here")
     kit.ledger.people.forget("reviews", pa.array(["0-0"]), pa.array([], pa.string()))
     kit.ledger.expire("job")
     kit.reserve(["late"], refs=[ref], job="late")
@@ -150,33 +154,164 @@ def test_only_a_steward_decides_and_the_journal_names_the_steward(admin, place):
     kit.ledger.close()
 
 
-FORGED = "insert into event values(99, '{}', '', '')"
-
-
 def test_a_writer_changes_neither_what_is_sealed_nor_what_a_steward_decides(admin, place):
     kit, _ = ready(admin, place)
     kit.reserve(["a", "b"], cap=9)
-    kit.ledger.losses.freeze("songs", "by hand", alone=True)
     store = kit.db.store
     for statement, lacks in (
-        ("update scope set limits=''", "UPDATE on the table scope\nHint: `dptext ledger grants --role steward`"),
-        ("delete from frozen", "DELETE on the table frozen"),
+        ("update meta set value=''", "UPDATE on the table meta\nHint: `dptext ledger grants --role steward`"),
         ("delete from meta", "DELETE on the table meta"),
-        *((FORGED.format(kind), "INSERT on the table event") for kind in ("THAW", "UNITS", "READMIT")),
+        ("update segment set data=''", "UPDATE on the table segment"),
+        ("update event set body=''", "UPDATE on the table event"),
+        ("delete from event", "DELETE on the table event"),
     ):
         with pytest.raises(LedgerError, match=lacks):
             store.execute(statement)
     before = store.rows("select * from segment order by seq, name")
     assert before
-    for statement in ("delete from segment", "update segment set data=''", "update segment set seq=-seq"):
+    for statement in ("delete from segment", "update segment set seq=-seq"):
         store.execute(statement)
     assert store.rows("select * from segment order by seq, name") == before
     kit.sound()
-    facts = {"scope": 1, "dataset": "reviews", "name": "dataset:reviews", "period": "2026", "unit": "subject"}
-    with store.transaction():  # as SQL could
-        kit.db.journal.append(Event.CAP_SET, **facts, measure="pure", limits=[99_000_000])
-    with pytest.raises(LedgerError, match="the caps of the ledger differ from its journal"):
-        kit.reserve(["c"], cap=9)
+    kit.ledger.close()
+
+
+def rows_of(batch, rows, **columns):
+    """Facts of an event that names the first rows of a batch, and columns that follow a rule."""
+    rules = {"batch": {"all": batch}, "row": {"from": 0}, **{name: {"all": value} for name, value in columns.items()}}
+    return {"rows": rows, "root": "ab" * 32, "columns": rules, "batches": [batch]}
+
+
+def forged(kit, kind, **facts):
+    """Append an event that is chained as this library would: its writer has forgotten only the rules."""
+    kit.db.journal.append(Event(kind), **facts)
+
+
+def raw_event(kit, seq=None, kind="REPLAY", body=None, seal=None):
+    """Insert an event by SQL."""
+    last = kit.db.journal.last()
+    seq = last.seq + 1 if seq is None else seq
+    facts = {"seq": seq, "event": kind, "ts": "2026-01-01", "writer": "x", "job": "x", "attached": []}
+    body = json.dumps(facts) if body is None else body
+    seal = event_hash(last.hash, body) if seal is None else seal
+    kit.db.store.execute("insert into event values(?,?,?,?)", (seq, kind, body, seal))
+
+
+def insert_blob(kit, seq, name, then=None):
+    kit.db.store.execute("insert into segment values(?,?,?)", (seq, name, bytes(2)))
+    if then is not None:
+        kit.db.store.execute("update segment set seq=? where seq=?", (then, seq))
+
+
+IN_SCOPE = {"scope": 1, "dataset": "reviews", "name": "dataset:reviews", "period": "2026", "unit": "subject"}
+NEW_SCOPE = IN_SCOPE | {"scope": 2, "period": "2027"}
+MORE = {"measure": "pure", "limits": [99_000_000]}
+OF_RELEASE = {"job": "job", "release": 1, "nonce": 0}
+REFUNDABLE = OF_RELEASE | {"release": 2}
+NAMES = {"dataset": "reviews", "column": "review", "release": "r1", "cfg": "c2", "id_type": "string"}
+NAMES |= {"publishable": True, "facts": {}}
+PERSON, PERSON_OF = ("dataset:reviews", "subject"), ("dataset:reviews", "reviews", "subject")
+NEXT = lambda kit: kit.db.journal.last().seq + 1
+SERVER = "permission denied"
+PLACE = "it is in another place than it states"
+ATTEMPTS = {
+    ("event", "kind", "INSERT"): [
+        ("moves rows of batch 7 that it cannot", lambda kit: forged(kit, "ABORT", **OF_RELEASE, **rows_of(7, 2))),
+        ("names rows that batch 7 does not have", lambda kit: forged(kit, "ABORT", **OF_RELEASE, **rows_of(7, 9))),
+        ("did not reserve", lambda kit: forged(kit, "ABORT", **OF_RELEASE, **rows_of(10, 1))),
+        ("is not refundable", lambda kit: forged(kit, "SETTLE", **OF_RELEASE, **rows_of(7, 2, eps_pure=0))),
+        ("that it cannot settle", lambda kit: forged(kit, "SETTLE", **REFUNDABLE, **rows_of(10, 1, eps_pure=0))),
+        (SERVER, lambda kit: forged(kit, "CAP_SET", **IN_SCOPE, **MORE)),
+        (SERVER, lambda kit: forged(kit, "CAP_SET", **NEW_SCOPE, **MORE)),
+        ("has another name", lambda kit: forged(kit, "CAP_SET", **IN_SCOPE | {"name": "dataset:x"}, **MORE)),
+        (
+            "in a scope without one",
+            lambda kit: forged(kit, "RESERVE", **OF_RELEASE, **NEW_SCOPE, canaries=0, **rows_of(7, 1)),
+        ),
+        ("pins a release name again", lambda kit: forged(kit, "RELEASE", release_id=3, **NAMES)),
+        ("changes the pinned form", lambda kit: forged(kit, "ID_FORM", place=["scope", *PERSON], form="integer")),
+        ("changes the pinned form", lambda kit: forged(kit, "ID_FORM", place=["name", *PERSON_OF], form="other")),
+        (SERVER, lambda kit: forged(kit, "UNITS", dataset="reviews", scopes=["dataset:reviews"], lost={})),
+        (SERVER, lambda kit: forged(kit, "READMIT", dataset="reviews", rows=0, columns={})),
+        (SERVER, lambda kit: forged(kit, "THAW", dataset="reviews", lost={})),
+        (PLACE, lambda kit: raw_event(kit, body=json.dumps({"seq": NEXT(kit), "event": "THAW"}))),
+    ],
+    ("event", "seq", "INSERT"): [
+        (None, lambda kit: raw_event(kit, seq=-3)),
+        ("are missing", lambda kit: raw_event(kit, seq=10**9)),
+        ("UniqueViolation", lambda kit: raw_event(kit, seq=1)),
+    ],
+    ("event", "body", "INSERT"): [
+        ("cannot be read", lambda kit: raw_event(kit, body="")),
+        (PLACE, lambda kit: raw_event(kit, body=json.dumps({"seq": 1, "event": "REPLAY"}))),
+        ("InvalidText", lambda kit: raw_event(kit, kind="CAP_SET", body="not JSON")),
+    ],
+    ("event", "hash", "INSERT"): [("the chain is broken here", lambda kit: raw_event(kit, seal=b"0" * 32))],
+    ("segment", "seq", "INSERT"): [(SERVER, lambda kit: insert_blob(kit, NEXT(kit), "record"))],
+    ("segment", "name", "INSERT"): [(SERVER, lambda kit: insert_blob(kit, 7, "eps_pure"))],
+    ("segment", "data", "INSERT"): [(None, lambda kit: insert_blob(kit, -9, "unit"))],
+    ("segment", "seq", "UPDATE"): [(SERVER, lambda kit: insert_blob(kit, -9, "eps_pure", 7))],
+}
+"""The most useful value for a writer in each column that it may write, and the answer of the server or the next run."""
+
+
+def test_no_column_that_a_writer_may_write_passes_the_cap(admin, place):
+    kit, _ = ready(admin, place)
+    granted_columns = admin.execute(
+        "select table_name, column_name, privilege_type from information_schema.column_privileges"
+        " where grantee = %s and table_schema = %s and privilege_type <> 'SELECT'",
+        ("o'writer", split_url(place)[1]),
+    ).fetchall()
+    assert {*granted_columns} == ATTEMPTS.keys(), "each column that a writer may write has attempts"
+    ref, refundable = kit.ref(), kit.ref("title", refundable=True)
+    forms = IdForms(IdForm("string"), IdForm("string"), {"subject": "person"})
+    kit.reserve(["a", "b"], ["ann", "ann"], 3, cap=9, refs=[ref], forms=forms)
+    kit.commit(["a", "b"], ref=ref)
+    kit.reserve(["c"], ["ann"], 3, cap=9, refs=[refundable], forms=forms)
+    kit.commit(["c"], ref=refundable, spent=[3_000_000])
+    assert list(kit.db.contents.latest().batches) == [7, 10]
+    for column, attempts in ATTEMPTS.items():
+        for at, (expected, attempt) in enumerate(attempts):
+            said = None
+            with suppress(UndoError), kit.db.store.transaction():
+                try:
+                    attempt(kit)
+                    outcome = kit.reserve(["late"], ["ann"], 1, cap=9, refs=[ref], forms=forms)
+                except LedgerError as error:
+                    said = error.message
+                else:
+                    assert outcome == [Outcome.OVER_CAP], (column, at)
+                raise UndoError
+            assert said is None if expected is None else expected in said, (column, at, said)
+    assert kit.reserve(["late"], ["ann"], 1, cap=9, refs=[ref], forms=forms) == [Outcome.OVER_CAP]
+    kit.sound()
+    kit.ledger.close()
+
+
+def test_a_writer_can_give_back_what_is_reserved_and_stop_a_ledger(admin, place):
+    """docs/spec/postgres.md#roles lists the actions that remain possible for a writer."""
+    kit, _ = ready(admin, place)
+    kit.reserve(["a"], ["ann"], 9, cap=9)
+    batch = max(kit.db.contents.latest().batches)
+    with kit.db.store.transaction():
+        forged(kit, "ABORT", **OF_RELEASE, **rows_of(batch, 1))
+    assert kit.reserve(["b"], ["ann"], 9, cap=9) == [Outcome.RESERVED]
+    raw_event(kit, seal=b"0" * 32)
+    for act in (
+        lambda: kit.reserve(["c"], cap=9),
+        lambda: kit.ledger.require_cap(SCOPE, Cap(epsilon=9, period="2026")),
+    ):
+        with pytest.raises(LedgerError, match="the chain is broken here: nothing is charged or published"):
+            act()
+    kit.ledger.close()
+
+
+def test_a_run_asks_for_rights_by_column(admin, place):
+    kit, _ = ready(admin, place)
+    require_writable(kit.place)
+    admin.execute(f'revoke update (seq) on {split_url(place)[1]}.segment from "o\'writer"')
+    with pytest.raises(LedgerError, match=r"it lacks UPDATE \(seq\) on the table segment\nHint: .* --role writer"):
+        require_writable(kit.place)
     kit.ledger.close()
 
 
@@ -232,27 +367,6 @@ def test_an_owner_takes_over_a_ledger_of_another_role(admin, place):
     owned.ledger.close()
 
 
-def test_an_earlier_version_is_brought_up_to_date_by_its_owner_alone(admin, place):
-    kit, _ = ready(admin, place)
-    kit.reserve(["a"], cap=9)
-    kit.ledger.close()
-    schema, owner = place.rpartition("=")[2], Kit(as_role(place, "the owner"))
-    for table in ("run", "run_part"):
-        owner.db.store.execute(f"create table {table}(id integer)")
-    owner.db.store.set_meta("schema", "3")
-    owner.ledger.close()
-    for use in (lambda: Kit(kit.place), lambda: require_writable(kit.place)):
-        with pytest.raises(LedgerError, match="`dptext ledger init`"):
-            use()
-    assert admin.execute(f"select count(*) from pg_tables where schemaname='{schema}'").fetchone() == (14,)
-    done = CliRunner().invoke(app, ["ledger", "init", "--ledger", as_role(place, "the owner"), "--id-key", KEY])
-    assert done.exit_code == 0, done.output
-    kit = Kit(kit.place)
-    assert kit.reserve(["a", "b"], cap=9) == [Outcome.PENDING, Outcome.RESERVED]
-    kit.sound()
-    kit.ledger.close()
-
-
 def test_every_table_has_a_grant(kit):
     if "://" in kit.place:
         assert set(WRITES) == set(kit.db.store.columns())
@@ -266,9 +380,9 @@ def test_names_are_quoted():
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        ("insert or replace into meta values(?,?)", "INSERT and UPDATE on the table meta"),
-        ("select seq, (select 1) from batch where seq=?", "SELECT on the table batch"),
-        ("update tally set records=?", "UPDATE on the table tally"),
+        ("insert into event values(?,?,?,?)", "INSERT on the table event"),
+        ("select seq, (select 1) from event where seq=?", "SELECT on the table event"),
+        ("update segment set seq=?", "UPDATE on the table segment"),
         ("\n  delete from segment where seq=?", "DELETE on the table segment"),
         ("create table other(id int)", "CREATE on the schema"),
     ],

@@ -20,7 +20,7 @@ from hypothesis.stateful import run_state_machine_as_test as run
 from dptext_etl.accounting import MEASURES
 from dptext_etl.errors import BudgetError, LedgerError
 from dptext_etl.guarantee import MICRO, PURE, millionths
-from dptext_etl.ledger import CommitOutcome, Scope, State, batch, plan
+from dptext_etl.ledger import CommitOutcome, Scope, State, plan
 from dptext_etl.ledger.batch import IdKey
 from dptext_etl.ledger.storage import postgres_sql
 from dptext_etl.ledger.views import QUANTILES
@@ -41,7 +41,6 @@ from .full_scan import (
     Scan,
     all_units,
     lost_in_all,
-    seal_in_millionths,
     with_equal_halves,
 )
 from .plan_requests import (
@@ -86,7 +85,7 @@ class FullScan(RuleBasedStateMachine):
             if cap is not None:
                 self.kits["one"].ledger.set_cap(scope, cap, raising=True)
             rows = [(f"first{number}", False)]
-            first = Request("", scope, None, rows, ["eve"], *self.named(scope.dataset), [1], ["text"], *[False] * 4)
+            first = Request("", scope, None, rows, ["eve"], *self.named(scope.dataset), [1], ["text"], *[False] * 3)
             self.reserved("one", first)
 
     def teardown(self):
@@ -114,7 +113,7 @@ class FullScan(RuleBasedStateMachine):
         texts = ["text" if ask["changed"] <= at % 2 else "changed" for at in range(len(rows))]
         caps = scope == LATE and ask["first_cap"] and not self.scan().cap(scope)[0]
         cap = Cap(epsilon=ROOM, **YEAR) if caps else None
-        options = [ask[name] for name in ("again", "refuse", "sealed", "millionths")]
+        options = [ask[name] for name in ("again", "refuse", "sealed")]
         names = self.named(scope.dataset, ask["columns"], ask["release"])
         return Request(ask["job"], scope, cap, rows, people, *names, words, texts, *options)
 
@@ -124,12 +123,9 @@ class FullScan(RuleBasedStateMachine):
         people = None if scope.unit == "record" else pa.array(request.people, pa.string())
         more = {"canary": request.canary, "again": request.again}
         more["on_cap"] = "refuse" if request.refuse else "quarantine"
-        with pytest.MonkeyPatch.context() as patch:
-            if request.millionths:
-                patch.setattr(batch, "seal", seal_in_millionths)
-            if request.sealed:
-                more["ready"] = ledger.make_ready(scope.unit, ids, people, charges, canary=request.canary, sealed=True)
-            return ledger.reserve(request.job, scope, request.cap, ids, people, charges, **more).outcome.tolist()
+        if request.sealed:
+            more["ready"] = ledger.make_ready(scope.unit, ids, people, charges, canary=request.canary, sealed=True)
+        return ledger.reserve(request.job, scope, request.cap, ids, people, charges, **more).outcome.tolist()
 
     def reserved(self, writer, request, meanwhile=None):
         """Reserve, and compare the answer and all that is charged with a scan; `meanwhile` ends with one."""
@@ -528,7 +524,7 @@ class FullScan(RuleBasedStateMachine):
     def preview(self, scan, kit, scope):
         ask = {"scope": scope, "rows": ROWS[:7], "columns": COLUMNS, "release": ("x", self.steps % 2), "words": 1}
         ask |= {"same_words": False, "changed": self.steps % 3, "shift": 0, "job": "", "first_cap": False}
-        more = dict.fromkeys(("again", "refuse", "sealed", "millionths"), False) | {"again": self.steps % 5 == 0}
+        more = dict.fromkeys(("again", "refuse", "sealed"), False) | {"again": self.steps % 5 == 0}
         if scope.unit == "subject":
             ask["release"] = ("x", 0)
         request = self.request(ask | more)

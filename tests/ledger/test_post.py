@@ -58,7 +58,7 @@ def test_verification_finds_a_second_result_of_the_same_rows(kit):
     store = kit.db.store
     ((seq,),) = store.rows("select seq from event where kind='POST'")
     with suppress(UndoError), store.transaction():
-        said = ("job", "release", "nonce", "spend", "chain", "steps", "rows", "root", "columns")
+        said = ("job", "release", "nonce", "spend", "chain", "steps", "rows", "root", "columns", "batches")
         facts = {name: kit.db.journal.facts(seq)[name] for name in said}
         again = kit.db.journal.append(Event.POST, **facts)
         store.execute("insert into segment select ?, name, data from segment where seq=?", (again, seq))

@@ -23,6 +23,7 @@ from dptext_etl.guarantee import ADDITIVE, steps
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.audit import Replay, charges
+from dptext_etl.ledger.plan import Database
 from dptext_etl.ledger.reports import SCHEMAS, in_units
 from dptext_etl.ledger.storage.hashed_ids import fold
 from dptext_etl.ledger.storage.segments import id_ranges
@@ -43,7 +44,7 @@ def full(new_place):
     events.write(place, key)
     with Ledger.open(place, key) as ledger:
         db = events.Writer(ledger)
-        ledger.releases.retire([db.release()], "v1", "v2-0123456789ab", events.digest("later").hex(), 3)
+        ledger.releases.retire([db.release()], "v1", "v2-0123456789ab", events.digest("later").hex(), 3, sink="here")
         ledger.people.forget("reviews", pa.array(["r1"]), pa.array([], pa.string()))
         yield ledger
 
@@ -65,32 +66,35 @@ def test_the_tables_hold_what_verify_derives(full, tmp_path):
     tables = exported(full, tmp_path / "tables")
     db = full._db
     with db.store.snapshot():
-        derived = Replay(db)
+        derived = Replay(Database(db.store, None))
     assert derived.problems == []
     assert Counter(tables["event"]["kind"]) == derived.events
     assert dict(tables["event"].select("event", "event_hash").iter_rows()) == {
         entry.seq: entry.hash.hex() for entry in db.journal.entries()
     }
+    contents, counted = derived.contents, ("records", "committed", "expired", "aborted")
     for row in tables["release"].iter_rows(named=True):
-        said, tally = derived.releases[row["release_id"]], derived.tallies.get((row["release_id"], row["nonce"]), {})
+        said, key = contents.releases[row["release_id"]], (row["release_id"], row["nonce"])
         assert [row[name] for name in ("dataset", "text_column", "release", "cfg")] == [
-            said[name] for name in ("dataset", "column", "release", "cfg")
+            getattr(said, name) for name in ("dataset", "column", "release", "cfg")
         ]
-        assert row["guarantee"] == said["facts"]["class"]
-        assert row["revoked_by"] == derived.revoked.get((said["dataset"], said["release"]))
-        assert {name: row[name] for name in ("records", "committed", "expired", "aborted")} == {
-            name: tally.get(name, 0) for name in ("records", "committed", "expired", "aborted")
-        }
-        assert steps_of("eps_pure", [row["largest_eps_pure"]]) == [
-            math.inf if tally.get("infinite") else tally.get("max_pure", 0)
-        ]
+        assert row["guarantee"] == said.facts["class"]
+        assert row["revoked_by"] == contents.revoked.get((said.dataset, said.release))
+        assert {name: row[name] for name in counted} == {name: contents.count(key)[name] for name in counted}
+        of_release = (pl.col("release_id") == key[0]) & (pl.col("nonce") == key[1]) & ~pl.col("canary")
+        charged = tables["record"].filter(of_release)["reserved_eps_pure"].max() or 0
+        assert row["largest_eps_pure"] == charged
     assert {
         (row["release_id"], row["nonce"], row["version"]): (row["manifest"], row["rows"])
         for row in tables["publication"].iter_rows(named=True)
-    } == derived.publications
+    } == {
+        (*key, version): (item.manifest, item.rows)
+        for key, versions in contents.publications.items()
+        for version, item in versions.items()
+    }
     held = tables["record"].group_by("batch", maintain_order=True).agg("batch_row", "state")
     assert {batch: states for batch, _, states in held.iter_rows()} == {
-        seq: [State(state).name for state in item.states] for seq, item in derived.batches.items()
+        seq: [State(state).name for state in states] for seq, states in derived.states.items()
     }
     assert all(rows == [*range(len(rows))] for rows in held["batch_row"].to_list())
 
@@ -99,18 +103,17 @@ def test_balances_are_the_sums_that_verify_derives_and_those_of_the_records(full
     tables = exported(full, tmp_path / "tables")
     db, compared = full._db, 0
     with db.store.snapshot():
-        derived = Replay(db)
-        for number, (name, period, unit) in derived.scopes.items():
-            pinned = db.scopes.by_id(number)
-            of_scope = (pl.col("scope") == name) & (pl.col("period") == period)
+        derived = Replay(Database(db.store, None))
+        for number, pinned in derived.contents.scopes.items():
+            of_scope = (pl.col("scope") == pinned.name) & (pl.col("period") == pinned.period)
             stored = tables["balance"].filter(of_scope)
-            assert set(stored["unit"]) == {unit} if stored.height else True
-            batches = [seq for seq, item in derived.batches.items() if item.scope == number]
+            assert set(stored["unit"]) == {pinned.unit} if stored.height else True
+            batches = derived.contents.of_scope.get(number, [])
             for at, component in enumerate(tracked_components(pinned)):
                 mine = stored.filter(pl.col("component") == component)
                 table = dict(zip(mine["unit_hash"], steps_of(component, mine["used"]), strict=True))
                 if pinned.measure is not None:
-                    for within in id_ranges(sum(len(derived.batches[seq].states) for seq in batches)):
+                    for within in id_ranges(sum(len(derived.states[seq]) for seq in batches)):
                         units, _, amounts = charges(db, derived, within, batches, tracked_components(pinned))
                         part = fold(units, amounts)
                         hashes = [

@@ -218,11 +218,3 @@ def test_fields_may_be_told_later_but_never_changed(kit):
     with pytest.raises(LedgerError, match=r"are pinned as composite of .*, got composite\n"):
         kit.reserve(["3"], None, scope=scope, forms=IdForms(IdForm("composite")))
     kit.sound()
-
-
-def test_an_edited_form_is_found(kit):
-    kit.reserve(["a"], ["7"], forms=IdForms(STRING, STRING))
-    store = kit.db.store
-    with store.transaction():
-        store.execute("delete from meta where name like ?", ("form/%subject%",))
-    assert any("the journal has it" in problem for problem in kit.ledger.verify().problems)

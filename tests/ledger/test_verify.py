@@ -1,17 +1,19 @@
 """Verification finds whatever is edited, removed, reordered or inserted, and names the batch."""
 
 import sqlite3
+from contextlib import suppress
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.ledger import Scope
-from dptext_etl.ledger.plan import LedgerPlan
+from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.ledger.plan import Database, LedgerPlan
 from dptext_etl.ledger.storage import segments as module
 from dptext_etl.policy import Cap
 
-from .conftest import EPSILON, each_store
+from .conftest import EPSILON, ID_KEY, UndoError, each_store
 
 TWICE = ("a record", "an identity")
 
@@ -34,7 +36,7 @@ def full(kit):
     kit.reserve(["d"], ["p1"], 3, cap=40, job="fourth")
     kit.commit(first[17:19], ref=refs[1], spent=[0, EPSILON])
     kit.post(first[:3])
-    kit.ledger.releases.record_publication(refs[0], "v1", "ab" * 32, 15)
+    kit.ledger.releases.record_publication(refs[0], "v1", "ab" * 32, 15, sink="here")
     kit.ledger.releases.revoke(kit.ref(release="burnt"), "gate")
     kit.ledger.set_cap(Scope("reviews", "2026"), Cap(epsilon=50, period="2026"), raising=True)
     kit.sound()
@@ -68,11 +70,11 @@ def test_rows_cannot_be_removed_added_or_moved(full):
     )
     found = full.problems(("delete from segment where seq=? and name='record'", seq))
     assert f"event {seq} (RESERVE): it cannot be read (LedgerError)" in found
-    assert f"blobs of batch {seq}: it differs from the journal" in full.problems(
+    assert f"blobs of batch {seq}: they differ from the journal" in full.problems(
         ("insert into segment values(?, 'more', ?)", seq, b"0")
     )
     found = full.problems(("insert into segment values(99, 'x', ?)", b"0"))
-    assert "blobs of batch 99: the table of the ledger has it, but the journal does not" in found
+    assert "blobs of batch 99: they differ from the journal" in found
 
 
 def test_every_event_counts(full):
@@ -81,46 +83,15 @@ def test_every_event_counts(full):
         "RELEASE", "CAP_SET", "RESERVE", "REPLAY", "COMMIT", "DIVERGED", "EXPIRE", "ABORT", "SETTLE", "POST",
         "PUBLISH", "BURN",
     }  # fmt: skip
-    last = events[-1][0]
     for seq, kind in events:
         found = full.problems(("update event set body=replace(body, '2026', '2027') where seq=?", seq))
-        assert f"event {seq} ({kind}): the chain is broken here" in found
-        found = full.problems(("delete from event where seq=?", seq))
-        ends = f"the journal ends at event {last - 1}"
-        said = [ends] if seq == last else [f"events {seq} to {seq} are missing", f"{seq} of chain"]
-        assert any(part in problem for problem in found for part in said), kind
+        assert any(f" {seq} ({kind}): the chain is broken here" in problem for problem in found)
+        if seq < events[-1][0]:  # only an anchor shows that the last one is missing
+            assert f"events {seq} to {seq} are missing" in full.problems(("delete from event where seq=?", seq))
     swap = "update event set seq = case seq when 4 then 5 when 5 then 4 end + 1000 where seq in (4, 5)"
     assert any("cannot be read" in item or "are missing" in item for item in full.problems(swap))
     again = "insert into event select 100, kind, body, hash from event where seq=4"
-    assert any("event 100 (RESERVE)" in item for item in full.problems(again))
-
-
-@pytest.mark.parametrize(
-    ("statement", "said"),
-    [
-        ("update release set cfg='c9' where id=1", "release 1: it differs from the journal"),
-        ("update release set burnt=null where release='burnt'", "release 3: it differs from the journal"),
-        ("delete from release where id=2", "release 2: the journal has it, but the table of the ledger does not"),
-        ("update tally set committed = committed + 1 where release=1", "counts of release 1 0: it differs"),
-        ("update tally set canaries = 0", "counts of release 1 0: it differs from the journal"),
-        ("update scope set limits='[99000000]'", "scope 1: its cap or unit differs from the journal"),
-        ("update scope set measure=null, limits=null", "scope 1: its cap or unit differs from the journal"),
-        ("update scope set unit='record'", "scope 1: its cap or unit differs from the journal"),
-        ("delete from member", "scope 1: the journal has it, but the table of the ledger does not"),
-        ("update batch set state=data from segment where batch.seq=4 and segment.seq=4", "batch 4: it differs"),
-        ("update batch set open=7 where seq=5", "batch 5: it differs from the journal"),
-        ("update batch set attached=0", "batch 4: it differs from the journal"),
-        ("update batch set scope=2 where seq=4", "batch 4: it differs from the journal"),
-        ("delete from batch where seq=5", "batch 5: the journal has it, but the table of the ledger does not"),
-        ("delete from commit_part", "digests of batch 4 "),
-        ("update publication set rows=3", "publication 1 0 v1: it differs from the journal"),
-        ("delete from publication", "publication 1 0 v1: the journal has it"),
-        ("delete from meta where name like 'post/%'", "post-processing post/"),
-        ("update meta set value='1:00' where name='head'", "is not the head that the ledger remembers"),
-    ],
-)  # fmt: skip
-def test_every_table_follows_from_the_journal(full, statement, said):
-    assert any(said in problem for problem in full.problems(statement)), full.problems(statement)
+    assert any("batch 100 (RESERVE)" in item for item in full.problems(again))
 
 
 def test_passes_find_the_same(full, monkeypatch):
@@ -135,7 +106,7 @@ def test_a_charge_over_its_cap_is_found_though_all_else_agrees(kit, monkeypatch)
     kit.reserve(["a"], ["ann"], 3, cap=5)
     monkeypatch.setattr("dptext_etl.ledger.charges.admit", lambda limits, units, order, amounts, asking, used: asking)
     kit.reserve(["b", "c"], ["ann", "bob"], 3, cap=5)
-    (last,) = rows(kit, "select max(seq) from batch")[0]
+    last = max(kit.db.contents.latest().batches)
     said = [f"batch {last} (RESERVE): 1 charges exceed the cap that was in force"]
     assert kit.ledger.verify().problems == said
     monkeypatch.setattr(module, "SCAN_ROWS", 1)
@@ -153,7 +124,7 @@ def test_a_record_that_is_charged_twice_is_found(kit, monkeypatch):
 
     monkeypatch.setattr(LedgerPlan, "holdings", blind)
     kit.reserve(["a", "b"], ["ann", "ann"], 3, cap=9)
-    (last,) = rows(kit, "select max(seq) from batch")[0]
+    last = max(kit.db.contents.latest().batches)
     said = [f"batch {last} (RESERVE): {what} occurs twice in reviews.review, release 'r1'" for what in TWICE]
     assert kit.ledger.verify().problems == said
     monkeypatch.setattr(module, "SCAN_ROWS", 1)
@@ -166,19 +137,34 @@ def test_an_empty_ledger_is_sound(kit):
 
 
 def test_every_stored_field_may_hold_anything(full):
-    """A verdict comes of every edit, and no error of json, NumPy or the database's driver."""
+    """A verdict or a refusal comes of every edit, and no error of json, NumPy or the database's driver."""
     columns = full.db.store.columns()
-    for table in ("event", "release", "scope", "member", "batch", "publication", "burnt", "frozen", "tally", "meta"):
+    for table in ("event", "meta"):
         for name in columns[table]:
             for value in ("{", '["x"]', "{}", "", -1, 2**62):
-                report = problems_or_refusal(full, f"update {table} set {name}=?", value)
+                edit = f"update {table} set {name}=?", value
+                report = ended(lambda edit=edit: full.problems(edit))
                 assert report is None or all(isinstance(problem, str) for problem in report)
+                ended(lambda edit=edit: run_after(full, *edit))
 
 
-def problems_or_refusal(kit, statement, value):
-    """The problems that an edit gives; None where the database refuses it."""
+def run_after(kit, statement, value):
+    """Run the steps of a charge in a process that opens an edited ledger; nothing of it stays."""
+    scope, cap = Scope("reviews", "2026"), Cap(epsilon=50, period="2026")
+    with suppress(UndoError), kit.db.store.transaction():
+        kit.db.store.execute(statement, (value,))
+        ledger = Ledger(Database(kit.db.store, f"env:{ID_KEY}" if "://" in kit.place else None))
+        ledger.agree_on_cap(scope, cap)
+        ids, people = pa.array(["late"]), pa.array(["p1"])
+        ledger.reserve("late", scope, cap, ids, people, [kit.charge(kit.ref(), ["late"])])
+        ledger.reports.show()
+        raise UndoError
+
+
+def ended(work):
+    """Return the result; None where the ledger or the database refuses."""
     try:
-        return kit.problems((statement, value))
+        return work()
     except (sqlite3.Error, LedgerError):
         return None
     except Exception as error:

@@ -93,7 +93,7 @@ def test_the_readme_names_the_wheel_and_nobody_is_sent_to_an_index_for_it():
     assert not [str(path) for path in texts if NAME.search(path.read_text(encoding="utf-8"))]
 
 
-@pytest.mark.parametrize("extra", ["spark", "models", "eval", "postgres", "signing"])
+@pytest.mark.parametrize("extra", ["spark", "models", "eval", "postgres"])
 def test_a_hint_names_the_extra(extra):
     assert extensions.pip_install(extra) == f"pip install 'dptext-etl[{extra}]'"
     assert extra in PROJECT["optional-dependencies"]

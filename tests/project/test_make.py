@@ -21,7 +21,7 @@ import dptext_etl
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = {
-    "spark", "dagster", "gx", "models", "allocation", "postgres", "objects", "signing", "tables", "telemetry",
+    "spark", "dagster", "gx", "models", "allocation", "postgres", "objects", "tables", "telemetry",
     "semantic", "eval", "all", "dev",
 }  # fmt: skip
 FORBIDDEN = {"dagster-ge", "dagster-polars", "opendp", "adbc-driver-sqlite"}

@@ -20,6 +20,13 @@ ROWS = [
 ]
 
 
+def test_a_line_that_names_a_separator_for_excel_is_not_a_header(tmp_path):
+    (tmp_path / "raw.csv").write_text("sep=;\nid;text\n1;a\n")
+    for separator in ";,":
+        with pytest.raises(InputError, match=r"line 1 of .*raw.csv names a separator for Excel"):
+            Files.at(str(tmp_path / "raw.csv"), csv=CsvSpec(separator=separator)).scan()
+
+
 def written(path, separator, encoding, quote):
     lines = [separator.join(f"{quote}{cell}{quote}" for cell in row) for row in ROWS]
     encoding = "utf-16" if encoding == "utf-16" else encoding
@@ -47,7 +54,7 @@ def test_a_first_policy_has_the_entry_only_where_it_is_needed(tmp_path):
     assert "csv" not in plain
     other = tomllib.loads(init(written(tmp_path / "other.csv", ";", "cp1252", '"')))
     assert other["csv"] == {"separator": ";", "encoding": "cp1252", "quote": '"'}
-    assert (other["id"], other["subject"]) == ("id", "Kunde")
+    assert (other["id"], other["shuffled"]["rows"]) == ("id", 1_000)
 
 
 def test_unquoted_fields_may_hold_quotes(tmp_path):

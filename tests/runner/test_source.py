@@ -15,6 +15,7 @@ from dptext_etl.errors import DISK_HINT, InputError, PolicyError
 from dptext_etl.runner.layout import folder_name, format_of, is_remote
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.source import examine
+from dptext_etl.runner.source.column_types import logical_types
 from dptext_etl.runner.source.cutting import Cutter
 from dptext_etl.runner.source.table import Files, batches
 
@@ -61,6 +62,16 @@ def test_names_are_no_patterns(tmp_path, suffix):
     {"parquet": frame.write_parquet, "csv": frame.write_csv, "ndjson": frame.write_ndjson}[suffix](path)
     for source in (path, tmp_path):
         assert Files.at(str(source)).scan().collect().height == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", None])
+def test_a_parquet_file_that_is_empty_or_cut_is_named(tmp_path, content):
+    for name in ("a", "b", "c"):
+        pl.DataFrame({"id": ["x"] * 100}).write_parquet(tmp_path / f"{name}.parquet")
+    whole = (tmp_path / "b.parquet").read_bytes()
+    (tmp_path / "b.parquet").write_bytes(whole[: len(whole) // 2] if content is None else content)
+    with pytest.raises(InputError, match=r"opening the file .*/b.parquet failed"):
+        logical_types(Files.at(str(tmp_path)))
 
 
 def test_hidden_files_of_a_folder_are_excluded(tmp_path):

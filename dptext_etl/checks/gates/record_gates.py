@@ -46,6 +46,7 @@ from dptext_etl.checks.comparison import (
 )
 from dptext_etl.checks.gate import Candidate, Gate, Stage, Verdict, with_id, word_columns
 from dptext_etl.checks.gates.canary_gates import InVocabularyGate
+from dptext_etl.checks.kept_strings import CELL, ROW, compared_columns, long_strings, too_many
 from dptext_etl.checks.text_counts import (
     FALSE_ALARM,
     Trials,
@@ -125,8 +126,8 @@ class RowsLedgered(Gate):
     catches = (
         "Text that no one paid for: rows that skipped the ledger, a second draw of a record by a retry or another "
         "machine, bytes edited after the commit, texts moved to other rows, raw text in the released column's place; "
-        "cells that are null, empty, cut or longer because of the raw text; and published rows of people who "
-        "were forgotten."
+        "cells that are null, empty, cut or longer because of the raw text; kept columns that hold raw texts, found by "
+        "the identities of the records; and published rows of people who were forgotten."
     )
     stages = frozenset(Stage)
     order = 80
@@ -148,9 +149,17 @@ class RowsLedgered(Gate):
         }
         self._policies = {item.column or "": item for item in policy.column_policies()}
         self._digests = candidate.digests
+        self._kept = {
+            (kept, text): LedgerComparison(ledger.lookup(refs[text], identities=True), candidate.scratch)
+            for kept in ((policy.id, *policy.kept_columns) if not policy.one_table else ())
+            for text in self._columns
+            if text in refs
+        }
         self._unregistered = sum(name not in refs for name in self._columns)
         self.state = {"cells": 0, "uncommitted": 0, "different": 0, "forgotten": 0}
         self.state |= {f"{key.column}/{key.chain or ''}": cells for key, cells in self._comparisons.items()}
+        self.state |= {f"{kept} of {text}": cells for (kept, text), cells in self._kept.items()}
+        self.state["long"] = Counter[tuple[str, str]]()
 
     @classmethod
     def columns(cls, policy: Policy) -> tuple[str, ...] | None:
@@ -159,12 +168,15 @@ class RowsLedgered(Gate):
     def rows(self, batch: pl.DataFrame) -> None:
         """Take a batch of rows; marked canary rows are looked up as such."""
         self._take(batch, {_Key(name, None): name for name in self._columns})
+        self._compare_kept(batch)
 
     def rewritten_rows(self, batch: pl.DataFrame) -> None:
         """Read a batch of rows after post-processing: rewritten texts, and released ones next to them."""
         columns = {_Key(name, self._chains.get(name)): name for name in self._columns}
         columns |= {_Key(item.name, None): item.intermediate for item in self.policy.columns if item.intermediate}
         self._take(batch, columns)
+        if self.candidate.stage is Stage.PUBLISHED:  # these rows come once
+            self._compare_kept(batch)
 
     def _take(self, batch: pl.DataFrame, columns: Mapping[_Key, str]) -> None:
         if self.policy.id not in batch.columns:
@@ -184,14 +196,41 @@ class RowsLedgered(Gate):
                 else:
                     self.state["different"] += rows.height
 
+    def _compare_kept(self, batch: pl.DataFrame) -> None:
+        """Compare strings that are published unchanged with the identities of the raw texts of their rows."""
+        rows = with_id(batch, self.policy.id) if self.policy.id in batch.columns else batch.clear()
+        for kept in compared_columns(self.policy, rows.schema):
+            strings = [some for some in long_strings(rows[kept]) if some.height]
+            if not strings:
+                continue
+            cells = pl.concat(strings).unique(maintain_order=True)
+            ids = canonical_ids(rows[self.policy.id].gather(cells[ROW]).to_arrow())
+            bounds = np.full((cells.height, 2), (0, ANY), np.uint32)
+            for text in self._columns:
+                if (comparison := self._kept.get((kept, text))) is not None:
+                    column = self._policies[text]
+                    made = pa.array(_kernel.idem_keys(column.release_key(), ids, cells[CELL].to_arrow(), column.nonce))
+                    comparison.add(ids, made, np.zeros(cells.height, np.bool_), bounds)
+                    self.state["long"][kept, text] += cells.height
+
+    def _copied(self) -> set[str]:
+        """Return the kept columns that hold raw texts."""
+        copied = set[str]()
+        for (kept, text), comparison in self._kept.items():
+            long, other = self.state["long"][kept, text], comparison.counts()
+            if too_many(long, long - other.uncommitted - other.different):
+                copied.add(kept)
+        return copied
+
     def verdict(self) -> Verdict:
-        cells, forgotten = self.state["cells"], self.state["forgotten"]
+        cells, forgotten, copied = self.state["cells"], self.state["forgotten"], self._copied()
         problems = Mismatches(self.state["uncommitted"], self.state["different"])
         for comparison in self._comparisons.values():
             problems = problems.plus(comparison.counts())
         counts = {"cells": cells, **problems._asdict(), "unregistered_columns": self._unregistered}
         counts |= {"forgotten": forgotten} if forgotten else {}
-        passed = not (any(problems) or self._unregistered or forgotten)
+        counts["copied_columns"] = len(copied)
+        passed = not (any(problems) or self._unregistered or forgotten or copied)
         message = f"all {cells:,} cells are committed with these bytes"
         if not passed:
             message = f"of {cells:,} cells {problems.uncommitted:,} have no commit, "
@@ -200,6 +239,8 @@ class RowsLedgered(Gate):
             message += f", {problems.misshapen:,} are null or of a length that their committed positions rule out"
         if forgotten:
             message += f"; {counted(forgotten, 'row is', 'rows are')} of people or records that were forgotten"
+        if copied:
+            message += f"; kept columns hold raw texts of their rows: {', '.join(map(repr, sorted(copied)))}"
         if self._unregistered:
             message += f"; {counted(self._unregistered, 'column has', 'columns have')} no registered release"
         return self.outcome(counts, message, passed=passed)
@@ -211,7 +252,7 @@ class RowsLedgered(Gate):
         canary = rows[CANARY].fill_null(value=False).to_numpy() if marked else np.zeros(rows.height, np.bool_)
         ids = canonical_ids(rows[self.policy.id].to_arrow())
         column = self._policies[key.column]
-        bounds = positions_of(None if key.chain else column.mechanism, rows[name])
+        bounds = positions_of(None if key.chain else column.mechanism, rows[name].alias("text"))
         plain = shuffled_of(column.mechanism) is None
         digests = self._digests.of(rows, name) if plain else output_digests(column, ids, rows[name])
         self._comparisons[key].add(ids, digests, canary, bounds)
@@ -274,12 +315,9 @@ class DuplicatesWithinChance(InVocabularyGate):
                 self.state[f"prefixes of {name}"].add(prefix_digests(batch[name], words))
 
     def verdict(self) -> Verdict:
-        """Pass if no comparison of canary rows is suspicious and no long prefix is shared.
-
-        The stored names of counts say "heads" for prefixes.
-        """
-        counts: dict[str, int | float] = {"rows": len(self.state["released"]), "compared": 0, "equal": 0, "heads": 0}
-        counts |= {"equal_heads": 0, "suspicious": 0}
+        """Pass if no comparison of canary rows is suspicious and no long prefix is shared."""
+        counts: dict[str, int | float] = {"rows": len(self.state["released"]), "compared": 0, "equal": 0, "prefixes": 0}
+        counts |= {"equal_prefixes": 0, "suspicious": 0}
         without_power = []
         for name, mechanism in self._columns.items():
             pairs, power = PairedCanaries(mechanism), False
@@ -291,21 +329,21 @@ class DuplicatesWithinChance(InVocabularyGate):
                 counts["suspicious"] += comparison.beyond_chance
                 power |= comparison.limit <= comparison.compared
             prefixes = self.state[f"prefixes of {name}"].counts()
-            counts["heads"] += prefixes.rows
-            counts["equal_heads"] += prefixes.shared
+            counts["prefixes"] += prefixes.rows
+            counts["equal_prefixes"] += prefixes.shared
             counts["suspicious"] += prefixes.shared > 0
             if (words := self._words[name]) is not None:
-                counts[f"head words {name}"] = words
+                counts[f"prefix words {name}"] = words
             if not (power or prefixes.rows > 1):
                 without_power.append(name)
         counts["false_alarm"] = FALSE_ALARM
         passed = not counts["suspicious"]
         message = f"{counts['equal']:,} of {counts['compared']:,} pairs agree among canary rows of equal text, "
-        message += f"{counts['equal_heads']:,} of {counts['heads']:,} long beginnings are shared, "
+        message += f"{counts['equal_prefixes']:,} of {counts['prefixes']:,} long beginnings are shared, "
         message += f"{'within' if passed else 'beyond'} chance{powerless(without_power)}"
         if not self._columns:
             message = "not applicable: no column replaces words one by one"
-        return self.outcome(counts, message, passed=passed)
+        return self.outcome(counts, message, passed=passed, applicable=bool(self._columns))
 
 
 def prefix_digests(texts: pl.Series, words: int) -> ByteRows:

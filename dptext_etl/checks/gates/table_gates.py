@@ -147,6 +147,7 @@ class PublishedFiles(Gate):
             "missing": sum(not all(path and path.is_file() for path in pair) for pair in names),
             "changed": _changed(names, parts),
             "shown_otherwise": 0 if folder.listed is None else len(folder.listed ^ {part["path"] for part in parts}),
+            "changed_classifier": int(not folder.classifier),
             "unlisted": sum(item not in listed for path in folders for item in _inside(path)),
             "other_release": int(
                 (manifest.get("dataset"), manifest.get("release")) != (policy.dataset, policy.release)
@@ -165,8 +166,6 @@ class PublishedFiles(Gate):
             message += f"; it knows {newer:,} newer versions, of this sink or another"
         if wrong:
             message = "; ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in wrong.items())
-        if counts["types_with_names_or_categories"]:
-            message += " (an older version published them; the next run publishes the table anew, without)"
         return self.outcome(counts, message, passed=bool(paths) and not wrong)
 
 

@@ -168,7 +168,8 @@ class ExpectOnlyReleasedText(_TableExpectation):
 class ExpectTableColumnsToBePublished(_TableExpectation):
     """Expect exactly the columns that the policy publishes, text columns as strings.
 
-    Not seen: the values of the columns. For tables with more columns, use `ExpectOnlyReleasedText`.
+    Not seen: the values of the columns, such as raw text in a kept column. For tables with more columns, use
+    `ExpectOnlyReleasedText`.
     """
 
     description: str | None = (
@@ -214,8 +215,10 @@ class ExpectNoCanaryToSurvive(_TableExpectation):
 class ExpectReleasedRowsToBeLedgered(_TableExpectation):
     """Expect every released cell to have a committed spend in the policy's ledger, and the committed bytes.
 
-    Not seen: columns that the policy does not name as text columns, such as raw text that was joined to the release
-    under another name. `ExpectOnlyReleasedText` looks at all of them.
+    A kept column that equals the raw texts of its rows is found by the identities that the ledger holds.
+
+    Not seen: a kept column with parts of texts or edited copies, and columns that the policy does not name, such as raw
+    text that was joined to the release under another name. `ExpectOnlyReleasedText` looks at all of them.
     """
 
     description: str | None = "Every released cell has a committed spend in the ledger, and the committed bytes."

@@ -105,7 +105,7 @@ def canaries(policy: str) -> Callable[[], Tally]:
 
 def ledgered(policy: str) -> Callable[[], Tally]:
     """Prepare looking up rows in the ledger; the releases are found here, where the artifacts are."""
-    problems = ("uncommitted", "different", "misshapen", "unregistered_columns")
+    problems = ("uncommitted", "different", "misshapen", "unregistered_columns", "copied_columns")
     return partial(GateTally, policy, "rows_ledgered", problems, _registered(policy))
 
 

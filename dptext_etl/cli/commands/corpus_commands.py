@@ -80,12 +80,13 @@ def build(
     """
     from dptext_etl.corpora import building
     from dptext_etl.corpora.building import Cleaning, Source
-    from dptext_etl.runner.source.table import refuse_raw
+    from dptext_etl.runner.source.provenance import refuse_raw
 
     fewest, _, most = words.partition(":")
     if not fewest.isdecimal() or not most.isdecimal():
         raise PolicyError(f"--words {words!r} is not a range A:B of two integers", "for example --words 4:40")
-    paths = [one for one in (*sources, *map(str, task or ())) if Path(one).exists()]
+    given = (*sources, *map(str, task or ()), vectors, model)
+    paths = [one for one in given if one is not None and Path(one).exists()]
     refuse_raw(paths, why="a corpus is published as it is")
     terminal.note("this command assumes that the sources are public: their texts are published as they are")
     options = building.Options(
@@ -134,12 +135,15 @@ def write(
     file as a source of `dptext corpus build`, and for few labels also as its --task. A process per core writes, with
     one thread each (DPTEXT_THREADS limits them).
     """
+    from dptext_etl.runner.source.provenance import refuse_raw
+
     try:
         from importlib import import_module
 
         writing = import_module("dptext_etl_models.writing")
     except ModuleNotFoundError as missing:
         raise PolicyError(f"{missing.name} is not installed", pip_install("models")) from None
+    refuse_raw([model] if Path(model).exists() else [], why="its texts are published as they are")
     terminal.note("this command assumes that the labels and the sentence are public: the texts are published")
     wanted = writing.Wanted(model, about, writing.topics_of(labels), each, seed, guidance, terms)
     card = _in_american(writing.write(wanted, out, terminal.note).card)
@@ -180,9 +184,10 @@ def calibrate(
     """
     from dptext_etl.corpora import Corpus, building
     from dptext_etl.corpora.building import Source
-    from dptext_etl.runner.source.table import refuse_raw
+    from dptext_etl.runner.source.provenance import refuse_raw
 
-    refuse_raw([str(path) for path in public], why="hit rates come from public texts only")
+    paths = [path for path in (corpus, *map(str, public)) if Path(path).exists()]
+    refuse_raw(paths, why="hit rates come from public texts only")
     terminal.note("this command assumes that the texts are public: never calibrate on texts that you privatize")
     before = Corpus.open(corpus)
     sources = [Source(path, column, label) for path in public]

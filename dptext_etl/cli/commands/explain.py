@@ -50,7 +50,7 @@ def distribution(mechanism: WordMechanism) -> dict[str, Any]:
     """
     declared = float(mechanism._epsilon_per_word)
     exact, tight, outputs = mechanism.epsilon_table, mechanism._epsilon_tight, mechanism.output_words()
-    worst = min(declared, *(amount for amount in (exact, tight) if amount is not None), math.inf)
+    worst = exact if exact is not None else min(declared, math.inf if tight is None else tight)
     metric, facts = mechanism._metric_claim, mechanism.described().get("table", {})
     return {
         "epsilon_word": declared,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dptext_etl.cli import options, terminal
-from dptext_etl.cli.commands.ledger_commands import app, command, in_pinned_form, open_ledger, scope_of
-from dptext_etl.cli.options import Yes, require_confirmation
+from dptext_etl.cli import terminal
+from dptext_etl.cli.commands.ledger_commands import command, in_pinned_form, open_ledger, scope_of
+from dptext_etl.cli.options import Yes, name_values, require_confirmation
 from dptext_etl.cli.terminal import amounts_text, plain_all
 from dptext_etl.errors import LedgerError, PolicyError, UsageError, counted
 from dptext_etl.guarantee import PURE
@@ -52,7 +51,7 @@ def freeze(
 
     with open_ledger(write=True) as handle:
         handle.losses.freeze(dataset, reason, in_use=in_use or (), groups=group or (), alone=alone)
-        with suppress(FrozenError):  # it froze because a head is missing: the stored one stays
+        with suppress(FrozenError):  # it froze because an anchor is missing: the stored one stays
             store(handle, Scope(dataset, "all"))
         frozen = handle.losses.frozen()
     terminal.report({"frozen": frozen}, f"frozen: {', '.join(frozen)}")
@@ -222,12 +221,6 @@ def set_cap(
     unit: Annotated[
         Literal["subject", "record"], typer.Option(help="Whose budget it is, as the policy says.")
     ] = "subject",
-    signed: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A signed cap (`dptext ledger sign-cap`), with --public-key.")
-    ] = None,
-    public_key: Annotated[
-        str | None, typer.Option(metavar="HEX", help="The key that signs all caps of the dataset or group from now on.")
-    ] = None,
     yes: Yes = False,
 ) -> None:
     """Pin, raise or lower the cap of a scope, or open a new period. Policies must ask for exactly the pinned cap.
@@ -244,16 +237,6 @@ def set_cap(
     from dptext_etl.policy import Cap
 
     measure = "zcdp" if rho is not None else "pure" if delta is None else "approx"
-    entries = (epsilon, delta, rho, group, None if period == "all" else period)
-    if (signed is None) != (public_key is None) or (signed is not None and any(item is not None for item in entries)):
-        msg = "--signed and --public-key belong together, and no other option of the cap may be given with them"
-        hint = "the signed file holds the cap: dptext ledger set-cap DATASET --signed FILE --public-key HEX"
-        raise UsageError(msg, hint)
-    with Cap.checking():
-        cap = None if signed is None else Cap.model_validate({"file": signed, "public_key": public_key})
-    if cap is not None:
-        period, group, epsilon, delta, rho = cap.period, cap.group, cap.epsilon, cap.delta, cap.rho
-        unit = cap.unit or "subject"
     scope = Scope(dataset, period, group, unit)
     with open_ledger(write=True) as handle:
         before = _pinned(handle, scope)
@@ -261,10 +244,10 @@ def set_cap(
             epsilon = (before or {}).get(PURE)
         limits = {"epsilon": epsilon, "delta": delta, "rho": rho}
         with Cap.checking():
-            cap = cap or Cap(measure=measure, **limits, period=period, group=group)
+            cap = Cap(measure=measure, **limits, period=period, group=group)
         change = handle.cap_change(scope, cap)
         uncounted = handle.reports.uncounted(scope)
-        changed = before is None or change is not None or bool(uncounted) or cap.public_key is not None
+        changed = before is None or change is not None or bool(uncounted)
         if changed:
             now = "it has none now; earlier charges of this scope count"
             if before:
@@ -281,26 +264,6 @@ def set_cap(
     facts = {"scope": str(scope), "before": before, "after": after, "changed": changed}
     then = f"is now {amounts_text(after)}; write it into the policy" if changed else "is that already"
     terminal.report(facts, f"the cap of {scope} {then}")
-
-
-@options.command(app, "dptext ledger sign-cap cap.toml --key file:steward.key", ("public_key", "file"))
-def sign_cap(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML: a cap, with its `dataset` or `group`.")],
-    *,
-    key: Annotated[str, typer.Option(metavar="REF", help="The signing key, which `dptext key new PATH` makes.")],
-) -> None:
-    """Sign the cap in a file, write the signature into it, and print the public key for the policy and `set-cap`."""
-    from dptext_etl import files
-    from dptext_etl.policy import Cap, terms
-
-    with Cap.checking():
-        stated = terms.read({"file": file}) | {"public_key": None, "signature": None}
-        public, signature = terms.sign(Cap.model_validate(stated).stated(), key)
-        Cap.model_validate(stated | {"public_key": public, "signature": signature})
-    kept = [line for line in file.read_text("utf-8").splitlines() if not line.lstrip().startswith("signature")]
-    files.write(file, "\n".join([*kept, f'signature = "{signature}"', ""]).encode(), action="writing the signed cap")
-    facts = {"public_key": public, "file": str(file)}
-    terminal.report(facts, f'signed; in the policy: public_key = "{public}"')
 
 
 @command(
@@ -365,15 +328,12 @@ def _job_text(job: dict[str, Any]) -> str:
 
 def _losses(texts: list[str] | None) -> dict[str, float]:
     """Read the amounts that may be missing in balances, by component."""
-    losses = {}
-    for text in texts or ():
-        name, _, amount = text.partition("=")
-        try:
-            losses[name] = float(amount)
-        except ValueError:
-            problem = "a loss is written COMPONENT=AMOUNT, the amount 0 or more"
-            raise PolicyError(problem, f"for example --lost {PURE}=40") from None
-    return losses
+    problem = "a loss is written COMPONENT=AMOUNT, the amount 0 or more"
+    hint = f"for example --lost {PURE}=40; one amount for each component, of all losses together"
+    try:
+        return {name: float(amount) for name, amount in name_values(texts, problem, hint).items()}
+    except ValueError:
+        raise PolicyError(problem, hint) from None
 
 
 def _caps_text(caps: Mapping[str, Mapping[str, float]]) -> str:

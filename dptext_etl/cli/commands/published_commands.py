@@ -12,7 +12,6 @@ from dptext_etl import files
 from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.run import show_gates
 from dptext_etl.cli.options import (
-    Full,
     Partition,
     PolicyFile,
     Yes,
@@ -146,9 +145,7 @@ def forget(
     everywhere: Annotated[
         bool, typer.Option("--everywhere", help="In all partitions and releases, of all policies in the folder.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --everywhere: say what would happen, and change nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="With --everywhere: write a report to this file, as Markdown.")
     ] = None,
@@ -172,13 +169,17 @@ def forget(
             raise PolicyError("--everywhere names people, in all partitions", "leave out --missing and --partition")
         _everywhere(policy, subject or [], record or [], dry_run=dry_run, out=out, yes=yes)
         return
-    if dry_run or out is not None:
-        raise PolicyError("--dry-run and --out belong to --everywhere", "add --everywhere")
+    if out is not None:
+        raise PolicyError("--out belongs to --everywhere", "add --everywhere")
     loaded = load_policy(policy)
     question = f"Rewrite the published table of {loaded.dataset}, and delete the files of all its older versions?"
-    require_confirmation(question, yes=yes)
-    done = forgetting.forget(loaded, partition=partition, subjects=subject or (), records=record or (), missing=missing)
+    if not dry_run:
+        require_confirmation(question, yes=yes)
+    erase = forgetting.preview if dry_run else forgetting.forget
+    done = erase(loaded, partition=partition, subjects=subject or (), records=record or (), missing=missing)
     if not terminal.emitted(asdict(done)):
+        if dry_run:
+            terminal.say("this would happen; nothing was changed:")
         _show_forgotten(done)
     if not done.removed:
         raise typer.Exit(UNCHANGED)
@@ -288,7 +289,7 @@ def statement(
     ] = None,
     partition: Partition = None,
     public: Annotated[
-        bool, typer.Option("--public", help="Leave out amounts that depend on texts, for readers outside.")
+        bool, typer.Option("--public", help="Omit facts that depend on texts, for readers outside.")
     ] = False,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where statement.md and statement.html go.")] = Path(
         "statement"
@@ -296,13 +297,12 @@ def statement(
     evidence: Annotated[
         Path, typer.Option(metavar="FOLDER", help="The report of `dptext evaluate`; never used with --public.")
     ] = Path("evidence"),
-    full: Full = False,
 ) -> None:
     """Write a sign-off page: the contents, guarantee, and cost of a release, and how to verify it.
 
     It reads the manifest, the ledger, and figures of an evaluation of this version; never a raw text, a released text
-    or a key. The page fits on one screen; with --full or --public, it has every detail. With --json, the command prints
-    the facts and writes no file.
+    or a key. Facts that depend on raw texts are in sections at the top, which --public omits. With --json, the command
+    prints the facts and writes no file.
     """
     from dptext_etl.runner import statement as statements
 
@@ -315,8 +315,46 @@ def statement(
     facts = statements.facts(released if is_policy else target, loaded, partition, public=public, evidence=evidence)
     if terminal.emitted(facts):
         return
-    for path in statements.write(facts, out, full=full or public):
+    for path in statements.write(facts, out):
         terminal.say(f"wrote {path}")
+
+
+LABEL_KEYS = ("out", "rows", "labels")
+
+
+@command(app, "dptext label published tickets.parquet --out labeled.parquet", LABEL_KEYS)
+def label(
+    release: Annotated[str, typer.Argument(metavar="RELEASE", help="A published folder, an export, or a classifier.")],
+    texts: Annotated[Path, typer.Argument(metavar="TABLE", help="Your own texts: a .parquet file.")],
+    *,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="A new .parquet file.")],
+    text: Annotated[str, typer.Option(metavar="COLUMN", help="The column of texts.")] = "text",
+    name: Annotated[str, typer.Option("--label", metavar="COLUMN", help="The new column of labels.")] = "label",
+    corpus: Annotated[str | None, typer.Option(metavar="NAME|FOLDER", help="Corpus of the classifier.")] = None,
+) -> None:
+    """Label your own texts by the classifier that was published with a synthetic table.
+
+    It costs nothing, and it is not a release: labels of private texts are private. The corpus of the classifier
+    encodes the texts; name its folder if it is not installed.
+    """
+    import polars as pl
+
+    from dptext_etl import files
+    from dptext_etl.errors import InputError, seam
+    from dptext_etl.polars import label as labeled
+    from dptext_etl.runner import open_classifier
+
+    classifier = open_classifier(release)
+    with seam("reading the table", InputError, "name a .parquet file"):
+        rows = pl.read_parquet(texts)
+    if rows.schema.get(text) != pl.String or name in rows.columns or out.exists():
+        msg = "the table needs a column of strings with texts, no column of that label, and a new file for the result"
+        raise InputError(msg, "see --text, --label, and --out")
+    rows = rows.with_columns(labeled(text, classifier, corpus).alias(name))
+    files.write(out, rows.write_parquet, action="writing the labeled table")  # only its owner can read it
+    facts = {"out": str(out), "rows": rows.height, "labels": len(classifier.labels)}
+    if not terminal.emitted(facts):
+        terminal.say(f"wrote {out}: {rows.height:,} rows, labels in column {name!r}")
 
 
 EXPORT_KEYS = (
@@ -325,11 +363,11 @@ EXPORT_KEYS = (
 )  # fmt: skip
 
 
-@command(app, "dptext export privacy.toml --to reviews.zip", EXPORT_KEYS)
+@command(app, "dptext export privacy.toml --to reviews", EXPORT_KEYS)
 def export(
     policy: PolicyFile,
     *,
-    to: Annotated[Path, typer.Option(metavar="FOLDER|FILE.zip", help="A new folder, or a new zip file.")],
+    to: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder.")],
     partition: Partition = None,
 ) -> None:
     """Write the published version for readers elsewhere: data, manifest, public statement, data contract, checksums.
@@ -342,11 +380,9 @@ def export(
     _show_export(exports.export(load_policy(policy), to, partition), "wrote")
 
 
-@command(app, "dptext verify-export reviews.zip", EXPORT_KEYS)
+@command(app, "dptext verify-export reviews", EXPORT_KEYS)
 def verify_export(
-    place: Annotated[
-        Path, typer.Argument(metavar="FOLDER|FILE.zip", help="The folder or file that `dptext export` wrote.")
-    ],
+    place: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that `dptext export` wrote.")],
 ) -> None:
     """Check an export without its policy, key, or ledger: files, checksums, manifest, contract, types, rows, classes.
 

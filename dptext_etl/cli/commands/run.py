@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -13,6 +14,7 @@ import typer
 
 from dptext_etl.cli import failures, terminal
 from dptext_etl.cli.options import (
+    AcceptFewerRows,
     AcceptLowerCap,
     Device,
     Dtype,
@@ -58,15 +60,14 @@ PLAN_KEYS = (
 
 @command(app, "dptext plan privacy.toml", PLAN_KEYS)
 def plan(
-    policy: Annotated[
-        list[Path], typer.Argument(metavar="POLICY", help="The policy file; several are planned in this order.")
-    ],
+    policy: PolicyFile,
     *,
     partition: Partition = None,
     delta: Annotated[
         float, typer.Option(help="The delta for the statement about all records of one person, such as 1e-9.")
     ] = 1e-6,
     accept_lower_cap: AcceptLowerCap = False,
+    accept_fewer_rows: AcceptFewerRows = False,
     engine: Engine = "polars",
 ) -> None:
     """Report the most that a run would cost, and why it would be refused, before anything is drawn or charged.
@@ -74,36 +75,35 @@ def plan(
     The exit code is the one that `dptext run` would have, as far as it is known without a draw. With an engine other
     than polars, the plan also checks that the engine can carry out the run. The numbers depend on the words of your
     texts: keep them inside your boundary, like the numbers of the ledger.
-
-    Several policies are planned as if the runs followed each other: each meets the caps that those before it charged.
-    Then the keys are plans, joint, refusal.
     """
     if engine == "polars":
         skip_pandas()
-    elif len(policy) > 1:
-        raise UsageError("several policies are planned in this process", f"plan each one with --engine {engine}")
     from dptext_etl import engines
     from dptext_etl.runner import planning
 
     with ExitStack() as opened:
-        loaded = [load_policy(each) for each in policy]
-        started = None if engine == "polars" else engines.named(engine).started(loaded[0], partition)
+        loaded = load_policy(policy)
+        started = None if engine == "polars" else engines.named(engine).started(loaded, partition)
         require = None if started is None else opened.enter_context(started).open
-        choices: dict[str, Any] = {"partition": partition, "delta": delta, "accept_lower_cap": accept_lower_cap}
-        choices["progress"] = opened.enter_context(progress_bar())
+        progress = opened.enter_context(progress_bar())
         try:
-            if len(loaded) > 1:
-                forecast = planning.plan_in_order(loaded, **choices)
-            else:
-                forecast = planning.plan(*loaded, **choices, require=require).as_dict()
+            forecast = planning.plan(
+                loaded,
+                partition=partition,
+                delta=delta,
+                accept_lower_cap=accept_lower_cap,
+                accept_fewer_rows=accept_fewer_rows,
+                progress=progress,
+                require=require,
+            ).as_dict()
         except DPTextError as refusal:
             opened.close()  # the progress bar goes before the counts
             if not terminal.as_json():  # else the fields of the refusal hold them
                 _show_counts(refusal.fields.get("counts", {}))
             raise
     if not terminal.emitted(forecast):
-        show_costs = _show_in_order if "plans" in forecast else _show_plan
-        show_costs(forecast)
+        labeled = loaded.labels is not None or (loaded.synthetic is not None and loaded.synthetic.labels is not None)
+        _show_plan(forecast, policy, labeled=labeled)
     if forecast["refusal"] is not None:
         raise refusal_of(forecast["refusal"])
 
@@ -117,6 +117,7 @@ def run(
         bool, typer.Option("--all-partitions", help="Run every partition that the source has, in order.")
     ] = False,
     accept_lower_cap: AcceptLowerCap = False,
+    accept_fewer_rows: AcceptFewerRows = False,
     engine: Engine = "polars",
     device: Device = None,
     dtype: Dtype = None,
@@ -143,7 +144,8 @@ def run(
         about = {"dataset": loaded.dataset, "release": loaded.release, "partition": name}
         failures.log_run(log_level, log_format, about)
         with _counting(name, names, len(summaries)) if all_partitions else nullcontext():
-            summaries.append(_execute(engine, loaded, name, accept_lower_cap=accept_lower_cap))
+            accepted = {"accept_lower_cap": accept_lower_cap, "accept_fewer_rows": accept_fewer_rows}
+            summaries.append(_execute(engine, loaded, name, accepted))
         if not terminal.as_json():
             show(summaries[-1], full=full)
             if profile:
@@ -153,7 +155,7 @@ def run(
 
 def _all_partitions(policy: Policy, partition: str | None) -> Sequence[str]:
     """Return the partitions of the source; a name that cannot be part of a path is refused before any of them runs."""
-    from dptext_etl.errors import InputError, PolicyError, UsageError
+    from dptext_etl.errors import InputError, PolicyError
     from dptext_etl.policy import PARTITION
     from dptext_etl.runner.layout import check_partition
     from dptext_etl.runner.source.table import partitions_of_source
@@ -189,15 +191,13 @@ def compute_on(device: str | None, dtype: str | None) -> None:
             os.environ[name] = value
 
 
-def _execute(engine: str, policy: Policy, partition: str | None, *, accept_lower_cap: bool) -> dict[str, Any]:
+def _execute(engine: str, policy: Policy, partition: str | None, accepted: dict[str, Any]) -> dict[str, Any]:
     """Run a policy and return the results: counts, spends and verdicts, never a text or an id."""
     from dptext_etl import engines
 
     try:
         with progress_bar() as progress, engines.named(engine).started(policy, partition) as started:
-            done = engines.run(
-                policy, engine=started, partition=partition, accept_lower_cap=accept_lower_cap, progress=progress
-            )
+            done = engines.run(policy, engine=started, partition=partition, progress=progress, **accepted)
         summary = done.as_dict()
         summary["remaining"] = terminal.balance(summary["remaining"])
     except KeyboardInterrupt:
@@ -208,10 +208,10 @@ def _execute(engine: str, policy: Policy, partition: str | None, *, accept_lower
 
 def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
     """Show the outcome of a run; `full` lists every gate that passed, and every report within its bound."""
+    from dptext_etl.checks.gate import tally
     from dptext_etl.runner.summary import shown_rows
 
     gates = [gate for gate in summary["gates"] if full or not gate["passed"]]
-    passed = sum(gate["passed"] for gate in summary["gates"])
     terminal.pairs(
         {
             "dataset": summary["dataset"],
@@ -222,7 +222,7 @@ def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
             "largest record": summary["spend"]["largest_record"],
             "published": summary["published"] and f"{summary['published']}, version {summary['version']}",
             "manifest": summary["manifest"],
-            **({} if full or not summary["gates"] else {"gates": f"{passed} passed; --full lists them"}),
+            **({} if full or not summary["gates"] else {"gates": f"{tally(summary['gates'])}; --full lists them"}),
         }
     )
     if gates:
@@ -259,7 +259,9 @@ def _report_verdict(report: Mapping[str, Any]) -> str:
 
 
 def show_gates(gates: Iterable[Mapping[str, Any]]) -> None:
-    rows = [(gate["name"], "passed" if gate["passed"] else terminal.FAILED, gate["message"]) for gate in gates]
+    from dptext_etl.checks.gate import status
+
+    rows = [(gate["name"], status(gate), gate["message"]) for gate in gates]
     terminal.table(("gate", "", "details"), rows)
 
 
@@ -305,34 +307,6 @@ def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
         yield draw
 
 
-def _show_in_order(forecast: Mapping[str, Any]) -> None:
-    from dptext_etl.runner.shard.charging import at_most
-
-    joint = forecast["joint"]
-    columns = ("dataset", "release", "rows", "of", "per record", "per subject", "over the cap", "refused")
-    rows = [
-        (
-            *(item[name] for name in ("dataset", "release", "rows", "component")),
-            *((item[name] or {}).get("max") for name in ("per_record", "per_subject")),
-            item["over_cap"].get("records", 0),
-            item["refusal"]["message"] if item["refusal"] else None,
-        )
-        for item in forecast["plans"]
-    ]
-    terminal.heading("At most, in this order")
-    terminal.table(columns, rows)
-    for shared in joint["scopes"]:
-        terminal.heading(f"Together in {shared['scope']}, per {shared['unit']}: {' and '.join(shared['plans'])}")
-        places = next(iter(shared["charged"].values()))
-        terminal.table(("", *places), [(name, *quantiles.values()) for name, quantiles in shared["charged"].items()])
-    if joint["apart"]:
-        terminal.say("not all of these runs share a scope: no single cap bounds their total charge to one person")
-    whole = joint["together"]
-    by = " or ".join(whole["units"])
-    amount = f"epsilon {at_most(whole['epsilon'])} at delta {at_most(whole['delta'])}"
-    terminal.say(f"all records of one {by} in all runs: {amount}, the sums")
-
-
 def _show_counts(counts: Mapping[str, int]) -> None:
     """Show the counts of a plan that the ids of the source stopped."""
     if counts:
@@ -351,68 +325,81 @@ _THEN = {"quarantine": "left out", "refuse": "a reason to refuse the run"}
 _OMITTED = {"without_subject": "left out without a person", "changed_excluded": "left out with a changed text"}
 
 
-def _show_plan(forecast: Mapping[str, Any]) -> None:
+def _show_plan(forecast: Mapping[str, Any], policy: Path, *, labeled: bool) -> None:
+    """Show a plan, one fact per line: the rows, the loss of one person, then the table."""
     from dptext_etl.device import Computing
     from dptext_etl.runner.shard.charging import at_most
+    from dptext_etl.runner.source.first_policy import rehearsal_call
 
-    odds = forecast["log10_odds"]
-    cap_odds = _odds(odds.get("cap"))
-    if cap_odds is not None and "delta" in forecast["cap"]:
-        cap_odds += ", plus delta"
-    if cap_odds is not None and float(odds["cap"]) >= _VACUOUS:  # "inf" included
-        cap_odds += " (bounds nothing in practice)"
-    models = [
-        f"{item['name']}: {Computing(**item['computing'])}" for item in forecast["columns"] if "computing" in item
-    ]
-    unread = ["names not shown: nothing of them is read"] if forecast["dropped"] else []
-    of_subjects = f", of {forecast['subjects']:,} subjects" if forecast["subjects"] else ""
-    budgets = [
-        f"{item['name']}: epsilon {part['epsilon']:g} for {part['pays']}"
-        for item in forecast["columns"]
-        for part in item.get("budget", ())
-    ]
-    terminal.pairs(
-        {
-            "dataset": forecast["dataset"],
-            "release": forecast["release"],
-            "rows": f"{forecast['rows']:,}{of_subjects}",
-            "draws": forecast["draws"],
-            "columns": [f"{item['name']}: {item['mechanism']}, {item['class']}" for item in forecast["columns"]],
-            "discloses": [meaning for item in forecast["columns"] for meaning in item["meanings"].values()],
-            **({"budget of a record": budgets} if budgets else {}),
-            **({"models compute": models} if models else {}),
-            "dropped columns": [*forecast["dropped"], *unread],
-            "contacts": forecast["hosts"] or "no other host",
-            "cap": forecast["cap"] and {**forecast["cap"], "odds at most": cap_odds},
-            "over the cap": {**forecast["over_cap"], "they are": _THEN[forecast["on_cap"]]}
-            if forecast["cap"]
-            else None,
-            **{title: forecast["excluded"][name] for name, title in _OMITTED.items() if name in forecast["excluded"]},
-            **({"changed since they were released": forecast["changed"]} if forecast["changed"] else {}),
-        }
+    columns, odds, over = forecast["columns"], forecast["log10_odds"], forecast["over_cap"]
+    unread = [f"{', '.join(forecast['dropped'])} (names not shown: nothing of them is read)"]
+    budgets = [(item["name"], part) for item in columns for part in item.get("budget", ())]
+    terminal.facts(
+        [
+            ("dataset", forecast["dataset"]),
+            ("release", forecast["release"]),
+            ("partition", forecast["partition"]),
+            ("rows", f"{forecast['rows']:,}"),
+            ("people", f"{forecast['subjects']:,}" if forecast["subjects"] else None),
+            ("draws", f"{forecast['draws']:,}"),
+            ("columns", [f"{item['name']}: {item['mechanism']}, {item['class']}" for item in columns]),
+            ("reveals", [meaning for item in columns for meaning in item["meanings"].values()] or "nothing unchanged"),
+            ("budget", [f"{name}: epsilon {part['epsilon']:g} for {part['pays']}" for name, part in budgets]),
+            ("computes", [f"{one['name']}: {Computing(**one['computing'])}" for one in columns if "computing" in one]),
+            ("dropped", unread if forecast["dropped"] else None),
+            ("contacts", forecast["hosts"] or "no other host"),
+            *((title, forecast["excluded"].get(name)) for name, title in _OMITTED.items()),
+            ("changed since they were released", forecast["changed"] or None),
+        ]
+    )
+    together, person = forecast["together"], "person" if forecast["together"]["unit"] == "subject" else "record"
+    epsilon = together["epsilon"]
+    terminal.heading(f"Loss of one {person}")
+    terminal.facts(
+        [
+            ("this run", f"epsilon {epsilon if isinstance(epsilon, str) else at_most(epsilon)} at most"),
+            ("at delta", f"{together['delta']:g} (rule {together['rule']})"),
+            ("odds move by", _odds(odds.get("largest_subject") or odds.get("largest_record"))),
+            ("cap", _cap(forecast["cap"])),
+            ("at the cap", _cap_odds(forecast)),
+            ("over the cap", forecast["cap"] and f"{over['records']:,} records of {over['units']:,} {person}s"),
+            ("they are", _THEN[forecast["on_cap"]] if forecast["cap"] and over["records"] else None),
+        ]
     )
     places = list(forecast["per_record"])
     rows = [("record", *forecast["per_record"].values(), _odds(odds.get("largest_record")))]
     if forecast["per_subject"]:
-        rows.append(("subject", *forecast["per_subject"].values(), _odds(odds.get("largest_subject"))))
+        rows.append(("person", *forecast["per_subject"].values(), _odds(odds.get("largest_subject"))))
     terminal.heading(f"At most, in {forecast['component']}")
     terminal.table(("per", *places, "odds at max"), rows)
-    terminal.say(
-        f"one {' or '.join(sorted({item['unit'] for item in forecast['columns']}))} moves the odds between two texts by"
-        f" {_odds(odds['per_word'])} at most; beyond 10^13 a bound says little"
-    )
-    together = forecast["together"]
-    epsilon = together["epsilon"]
-    terminal.say(
-        f"all records of one {together['unit']} together: epsilon"
-        f" {epsilon if isinstance(epsilon, str) else at_most(epsilon)}"
-        f" at delta {together['delta']:g} (rule {together['rule']})"
+    unit = " or ".join(sorted({item["unit"] for item in columns}))
+    terminal.sentences(
+        [
+            f"One {unit} moves the odds between two texts by {_odds(odds['per_word'])} at most.",
+            "Beyond 10^13, a bound says little.",
+        ]
     )
     show_table(forecast["table"])
-    for line in forecast["notes"]:
-        terminal.say(line)
-    for later in forecast["refusals"][1:]:  # the first one ends the command
-        terminal.say(f"also in the way of a run: {later['message']}")
+    terminal.sentences(forecast["notes"])
+    counted = forecast["rows"] - sum(forecast["excluded"].get(name, 0) for name in ("quarantined", "changed_excluded"))
+    terminal.say("Rehearse on public texts before you run:")
+    terminal.say(f"  {rehearsal_call(shlex.quote(str(policy)), counted, labeled=labeled)}")
+    terminal.sentences(f"also in the way of a run: {later['message']}" for later in forecast["refusals"][1:])
+
+
+def _cap(cap: Mapping[str, Any] | None) -> str | None:
+    """Write a cap: epsilon 20, delta 1e-06, period all."""
+    if cap is None:
+        return None
+    return ", ".join(f"{name} {terminal.number(amount)}" for name, amount in cap.items() if name != "measure")
+
+
+def _cap_odds(forecast: Mapping[str, Any]) -> str | None:
+    odds = forecast["log10_odds"].get("cap")
+    if odds is None:
+        return None
+    vacuous = " (bounds nothing in practice)" if float(odds) >= _VACUOUS else ""  # "inf" included
+    return f"odds move by {_odds(odds)} at most{', plus delta' if 'delta' in forecast['cap'] else ''}{vacuous}"
 
 
 def show_table(table: Mapping[str, Any]) -> None:
@@ -421,16 +408,17 @@ def show_table(table: Mapping[str, Any]) -> None:
     from dptext_etl.runner.source import guessing
 
     parts = {
+        "published": table_check.published_lines,
         "traceable": table_check.traceable_lines,
         "spellings": guessing.spelling_lines,
         "selection": table_check.selection_lines,
+        "at_cap": table_check.at_cap_lines,
         "scopes": table_check.scope_lines,
     }
-    said = [line for name, lines in parts.items() for line in lines(table.get(name, {}))]
-    if said:
+    lines = [line for name, lines_of in parts.items() for line in lines_of(table.get(name, {}))]
+    if lines:
         terminal.heading("The table")
-    for line in said:
-        terminal.say(line)
+    terminal.sentences(lines)
 
 
 def _odds(power: float | str | None) -> str | None:

@@ -11,7 +11,8 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,8 @@ import pyarrow.compute as pc
 
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard
 from dptext_etl.checks.comparison import Counted, short_digests
-from dptext_etl.data_types import named_as, plain_type
+from dptext_etl.checks.kept_strings import LEAST_CHARACTERS, compared_columns
+from dptext_etl.data_types import by_name, named_as, parsed, plain_type
 from dptext_etl.engines.spark.judging import (
     SCHEMA,
     SIZES,
@@ -35,10 +37,10 @@ from dptext_etl.engines.spark.judging import (
     sizes_of,
     totals,
 )
-from dptext_etl.engines.spark.session import located
-from dptext_etl.engines.spark.spark_types import local_frame, named, polars_schema
+from dptext_etl.engines.spark.spark_types import local_frame, located, named, polars_schema, require_unpadded
 from dptext_etl.engines.spark.tasks import SHARD
 from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.files import literal
 from dptext_etl.id_forms import IdForm, Normalization, normalized, spelling
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
@@ -48,10 +50,18 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.parts import id_lists, read_ids
 from dptext_etl.runner.shard.charging import PAIRS, sum_of_pairs
-from dptext_etl.runner.source.column_types import coarse
+from dptext_etl.runner.source import copies
+from dptext_etl.runner.source.column_types import HELD, coarse
 from dptext_etl.runner.source.examine import Examined, IdCounts, refuse_ids
-from dptext_etl.runner.source.guessing import Spelled
-from dptext_etl.runner.source.roles import Table, check_roles, coarse_schema, pinned_orders, wanted_columns
+from dptext_etl.runner.source.guessing import SPELLINGS, Spelled
+from dptext_etl.runner.source.roles import (
+    Table,
+    check_roles,
+    coarse_schema,
+    labels_to_cast,
+    pinned_orders,
+    wanted_columns,
+)
 from dptext_etl.runner.source.selection import STAYS, Order, by_digest, require_plain
 from dptext_etl.runner.source.table import hidden_by
 from dptext_etl.storage import Storage
@@ -68,7 +78,7 @@ def published_ids(table: Table[DataFrame], policy: Policy, layout: Layout, manif
     if manifest.file_format != "parquet":
         msg = "an incremental run on Spark can only compare with published parts in Parquet files"
         raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
-    if policy.ids == "keep":
+    if manifest.ids == "keep":
         storage, column, names = layout.published, policy.id, [part.path for part in manifest.parts]
     else:
         require_plain(policy, table.schema[policy.id])
@@ -78,7 +88,7 @@ def published_ids(table: Table[DataFrame], policy: Policy, layout: Layout, manif
     with seam("reading the ids that are published", InputError, _HINT):
         if storage.remote:
             return _from_store(rows, policy.id, storage, column, names)
-        if policy.ids != "keep":
+        if manifest.ids != "keep":
             for name in names:
                 read_ids(storage, name)
         paths = [located(str(storage.folder / name)) for name in names]
@@ -112,8 +122,8 @@ def _ids(
                     if column == "id" and name.endswith(".ids"):
                         series = read_ids(copies, name)
                     else:
-                        table = pl.read_parquet(copies.local_path(name), columns=[column])
-                        series = table.select(named_as(pl.col(column), kind)).to_series()
+                        table = pl.read_parquet(literal(copies.local_path(name)), columns=[column])
+                        series = table.select(named_as(by_name(column), kind)).to_series()
                     ids = series.drop_nulls().to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema.field(0).type)
                     yield pa.RecordBatch.from_arrays([ids], schema=schema)
 
@@ -125,8 +135,22 @@ def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFr
     require_free_names(frame, policy)
     schema = pl.Schema({n: plain_type(dtype) for n, dtype in polars_schema(frame, wanted_columns(policy)).items()})
     dropped, kind = check_roles(policy, schema, layout, lambda: hidden_by(frame.columns, lambda: _compared(frame)))
-    rows = _in_pinned_order(_without_void(frame), schema, policy)
-    return Table(rows, coarse_schema(polars_schema(rows), policy), dropped, kind)
+    texts = {name: named(name).cast("string") for name in labels_to_cast(policy, schema)}
+    rows = _in_pinned_order(_without_void(frame.withColumns(texts) if texts else frame), schema, policy)
+    types = {**polars_schema(rows), **published_zones(policy, layout, schema)}
+    return Table(rows, coarse_schema(types, policy), dropped, kind)
+
+
+def published_zones(policy: Policy, layout: Layout, schema: Mapping[str, Any]) -> dict[str, pl.Datetime]:
+    """Return the types of moments that the release published in another zone than UTC: they keep it."""
+    moments = {name: dtype for name, dtype in schema.items() if isinstance(dtype, pl.Datetime) and dtype.time_zone}
+    manifest = Manifest.of_release(policy, layout) if moments else None
+    published = {} if manifest is None else {name: parsed(manifest.schema.get(name, "")) for name in moments}
+    return {
+        name: pl.Datetime(moments[name].time_unit, before.time_zone)
+        for name, before in published.items()
+        if isinstance(before, pl.Datetime) and before.time_zone is not None
+    }
 
 
 def _compared(frame: DataFrame) -> tuple[int, bool]:
@@ -158,6 +182,7 @@ class Seen:
     # rows that each group of kept columns singles out, or leaves in a small group; None if they were not counted
     traced: table_check.Counts | None = None
     spellings: Mapping[str, int] = field(default_factory=dict)  # of persons (`guessing.Spelled`)
+    copied: tuple[str, ...] = ()  # columns that would be published unchanged, and hold raw texts of their rows
 
 
 @dataclass(frozen=True)
@@ -170,7 +195,7 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
     seen: list[Seen] = []
 
     def check_ids() -> tuple[int, int, int]:
-        seen.append(check(table.frame, policy))
+        seen.append(check(table, policy))
         return seen[0].ids.rows, seen[0].ids.null_subjects, seen[0].pairs
 
     examined = ExaminedFrame.of(
@@ -180,16 +205,18 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
         check=check_ids,
         with_persons=partial(with_persons, policy=policy),
         without=lambda rows, manifest: _unpublished(replace(table, frame=rows), policy, layout, manifest),
+        mark=lambda rows, manifest: _marked(replace(table, frame=rows), policy, layout, manifest),
         at_most=lambda rows, most: at_most(rows, policy, most, order or by_digest),
     )
-    return replace(examined, seen=seen[0])
+    return replace(examined, seen=seen[0], copied=seen[0].copied)
 
 
 def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
     """Return the given ids that the frame uses, in published rows as well."""
     wanted = canonical_ids(ids.to_arrow())
     with seam("comparing canary ids with the ids of the frame", InputError, HINT):
-        used = source.table.frame.select(named(ids.name)).mapInArrow(partial(_used, wanted), "id string").collect()
+        rows = source.table.frame.select(named(ids.name).alias("id"))  # `mapInArrow` splits a name at a dot
+        used = rows.mapInArrow(partial(_used, wanted), "id string").collect()
         return ids.filter(pl.Series(wanted, dtype=pl.String).is_in([row[0] for row in used]))
 
 
@@ -208,19 +235,21 @@ def with_persons(rows: DataFrame, policy: Policy) -> DataFrame:
     return rows.filter(named(str(policy.subject)).isNotNull())
 
 
-def check(rows: DataFrame, policy: Policy) -> Seen:
+def check(table: Table[DataFrame], policy: Policy) -> Seen:
     """Check the ids and subjects of a frame and the kept columns, which nothing else reads before the charge.
 
-    Along the way, count spellings of persons and rows that kept columns single out, if the policy leaves no rows out.
+    Along the way, compare kept columns with texts, and count spellings of persons and rows that kept columns single
+    out, if the policy leaves no rows out.
     """
     every = policy.records_per_subject is None and policy.on_null_subject != "quarantine"
     groups = table_check.groups_of(policy.kept_columns) if every and policy.keep else ()
+    compared = compared_columns(policy, table.schema)
     with seam("reading the ids of the frame", InputError, HINT):
-        seen = _count(rows, policy, ids=True, groups=groups)
+        seen = _count(table.frame, policy, ids=True, groups=groups, compared=compared)
     refuse_ids(policy, seen.ids)
     if seen.not_utf8:
         wrong = ", ".join(repr(policy.kept_columns[place]) for place in seen.not_utf8)
-        msg = f"strings of the kept columns {wrong} are not UTF-8; nothing was spent"
+        msg = f"strings of the kept columns {wrong} are not UTF-8; no budget used"
         raise InputError(msg, "decode them in the source, or do not keep the column")
     return seen
 
@@ -234,13 +263,23 @@ class Questions:
     spellings: bool  # whether spellings of persons are counted
     kept: Sequence[Kept]
     groups: table_check.Groups  # groups of kept columns of which rows are counted
+    id: str
+    texts: Sequence[str]  # text columns that are compared with `copies`, which are kept columns or the id
+    copies: Sequence[str]
 
 
-def _count(rows: DataFrame, policy: Policy, *, ids: bool, groups: table_check.Groups) -> Seen:
+def _count(
+    rows: DataFrame, policy: Policy, *, ids: bool, groups: table_check.Groups, compared: Sequence[str] = ()
+) -> Seen:
     """Count in one pass over a frame and one exchange of hashes; only counts come back."""
+    from pyspark.sql import functions as F  # noqa: N812
+
     persons = policy.normalize if ids and policy.unit == "subject" else None
+    texts = policy.text_columns if compared else ()
     columns = [named(name) for name in [*(policy.id_columns.values() if ids else ()), *policy.kept_columns]]
-    questions = Questions(ids, persons, policy.records_per_subject is None, policy.kept, groups)
+    columns += [F.when(_may_be_long(rows, compared), named(name)) for name in texts]
+    spellings = policy.records_per_subject is None
+    questions = Questions(ids, persons, spellings, policy.kept, groups, policy.id, texts, compared)
     plain = rows.select(*columns).toDF(*(f"c{at}" for at in range(len(columns))))
     packs = collected(exchanged(plain.mapInArrow(partial(_counted, questions), SCHEMA)))
     each = [json.loads(pack.cells) for pack in packs if pack.kind == _FACTS]
@@ -249,17 +288,27 @@ def _count(rows: DataFrame, policy: Policy, *, ids: bool, groups: table_check.Gr
     digests, sizes = totals(packs), sizes_of(packs)
     ids_counted = digests.get(_IDS, Counted())
     repeated = ids_counted.digests - (ids_counted.rows - ids_counted.shared)
-    spelled = [digests[name].digests for name in _SPELLED if name in digests]
+    spelled = [digests[name].digests for name in SPELLINGS if name in digests]
     return Seen(
         IdCounts(total, gaps, nameless, repeated),
         pairs % PAIRS,
         places,
         [sizes.get(str(place), (0, 0)) for place in range(len(groups))] if groups else None,
-        dict(zip(("persons", "alike"), spelled, strict=False)),
+        dict(zip(SPELLINGS, spelled, strict=False)),
+        copied=copies.over(facts[5] for facts in each),
     )
 
 
-_FACTS, _IDS, _SPELLED = "examined", "ids", ("persons", "alike")
+def _may_be_long(rows: DataFrame, names: Sequence[str]) -> Column:
+    """Return whether a row has a string that is compared with its texts: no other text leaves Spark's own memory."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    kinds = {name: rows.schema[name].dataType.typeName() for name in names}
+    long = (F.length(named(name)) >= LEAST_CHARACTERS if kinds[name] == "string" else F.lit(True) for name in names)
+    return reduce(or_, long)
+
+
+_FACTS, _IDS = "examined", "ids"
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 1 << 26
 
 
@@ -295,16 +344,26 @@ def _answers(questions: Questions, columns: list[pa.Array]) -> Iterator[Pack]:
         pairs = 0 if gaps else _sum_of_pairs(ids, persons, questions.persons)
         if questions.spellings and _is_utf8(persons):
             spelled.add(pl.Series(persons))
-        for name, digests in zip(_SPELLED, spelled.drained(), strict=True):
+        for name, digests in zip(SPELLINGS, spelled.drained(), strict=True):
             yield from packed(name, digests)
-    kept = [*waiting]
+    kept, texts = [next(waiting) for _ in questions.kept], [*waiting]
     wrong = [place for place, column in enumerate(kept) if not _is_utf8(column)]
-    yield facts_pack(_FACTS, [rows, gaps, unknown, pairs, wrong])
+    copied = {} if wrong else _copies(questions, columns[0], kept, texts)
+    yield facts_pack(_FACTS, [rows, gaps, unknown, pairs, wrong, copied])
     if questions.groups and not wrong:
         frame = pl.DataFrame(pa.RecordBatch.from_arrays(kept, [item.column for item in questions.kept]))
         cells = frame.select(coarse(item, frame.schema[item.column]) for item in questions.kept)
         for place, hashed in enumerate(cells.select(table_check.hashes(questions.groups)).iter_columns()):
             yield from packed(str(place), hashed.to_numpy().view(np.uint8).reshape(-1, 8), SIZES)
+
+
+def _copies(questions: Questions, ids: pa.Array, kept: list[pa.Array], texts: list[pa.Array]) -> copies.Counts:
+    arrays = dict(zip([item.column for item in questions.kept], kept, strict=True)) | {questions.id: ids}
+    arrays = {name: arrays[name] for name in questions.copies} | dict(zip(questions.texts, texts, strict=True))
+    if not questions.copies or not all(map(_is_utf8, arrays.values())):
+        return {}
+    frame = pl.DataFrame({name: pl.Series(array) for name, array in arrays.items()})
+    return copies.count(frame, questions.copies, questions.texts)
 
 
 def _is_utf8(column: pa.Array) -> bool:
@@ -322,20 +381,28 @@ def _unpublished(table: Table[DataFrame], policy: Policy, layout: Layout, manife
         return new, new.count()
 
 
+def _marked(table: Table[DataFrame], policy: Policy, layout: Layout, manifest: Manifest) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    published = published_ids(table, policy, layout, manifest).withColumn(HELD, F.lit(True))
+    joined = table.frame.join(published, on=policy.id, how="left")
+    return joined.select(*(named(name) for name in table.frame.columns), F.coalesce(HELD, F.lit(False)).alias(HELD))
+
+
 def at_most(rows: DataFrame, policy: Policy, most: int, order: Order) -> tuple[DataFrame, int, int]:
     """Leave out the records of a person beyond the first `most`, as `runner.source.selection` does."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
     pairs = rows.select(named(policy.id), named(str(policy.subject))).filter(named(str(policy.subject)).isNotNull())
-    schema = pairs.select(F.col(pairs.columns[0]).alias("id")).schema.add("person", "binary").add("place", "binary")
+    schema = pairs.select(named(policy.id).alias("id")).schema.add("person", "binary").add("place", "binary")
     by_person = Window.partitionBy("person").orderBy("place")
     placed = pairs.toDF("id", "person").mapInArrow(partial(_places, policy.normalize, order), schema)
     beyond = placed.withColumn("number", F.row_number().over(by_person)).filter(F.col("number") > most)
     if policy.per_subject is not None:
         beyond = beyond.filter(~F.col("place").startswith(F.lit(bytearray(STAYS))))
     left = rows.join(beyond.select(F.col("id").alias(policy.id)), on=policy.id, how="left_anti")
-    chosen = left.select(named(policy.id), named(str(policy.subject)))
+    chosen = left.select(named(policy.id).alias("id"), named(str(policy.subject)).alias("person"))
     sums = chosen.mapInArrow(partial(_pairs, policy.normalize), "rows long, pairs string")
     with seam("choosing the records of each person", InputError, HINT):
         totals = sums.collect()
@@ -485,3 +552,4 @@ def require_free_names(frame: DataFrame, policy: Policy) -> None:
     if twice:
         msg = f"the frame has several columns {', '.join(map(repr, twice))}"
         raise InputError(msg, "select or rename them before")
+    require_unpadded(frame, policy)

@@ -43,6 +43,7 @@ from dptext_etl.device import drops_with_gpu, threads
 from dptext_etl.engines.spark.tasks import TaskMessages, policies, policy_json, raise_refused, refused, watched
 from dptext_etl.engines.spark.worker_policy import worker_columns
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
+from dptext_etl.files import literal
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.parallel import map_in_order
@@ -318,7 +319,7 @@ def _fed(
     run = _candidate(config)
     staging.require(shard)
     part = staging.path(shard)
-    columns = pl.Schema(pl.read_parquet_schema(part))
+    columns = pl.Schema(pl.read_parquet_schema(literal(part)))
     spec = run.policy.ledger
     with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
         gates = keyed(staged_gates(replace(run, parts=(part,), ledger=ledger), [columns]))

@@ -12,13 +12,16 @@ import os
 import secrets
 import shutil
 import sys
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import polars as pl
 import pyarrow as pa
@@ -26,55 +29,46 @@ from pydantic import BaseModel, ConfigDict
 
 from dptext_etl import __version__, extensions, object_stores
 from dptext_etl.device import DTYPE_SETTING, SETTING
-from dptext_etl.engines.spark.spark_types import local_frame, named
+from dptext_etl.engines.spark.spark_types import has_other_checksum, local_frame, located, named, url_of
 from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
 from dptext_etl.extensions import distribution
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
-from dptext_etl.runner.source.column_types import is_logical, logical_types
-from dptext_etl.runner.source.roles import folder_columns, open_table
+from dptext_etl.runner.source.column_types import is_logical, logical_types, restored
+from dptext_etl.runner.source.provenance import refuse_own_inputs
+from dptext_etl.runner.source.roles import folder_columns, from_folders, open_table, wanted_columns
 from dptext_etl.runner.source.table import (
     READ_HINT,
     Files,
-    TableVersion,
     batches,
-    refuse_own_corpus,
     schema_of,
-    table_version,
 )
+from dptext_etl.runner.source.versions import Version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
-def read_version(spark: SparkSession, files: Files) -> DataFrame:
-    version = table_version(files)
+def read_version(spark: SparkSession, files: Files, version: Version, options: dict[str, str]) -> DataFrame:
+    if files.format == "iceberg":
+        scanned, types = files.scan(), logical_types(files)
+        schema = schema_of(restored(scanned, types, schema_of(scanned)))
+        read = partial(_iceberg_frames, replace(version, storage={}), types)
+        tasks = pl.DataFrame({_PATH: [b64encode(file).decode() for file in version.iceberg_files()]})
+        return _on_workers(spark, read, tasks, schema, options)
+    table = version.delta_files()
     with seam("opening the source with Spark", InputError, READ_HINT):
-        schema = _schema(version)
-        if not version.paths:
-            return spark.createDataFrame([], schema)
-        reader = spark.read.schema(schema)
-        if version.partition_by:  # their values are in the names of folders below the table's
-            reader = reader.option("basePath", located(version.root))
-        frame = reader.parquet(*map(located, version.paths))
-        return frame.select(*(f"`{field.name.replace('`', '``')}`" for field in schema.fields))
+        from pyspark.sql.types import StructType
 
-
-def _schema(version: TableVersion) -> StructType:
-    from pyspark.sql.pandas.types import from_arrow_schema
-    from pyspark.sql.types import StructType
-
-    return (
-        StructType.fromJson(version.columns)
-        if isinstance(version.columns, dict)
-        else from_arrow_schema(version.columns)
-    )
-
-
-def located(path: str) -> str:
-    """Return the URL by which Spark finds a place: a local path is one of this process."""
-    return path if "://" in path else f"file://{Path(path).absolute()}"
+        columns = StructType.fromJson(table.schema)
+        if not table.paths:
+            return spark.createDataFrame([], columns)
+        reader = spark.read.schema(columns)
+        if table.partition_by:  # their values are in the names of folders below the table's
+            reader = reader.option("basePath", url_of(table.root))
+        frame = reader.parquet(*map(located, table.paths))
+        return frame.select(*(named(field.name) for field in columns.fields))
 
 
 _SURROUNDINGS = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "SPARK_CONF_DIR")
@@ -169,58 +163,96 @@ def read_source(
     """Read the source of a policy; `files` are its files, if the caller has found them."""
     layout = Layout.of(policy, partition)
     files = Files.find(layout) if files is None else files
-    refuse_own_corpus(policy, files.paths)
+    refuse_own_inputs(policy, files.paths)
     if files.version is not None:
-        return read_version(spark, files)
+        return read_version(spark, files, files.version, policy.storage_options)
     if files.format == "parquet":
-        types = logical_types(files)
-        if any(is_logical(dtype, frozenset({"arrow.uuid"})) for dtype in types.values()):
-            msg = "the source has a column of UUIDs, which Spark does not read from Parquet files; nothing was spent"
-            raise InputError(msg, "run with the engine polars, or write the column as strings")
-        with seam("opening the source with Spark", InputError, READ_HINT):
-            frame = spark.read.parquet(*map(located, files.paths))
-            empty = [name for name, dtype in types.items() if str(dtype) == "null"]
-            return frame.withColumns({name: named(name).cast("string") for name in empty}) if empty else frame
+        return _read_parquet(spark, files, policy)
     table = open_table(policy, layout, files, coarsen=False)
     names = schema_of(files.scan(all_text=True)).names()
     in_files = pl.Schema({name: table.schema.get(name, pl.String()) for name in names})
     paths = [path if is_remote(path) else str(Path(path).absolute()) for path in files.each]
     in_folders = {name: values for name, values in folder_columns(paths).items() if name in table.schema}
     added = {name: pl.Series([*values.values()], dtype=pl.String) for name, values in in_folders.items()}
-    return _read_raw(
-        spark, files, pl.DataFrame({_PATH: paths, **added}).drop(names, strict=False), in_files, policy.storage_options
-    )
+    read = partial(_text_frames, replace(files, paths=(), storage={}, raw=False), in_files)
+    places = pl.DataFrame({_PATH: paths, **added}).drop(names, strict=False)
+    return _on_workers(spark, read, places, in_files, policy.storage_options)
 
 
-def _read_raw(
-    spark: SparkSession, files: Files, paths: pl.DataFrame, schema: pl.Schema, options: dict[str, str]
+def _read_parquet(spark: SparkSession, files: Files, policy: Policy) -> DataFrame:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    types = logical_types(files)
+    if any(is_logical(dtype, frozenset({"arrow.uuid"})) for dtype in types.values()):
+        msg = "the source has a column of UUIDs, which Spark does not read from Parquet files; no budget used"
+        raise InputError(msg, "run with the engine polars, or write the column as strings")
+    if hidden := [path for path in files.each if path.rpartition("/")[2].startswith((".", "_"))]:
+        msg = f'the name of the file {hidden[0]} begins with "." or "_", and Spark ignores such files'
+        raise InputError(msg, "rename the file, or run with the engine polars; no budget used")
+    if stale := [path for path in files.each if not is_remote(path) and has_other_checksum(Path(path))]:
+        msg = f"the file {stale[0]} has changed since Hadoop wrote its checksums next to it, and Spark cannot read it"
+        raise InputError(msg, f"remove .{Path(stale[0]).name}.crc in its folder if the file is right")
+    files.refuse_drift(wanted_columns(policy))
+    added = from_folders(files, policy, files.scan, schema_of(files.scan()))
+    with seam("opening the source with Spark", InputError, READ_HINT):
+        frame = spark.read.parquet(*map(located, files.each))
+        if added:  # Spark finds them in the names of the folders below a base
+            folders = [place.rpartition("/")[0].split("/") for place in map(url_of, files.each)]
+            shared = os.path.commonprefix(folders)  # noqa: RUF071  (of lists)
+            above = takewhile(lambda part: unquote(part.partition("=")[0]) not in added, shared)
+            fields = [field for field in frame.schema if field.name not in added]
+            both = StructType([*fields, *(StructField(name, StringType()) for name in added)])
+            reader = spark.read.schema(both).option("basePath", "/".join([*above, ""]))
+            more = reader.parquet(*map(located, files.each))
+            frame = more.select(*(named(field.name).cast(field.dataType).alias(field.name) for field in both))
+        empty = [name for name, dtype in types.items() if str(dtype) == "null"]
+        return frame.withColumns({name: named(name).cast("string") for name in empty}) if empty else frame
+
+
+Read = Callable[[str, dict[str, Any]], Iterable[pl.DataFrame]]
+"""Reads the rows of one place, with the options of its store."""
+
+
+def _on_workers(
+    spark: SparkSession, read: Read, places: pl.DataFrame, schema: pl.Schema, options: dict[str, str]
 ) -> DataFrame:
-    """Let every task read a CSV or NDJSON file as a run in one process does: Spark's own readers differ.
+    """Let every task read the rows of a file as a run in one process does: Spark's own readers differ.
 
-    The rows of a file get the other columns of `paths`, whose values come from the names of its folders.
+    The rows of a file get the other columns of `places`, whose values come from the names of its folders.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
     with seam("opening the source with Spark", InputError, READ_HINT):
-        spark_schema = _spark_schema(pl.Schema({**schema, **paths.drop(_PATH).schema}))
-        listed = local_frame(spark, paths, _spark_schema(paths.schema)).repartition(paths.height)
-        dialect = replace(files, paths=(), storage={}, raw=False)
-        return listed.mapInArrow(
-            partial(_raw_rows, dialect, options, schema, to_arrow_schema(spark_schema)), spark_schema
-        )
+        spark_schema = _spark_schema(pl.Schema({**schema, **places.drop(_PATH).schema}))
+        listed = local_frame(spark, places, _spark_schema(places.schema)).repartition(max(1, places.height))
+        return listed.mapInArrow(partial(_rows, read, options, to_arrow_schema(spark_schema)), spark_schema)
 
 
 @bare
-def _raw_rows(
-    files: Files, options: dict[str, str], schema: pl.Schema, arrow: pa.Schema, paths: Iterator[pa.RecordBatch]
+def _rows(
+    read: Read, options: dict[str, str], arrow: pa.Schema, places: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     os.environ.setdefault("DPTEXT_THREADS", "1")
-    for place in (place for batch in paths for place in batch.to_pylist()):
-        file = replace(files, paths=(place.pop(_PATH),), storage=object_stores.resolved(options))
-        added = (pl.lit(value, pl.String).alias(name) for name, value in place.items())
-        for rows in batches(file.scan(schema=schema).select(*schema.names(), *added), _BATCH_ROWS):
-            with seam("reading the source", InputError, READ_HINT):
-                yield from rows.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(arrow).to_batches()
+    for place in (place for batch in places for place in batch.to_pylist()):
+        path = place.pop(_PATH)
+        added = [pl.lit(value, pl.String).alias(name) for name, value in place.items()]
+        with seam("reading the source", InputError, READ_HINT):
+            for rows in read(path, object_stores.resolved(options)):
+                table = rows.with_columns(added).to_arrow(compat_level=pl.CompatLevel.oldest())
+                yield from table.cast(arrow).to_batches()
+
+
+def _text_frames(files: Files, schema: pl.Schema, path: str, storage: dict[str, Any]) -> Iterator[pl.DataFrame]:
+    """Read a CSV or NDJSON file."""
+    file = replace(files, paths=(path,), storage=storage)
+    return batches(file.scan(schema=schema).select(schema.names()), _BATCH_ROWS)
+
+
+def _iceberg_frames(version: Version, types: Any, task: str, storage: dict[str, Any]) -> Iterator[pl.DataFrame]:
+    """Read a data file of an Iceberg table."""
+    for batch in replace(version, storage=storage).iceberg_batches([b64decode(task)]):
+        frame = pl.DataFrame(batch)
+        yield from restored(frame.lazy(), types, frame.schema).collect().iter_slices(_BATCH_ROWS)
 
 
 def read_text(spark: SparkSession, paths: list[str], file_format: str, schema: pl.Schema) -> DataFrame:

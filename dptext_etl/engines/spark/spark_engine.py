@@ -52,7 +52,7 @@ from dptext_etl.runner.publish.parts import HiddenIds, Writer, write_part
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.shard import Phase, ShardResult
 from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
-from dptext_etl.runner.source.column_types import keeps_spelling
+from dptext_etl.runner.source.column_types import HELD, keeps_spelling
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import Table, wanted_columns
 from dptext_etl.runner.source.table import Files
@@ -190,14 +190,17 @@ class SparkEngine(Engine["DataFrame"]):
             msg = "staging is in an object store and the sink is not: executors may share nothing else with the driver"
             raise PolicyError(msg, 'write a sink of the same store: sink = "s3://…"; or a folder as staging')
         if place_of(policy.ledger.anchors).remote and policy.storage_options and not layout.staging.remote:
-            msg = "executors get the options of a store only with staging in a store, and heads of the ledger go there"
+            msg = (
+                "executors get the options of a store only with staging in a store, and anchors of the ledger go there"
+            )
             raise PolicyError(msg, 'write staging = "s3://…", or give all machines a role and no storage_options')
         require_reach(spark, policy.ledger.url)
         gpu_profile(spark, self._gpus)
         if not is_local(spark) if self._check_workers is None else self._check_workers:
             columns = [] if policy.synthetic is not None else policy.column_policies()
             parts = [part for column in columns for part in (column.mechanism, *column.postprocess)]
-            require_workers(spark, ["dptext_etl.engines.spark.tasks"], parts, [policy.key])
+            library = ["pyiceberg"] if self._source is not None and self._source.format == "iceberg" else []
+            require_workers(spark, ["dptext_etl.engines.spark.tasks", *library], parts, [policy.key])
         table = open_table(self._frame, policy, layout)
         if self._source is None:
             return table
@@ -242,6 +245,8 @@ class SparkEngine(Engine["DataFrame"]):
         source = work.source
         if rows is source.every_row:
             source = replace(source, rows=rows, wanted=source.total - source.nameless)
+        elif rows is not source.rows:  # the same rows, with marks
+            source = replace(source, rows=rows)
         if not source.wanted:
             return Expected()
         attempt = replace(work.attempt, job=f"{work.attempt.job}-look")
@@ -274,9 +279,10 @@ class SparkEngine(Engine["DataFrame"]):
         """
         source = work.source
         published = source.rows is source.every_row
-        if published or self._kept is None:
+        once = published or HELD in source.rows.columns
+        if once or self._kept is None:
             rows = planted(source.rows, () if published else work.plans, shards, work.attempt.policy)
-            if published or phase == "release" or not bounds_batches(work.source.table.frame.sparkSession):
+            if once or phase == "release" or not bounds_batches(work.source.table.frame.sparkSession):
                 return rows  # used once, or bundles would come all at once
             from pyspark import StorageLevel
 
@@ -294,7 +300,7 @@ class SparkEngine(Engine["DataFrame"]):
         config = TaskConfig(
             policy=policy_json(policy),
             columns=worker_columns(work.source.table.frame.sparkSession, attempt.columns),
-            names=wanted_columns(policy),
+            names=(*wanted_columns(policy), *([HELD] if HELD in work.source.rows.columns else [])),
             refs=work.refs,
             job=attempt.job,
             staging=attempt.layout.staging.absolute(),
@@ -307,6 +313,11 @@ class SparkEngine(Engine["DataFrame"]):
             digest=work.digest,
             pairs=work.pairs or None,
             bundled=rows is self._kept,
+            zones={
+                name: dtype.time_zone
+                for name, dtype in work.source.table.schema.items()
+                if isinstance(dtype, pl.Datetime) and dtype.time_zone not in {None, "UTC"}
+            },
         )
         return run_tasks(rows, config, meter.add, profile)
 

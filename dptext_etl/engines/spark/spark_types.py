@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 from inspect import signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import polars as pl
 import pyarrow as pa
 
 from dptext_etl.errors import InputError, seam
+from dptext_etl.policy import Policy
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -24,6 +27,36 @@ def named(name: str) -> Column:
     return F.col(f"`{name.replace('`', '``')}`")
 
 
+def url_of(path: str) -> str:
+    return path if "://" in path else f"file://{Path(path).absolute()}"
+
+
+def located(path: str) -> str:
+    """Return the URL by which Spark reads one file: `[` and `{` begin patterns otherwise."""
+    return re.sub(r"([\\*?\[\]{}])", r"\\\1", url_of(path))
+
+
+def has_other_checksum(path: Path) -> bool:
+    """Return whether Hadoop's file of checksums next to a local file belongs to other bytes, which Spark refuses.
+
+    The number of checksums is compared, and the first and the last one.
+    """
+    sums = path.with_name(f".{path.name}.crc")
+    if not sums.is_file():
+        return False
+    head, found = sums.read_bytes()[:8], sums.read_bytes()[8:]
+    step = max(1, int.from_bytes(head[4:], "big"))
+    places = range(0, path.stat().st_size, step)
+    if head[:4] != b"crc\0" or len(found) != 4 * len(places):
+        return True
+    with path.open("rb") as file:
+        for place in {*places[:1], *places[-1:]}:
+            file.seek(place)
+            if crc32(file.read(step)).to_bytes(4, "big") != found[place // step * 4 :][:4]:
+                return True
+    return False
+
+
 def local_frame(spark: SparkSession, rows: pl.DataFrame, schema: StructType) -> DataFrame:
     """Make a frame of rows that the driver holds; from Spark 4.0 on, they are read without a Python worker."""
     import pyspark
@@ -34,10 +67,10 @@ def local_frame(spark: SparkSession, rows: pl.DataFrame, schema: StructType) -> 
 
 
 def polars_schema(frame: Any, wanted: tuple[str, ...] | None = None) -> pl.Schema:
-    """Return the columns of a Spark frame with the types that its batches have."""
+    """Return the columns of a Spark frame with their types in a run; a TIMESTAMP, which has no zone, is in UTC."""
     from pyspark.sql.pandas.types import to_arrow_type
 
-    zone: dict[str, Any] = {"timezone": frame.sparkSession.conf.get("spark.sql.session.timeZone")}
+    zone: dict[str, Any] = {"timezone": "UTC"}
     options = zone if "timezone" in signature(to_arrow_type).parameters else {}  # Spark 4.0 and newer
     types = {}
     for place, field in enumerate(frame.schema.fields, start=1):
@@ -45,6 +78,19 @@ def polars_schema(frame: Any, wanted: tuple[str, ...] | None = None) -> pl.Schem
             read = wanted is None or field.name in wanted
             types[field.name] = pl.Series(pa.array([], to_arrow_type(field.dataType, **options) if read else pa.null()))
     return pl.Schema({name: series.dtype for name, series in types.items()})
+
+
+def require_unpadded(frame: Any, policy: Policy) -> None:
+    """Refuse ids and subjects of type CHAR, which Spark fills with blanks in some tables and not in others."""
+    for field in frame.schema.fields:
+        if field.name in {policy.id, policy.subject} and _CHAR.search(json.dumps(field.jsonValue())):
+            role = "record ids" if field.name == policy.id else "subjects"
+            msg = f"{role} (column {field.name!r}) are of type CHAR, which Spark fills with blanks"
+            hint = "make it VARCHAR or STRING in the table, or cast it: rtrim(column) as STRING; no budget used"
+            raise InputError(msg, hint, {"column": field.name})
+
+
+_CHAR = re.compile(r'"(__CHAR_VARCHAR_TYPE_STRING|type|elementType|keyType|valueType)": "[^"]*\bchar\(\d+\)')
 
 
 def metadata(frame: Any) -> int:

@@ -19,7 +19,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from dptext_etl import device, errors, keys
 from dptext_etl.checks.canaries import CANARY
+from dptext_etl.data_types import by_name, in_zone
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, WorkerStatistic, for_workers, require_cfg, take_gpu
 from dptext_etl.errors import DPTextError, InputError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
@@ -195,6 +196,7 @@ class TaskConfig:
     digest: str = ""  # of the synthetic table that records are compared and committed with
     pairs: Mapping[str, int] | None = None  # sums of records with their persons by shard, if they were previewed
     bundled: bool = False  # whether batches hold bundles of rows
+    zones: Mapping[str, str] = field(default_factory=dict)  # of moments that are published in another zone than UTC
 
     @property
     def messages(self) -> TaskMessages:
@@ -285,6 +287,7 @@ def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Fa
                 worker = wait_for_ledger(partial(config.open, stack), stopped)
             if stopped():
                 return
+            frame = in_zones(frame, config.zones)  # noqa: PLW2901
             frame = coarsened(frame.lazy(), frame.schema, policies(config.policy, config.columns)[0]).collect()  # noqa: PLW2901
             result = wait_for_ledger(partial(worker.take, frame, number), stopped)
             config.messages.done(number, int((~frame[CANARY]).sum()))
@@ -292,6 +295,12 @@ def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Fa
                 yield asdict(result)
         if worker is not None and (last := worker.finish()) is not None:
             yield asdict(last)
+
+
+def in_zones(frame: pl.DataFrame, zones: Mapping[str, str]) -> pl.DataFrame:
+    """Return a frame of moments in UTC, or in other zones by column: a batch has the zone of the Spark session."""
+    types = {name: in_zone(dtype, zones.get(name, "UTC")) for name, dtype in frame.schema.items()}
+    return frame.with_columns(by_name(name).cast(dtype) for name, dtype in types.items() if dtype != frame.schema[name])
 
 
 SHARD = "__dptext_shard"
@@ -370,7 +379,7 @@ def read(record: str) -> dict[str, Any]:
 
 
 def remember_tasks(policy: Policy, layout: Layout, job: str) -> None:
-    """Replace the heads that tasks wrote into a store by the ledger's current head."""
+    """Replace the anchors that tasks wrote into a store by the ledger's current one."""
     if layout.memory.remote:
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
             take_in(ledger, layout.memory, policy, job)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from statistics import NormalDist
@@ -27,6 +28,7 @@ from dptext_etl.corpora.corpus import Int8s, Integers
 from dptext_etl.data_types import kind_of
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.families.aggregate.statistic import OTHER, Statistic, describe
+from dptext_etl.parallel import single_threaded_products
 
 _ROWS = 8192
 _DIGEST = 32
@@ -37,26 +39,43 @@ _MODULUS = 2 ** (8 * _DIGEST)
 class Partial:
     """Sums over some records, and the digest of these records; `a + b` covers both."""
 
-    sums: Integers  # int64, shape `Statistic.shape`. It holds as long as n * C is below 2^62
+    sums: Integers  # int64, shape `Statistic.shape`
+    moments: Integers  # second moment of all records, int64, shape (`Statistic.moments`,), in the order of `upper`
     digest: bytes  # keyed digest of all rows, 32 bytes: who counts, with which text and label
 
     @classmethod
     def zero(cls, statistic: Statistic) -> Self:
-        return cls(np.zeros(statistic.shape, np.int64), bytes(_DIGEST))
+        return cls(np.zeros(statistic.shape, np.int64), np.zeros(statistic.moments, np.int64), bytes(_DIGEST))
 
     def __add__(self, other: Partial) -> Partial:
-        if self.sums.shape != other.sums.shape:
+        if (self.sums.shape, self.moments.shape) != (other.sums.shape, other.moments.shape):
             raise InputError("partial sums of different statistics do not add up", "add up the sums of one policy only")
-        return Partial(self.sums + other.sums, added(self.digest, other.digest))
+        return Partial(self.sums + other.sums, self.moments + other.moments, added(self.digest, other.digest))
 
     def packed(self) -> bytes:
-        """Return the digest and the sums as bytes, to travel between processes inside the boundary."""
-        return self.digest + self.sums.astype("<i8").tobytes()
+        """Return the digest and all sums as bytes, to travel between processes inside the boundary."""
+        return self.digest + joined(self.sums, self.moments).astype("<i8").tobytes()
 
     @classmethod
     def unpacked(cls, statistic: Statistic, data: bytes) -> Self:
-        sums = np.frombuffer(data[_DIGEST:], "<i8").astype(np.int64)
-        return cls(sums.reshape(statistic.shape), data[:_DIGEST])
+        return cls(*divided(statistic, np.frombuffer(data[_DIGEST:], "<i8")), data[:_DIGEST])
+
+
+def joined(sums: Integers, moments: Integers) -> Integers:
+    """Return S, block after block, and then T: the order of noise, of hashes, and of bytes."""
+    return np.concatenate([sums.ravel(), moments])
+
+
+def divided(statistic: Statistic, numbers: Integers) -> tuple[Integers, Integers]:
+    """Return S and T of the numbers of `joined`."""
+    sums, moments = np.split(numbers.astype(np.int64), [math.prod(statistic.shape)])
+    return sums.reshape(statistic.shape), moments
+
+
+def upper(width: int) -> tuple[Integers, Integers]:
+    """Return rows and columns of the entries of T in their order: the diagonal, then those above it, row by row."""
+    above = np.triu_indices(width, 1)
+    return tuple(np.concatenate([np.arange(width), places]) for places in above)  # type: ignore[return-value]
 
 
 def added(*digests: bytes) -> bytes:
@@ -80,20 +99,23 @@ def partial_sum(
         )
     if pa.types.is_dictionary(label_column.type):
         label_column = label_column.cast(label_column.type.value_type)
-    digest = _kernel.table_digest(release_key, ids, texts, label_column)
-    sums = np.zeros(statistic.shape, np.int64)
+    total = replace(Partial.zero(statistic), digest=_kernel.table_digest(release_key, ids, texts, label_column))
     blocks = _blocks(statistic, label_column)
-    for at in range(0, len(texts), _ROWS):
-        some = texts.slice(at, _ROWS)
-        there = to_numpy(some.is_valid())
-        add(statistic, sums, encoded(statistic, some.filter(pa.array(there))), blocks[at : at + _ROWS][there])
-    return Partial(sums, digest)
+    with single_threaded_products():  # the products of a batch are small, and shards are summed in parallel
+        for at in range(0, len(texts), _ROWS):
+            some = texts.slice(at, _ROWS)
+            there = to_numpy(some.is_valid())
+            vectors = encoded(statistic, some.filter(pa.array(there)))
+            add(statistic, total, statistic.contributions(vectors), blocks[at : at + _ROWS][there])
+    return total
 
 
-def add(statistic: Statistic, sums: Integers, vectors: Int8s, blocks: npt.NDArray[np.int64]) -> None:
-    """Add records, by their vectors and blocks, to sums in place."""
-    contributions = statistic.projection.contributions(vectors)
-    counts = np.bincount(blocks, minlength=len(sums))
+def add(statistic: Statistic, total: Partial, contributions: Integers, blocks: npt.NDArray[np.int64]) -> None:
+    """Add up to 2^33 records, by their contributions and blocks, to sums in place."""
+    if len(total.moments):
+        points = contributions.astype(np.float64)  # at most 2^20 per product, so their sums below 2^53 are exact
+        total.moments[:] += (points.T @ points).astype(np.int64)[upper(statistic.projection.width)]
+    sums, counts = total.sums, np.bincount(blocks, minlength=len(total.sums))
     order = np.argsort(blocks, kind="stable")
     ends = np.cumsum(counts)
     running = np.zeros((len(blocks) + 1, contributions.shape[1]), np.int64)
@@ -142,9 +164,15 @@ def _blocks(statistic: Statistic, labels: pa.Array) -> npt.NDArray[np.int64]:
 
 def encoded(statistic: Statistic, texts: pa.Array) -> Int8s:
     """Return the vectors of texts, int8, shape (n, k); zeros where no word is known."""
-    corpus = _corpus(str(statistic.corpus.path), statistic.corpus.sha256)
-    vectors: Int8s = to_numpy(pa.array(corpus.encode(texts, 1, statistic.n_max)))
-    return vectors.reshape(len(texts), -1) if len(texts) else np.zeros((0, statistic.corpus.vectors.shape[1]), np.int8)
+    return encode(statistic.corpus, texts, statistic.n_max)
+
+
+def encode(corpus: Corpus, texts: pa.Array, n_max: int) -> Int8s:
+    """Return the vectors of texts under the encoder of a corpus, of up to `n_max` words of each."""
+    if not len(texts):
+        return np.zeros((0, corpus.vectors.shape[1]), np.int8)
+    vectors: Int8s = to_numpy(pa.array(_corpus(str(corpus.path), corpus.sha256).encode(texts, 1, n_max)))
+    return vectors.reshape(len(texts), -1)
 
 
 @lru_cache(maxsize=4)
@@ -171,13 +199,14 @@ class Noisy:
 
     statistic: Statistic  # the statistic of the sums
     sums: Integers  # noisy sums, int64, shape `statistic.shape`
+    moments: Integers  # noisy second moment, int64, shape (`statistic.moments`,), in the order of `upper`
 
     def __post_init__(self) -> None:
-        if self.sums.shape != self.statistic.shape or self.sums.dtype != np.int64:
-            raise InputError(
-                f"noisy sums are int64 of shape {self.statistic.shape}, got another array",
-                "pass the sums of this statistic",
-            )
+        shapes = [self.statistic.shape, (self.statistic.moments,)]
+        arrays = self.sums, self.moments
+        if [array.shape for array in arrays] != shapes or any(array.dtype != np.int64 for array in arrays):
+            msg = f"noisy sums and moments are int64 of shapes {shapes[0]} and {shapes[1]}, got other arrays"
+            raise InputError(msg, "pass the sums of this statistic")
 
     @cached_property
     def counts(self) -> npt.NDArray[np.float64]:
@@ -188,13 +217,21 @@ class Noisy:
     @cached_property
     def vectors(self) -> npt.NDArray[np.float64]:
         """Return the noisy sums of coordinates of every block, in clips, shape (blocks, d)."""
-        vectors: npt.NDArray[np.float64] = self.sums[:, :-1] / self.statistic.projection.clip
+        vectors: npt.NDArray[np.float64] = self.sums[:, :-1] / self.statistic.grid
         return vectors
+
+    @cached_property
+    def moment(self) -> npt.NDArray[np.float64]:
+        """Return the noisy second moment of all records, in squared clips, shape (d, d); labels are required."""
+        rows, columns = upper(self.statistic.projection.width)
+        moment = np.zeros((self.statistic.projection.width,) * 2)
+        moment[rows, columns] = moment[columns, rows] = self.moments / self.statistic.grid**2
+        return moment
 
     @property
     def digest(self) -> bytes:
         """Return the hash of configuration and noisy sums; a table draws from it (docs/spec/synthetic.md#table)."""
-        parts = bytes.fromhex(self.statistic.cfg()) + self.sums.astype("<i8").tobytes()
+        parts = bytes.fromhex(self.statistic.cfg()) + packed(self)
         return hashlib.sha256(b"dptext/statistic/v1\0" + parts).digest()
 
     def topics(self, confidence: float = 0.95) -> list[Topic]:
@@ -214,22 +251,26 @@ def noisy(statistic: Statistic, release_key: _kernel.ReleaseKey, partial: Partia
     The noise key follows from the release key, the digest of all rows, and the sums themselves: equal input gives equal
     bytes, and any other input independent noise. Call it after the charge of every counted record is reserved.
     """
-    sums = partial.sums.ravel()
-    key = _kernel.noise_key(release_key, partial.digest, to_arrow(sums))
-    drawn = _kernel.discrete_gaussians(key, STATISTIC, 0, sums.size, statistic.variance, 1)
-    return Noisy(statistic, (sums + np.array(drawn, np.int64)).reshape(statistic.shape))
+    numbers, variance = joined(partial.sums, partial.moments), statistic.variance
+    key = _kernel.noise_key(release_key, partial.digest, to_arrow(numbers))
+    diagonal, squared = min(statistic.projection.width, len(partial.moments)), variance * statistic.grid**2
+    parts = (partial.sums.size, variance), (diagonal, 2 * squared), (len(partial.moments) - diagonal, squared)
+    noise: list[int] = []
+    for count, size in parts:
+        noise += _kernel.discrete_gaussians(key, STATISTIC, len(noise), count, size, 1)
+    return Noisy(statistic, *divided(statistic, numbers + np.array(noise, np.int64)))
 
 
 _HINT = "give the manifest of a synthetic table, as `dptext run` published it: FOLDER.manifest.json"
 
 
 def packed(noisy: Noisy) -> bytes:
-    """Return noisy sums as bytes: int64, little-endian, block after block, the count of a block last."""
-    return noisy.sums.astype("<i8").tobytes()
+    """Return noisy sums as bytes: int64, little-endian, in the order of `joined`."""
+    return joined(noisy.sums, noisy.moments).astype("<i8").tobytes()
 
 
 def unpacked(statistic: Statistic, data: bytes) -> Noisy:
-    return Noisy(statistic, np.frombuffer(data, "<i8").astype(np.int64).reshape(statistic.shape))
+    return Noisy(statistic, *divided(statistic, np.frombuffer(data, "<i8")))
 
 
 def published_facts(noisy: Noisy) -> dict[str, Any]:
@@ -242,6 +283,7 @@ def published_facts(noisy: Noisy) -> dict[str, Any]:
         "delta": statistic.delta,
         "width": statistic.projection.width,
         "n_max": statistic.n_max,
+        "grid": statistic.grid,
         "variance": statistic.variance,
         "sensitivity": statistic.sensitivity,
         "corpus_sha256": statistic.corpus.sha256,

@@ -1,4 +1,4 @@
-"""Describe the noisy statistic of a column, per label a sum and a count, and the mechanism that releases it.
+"""Describe the noisy statistic of a column (sums and counts per label, one second moment), and its mechanism.
 
 The directions are principal directions of a public corpus, found by subspace iteration. Every step is a product of
 integers below 2^53, whose sum is exact in any order, or one operation that IEEE 754 rounds, so every machine finds the
@@ -26,7 +26,7 @@ from dptext_etl.artifacts import Artifact
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.corpus import Int8s, Integers
 from dptext_etl.errors import PolicyError
-from dptext_etl.guarantee import LARGEST_DELTA, Guarantee, Spend, float_above
+from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, Guarantee, Spend, exact, float_above
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import DEFAULT_N_MAX, Mechanism
 from dptext_etl.parameters import configuration_hash
@@ -145,6 +145,9 @@ def _scaled(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 LARGEST_VARIANCE = 2**48  # largest variance that the kernel draws (docs/spec/stream.md#discrete-gaussian)
+GRIDS = (1024, 512, 256, 128, 64)
+"""Integer lengths of the clip in a statistic, in the order of preference (docs/spec/synthetic.md#grid)."""
+_ROOM_OF_MOMENTS = 2**61  # above n G^2, a bound on the entries of the second moment
 
 
 def variance_of(sensitivity: int, epsilon: float, delta: float) -> int:
@@ -165,12 +168,21 @@ def variance_of(sensitivity: int, epsilon: float, delta: float) -> int:
     return high
 
 
+def grid_of(epsilon: float, delta: float) -> tuple[int, int]:
+    """Return the length of the clip in integers, and the variance of a sum (docs/spec/synthetic.md#grid)."""
+    for grid in GRIDS:
+        variance = variance_of(2 * grid, epsilon, delta)
+        if 2 * grid**2 * variance <= LARGEST_VARIANCE:
+            return grid, variance
+    raise PolicyError(f"epsilon is {epsilon}: the noise would not fit into its range", "raise epsilon")
+
+
 def rho_of(sensitivity: int, variance: int) -> Fraction:
     """Return rho of zCDP, exactly: sensitivity^2 / (2 variance), in any dimension."""
     return Fraction(sensitivity**2, 2 * variance)
 
 
-VERSION = 1  # version of the output: it is raised whenever equal inputs and keys would give another statistic or table
+VERSION = 2  # version of the output: it is raised whenever equal inputs and keys would give another statistic or table
 OTHER = "other"  # block of null and unlisted labels; it is one of the labels if they name it
 MOST_LABELS = 1_000
 MANY_LABELS = 16  # from that many labels on, the usual width is larger
@@ -187,7 +199,8 @@ class Statistic:
     per_subject: int  # k, the most records of one person that count
     epsilon: float  # epsilon of the whole table for one record, at `delta`
     delta: float  # delta of that pair
-    variance: int  # variance of the noise of every integer, in its own units
+    grid: int  # G, the length of the clip in the integers of the statistic
+    variance: int  # variance of the noise of sums and counts; the second moment has grid^2 times as much, or twice that
     n_max: int = DEFAULT_N_MAX  # words of a text that are read
 
     @cached_property
@@ -201,14 +214,26 @@ class Statistic:
         return len(self.blocks), self.projection.width + 1
 
     @property
+    def moments(self) -> int:
+        """Return the number of entries of the second moment: d (d + 1) / 2, or 0 without labels."""
+        width = self.projection.width
+        return width * (width + 1) // 2 if self.labels else 0
+
+    @property
     def count_step(self) -> int:
-        """Return A = C / 4, the amount that a record adds to the count of its label."""
-        return self.projection.clip // 4
+        """Return G / 4, the amount that a record adds to the count of its label."""
+        return self.grid // 4
 
     @property
     def sensitivity(self) -> int:
-        """Return 2 C, the L2 distance that a replaced record can move the sums (docs/spec/synthetic.md#sensitivity)."""
-        return 2 * self.projection.clip
+        """Return 2 G, the sensitivity in units of sums (docs/spec/synthetic.md#sensitivity)."""
+        return 2 * self.grid
+
+    def contributions(self, vectors: Int8s) -> Integers:
+        """Return x of every vector, int64, shape (n, d): its norm is at most `grid`; zeros for a failed encoding."""
+        clipped = self.projection.contributions(vectors)
+        scaled: Integers = np.sign(clipped) * (np.abs(clipped) * self.grid // self.projection.clip)
+        return scaled
 
     @property
     def rho(self) -> Fraction:
@@ -216,8 +241,8 @@ class Statistic:
 
     @property
     def sigma(self) -> float:
-        """Return the standard deviation of the noise, in clips."""
-        return math.sqrt(self.variance) / self.projection.clip
+        """Return the standard deviation of the noise of a sum, in clips."""
+        return math.sqrt(self.variance) / self.grid
 
     def charge(self, guarantee: Guarantee) -> Spend:
         """Return what every counted record is charged; the claim says class, neighbors and assumptions."""
@@ -236,6 +261,7 @@ class Statistic:
             "per_subject": self.per_subject,
             "epsilon": repr(self.epsilon),
             "delta": repr(self.delta),
+            "grid": self.grid,
             "variance": self.variance,
             "n_max": self.n_max,
         }
@@ -269,8 +295,11 @@ def describe(
     if not 0 < delta <= LARGEST_DELTA:
         raise PolicyError(f"delta is {delta}; allowed: above 0, at most {LARGEST_DELTA}", "use 0.01 / n_rec or less")
     axes = projection(opened.vectors, width or (WIDTH_MANY if len(labels) >= MANY_LABELS else WIDTH))
-    variance = variance_of(2 * axes.clip, epsilon, delta)
-    return Statistic(opened, axes, tuple(labels), per_subject, epsilon, delta, variance, n_max)
+    grid, variance = grid_of(epsilon, delta)
+    if int(LARGEST_SUM / exact(delta)) * grid**2 >= _ROOM_OF_MOMENTS:
+        msg = f"delta is {delta}: sums over the records for which it may be stated would not fit into 64 bits"
+        raise PolicyError(msg, "use 0.01 over a public bound on the number of records")
+    return Statistic(opened, axes, tuple(labels), per_subject, epsilon, delta, grid, variance, n_max)
 
 
 class Aggregate(Mechanism):

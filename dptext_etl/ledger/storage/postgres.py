@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from dptext_etl import extensions, telemetry
 from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError, UnavailableLedgerError
 from dptext_etl.ledger.storage import postgres_sql as pg
-from dptext_etl.ledger.storage.store import APPLICATION, INDEXED, NOTHING_WRITTEN, VERSION, MissingLedgerError, Store
+from dptext_etl.ledger.storage.store import APPLICATION, NOTHING_WRITTEN, VERSION, MissingLedgerError, Store
 
 if TYPE_CHECKING:
     import psycopg
@@ -84,24 +84,7 @@ class PostgresStore(Store):
         if stored is None:
             raise LedgerError(f"{self.name} is an unfinished ledger", "drop the schema: it holds no charge")
         self.require_version(int(stored))
-        if int(stored) == INDEXED and not self.read_only:
-            self._drop_index()
         self.concurrent = not self.read_only
-
-    def _drop_index(self) -> None:
-        """Bring a ledger of the version before up to date: an open process of it fails from now on.
-
-        Its index must be dropped, not emptied: an empty one would say that nothing was charged.
-        """
-        with self.transaction():
-            if self.meta("schema") != str(INDEXED):
-                return  # another process was faster
-            if not self.rows(_OWNS, (self.schema,))[0][0]:
-                msg = f"the ledger {self.name} has schema {INDEXED}, and this user does not own its tables"
-                raise LedgerError(msg, "their owner brings it up to date: `dptext ledger init`; nothing was changed")
-            for table in ("run_part", "run"):
-                self.execute(f"drop table {table}")
-            self.set_meta("schema", str(VERSION))
 
     def _make_schema(self) -> None:
         with self.transaction():
@@ -125,7 +108,7 @@ class PostgresStore(Store):
         return {"user": user, "server_ts": now.astimezone(UTC).isoformat(timespec="milliseconds")}
 
     def require_steward(self) -> None:
-        if not self.rows("select has_table_privilege('frozen', 'delete')")[0][0]:
+        if not self.rows("select has_table_privilege('meta', 'update')")[0][0]:
             raise self._denied("only a steward may do this", pg.PRINT_GRANTS.format(role="steward"))
 
     def close(self) -> None:
@@ -237,10 +220,16 @@ class PostgresStore(Store):
     def _denied(self, problem: str, hint: str) -> LedgerError:
         return LedgerError(f"permission denied on the ledger {self.name}: {problem}", hint)
 
+    def _standby(self) -> LedgerError:
+        hint = "name the primary in the ledger's URL, or all hosts and target_session_attrs=read-write"
+        return LedgerError(f"the ledger {self.name} is on a server that is read-only, such as a standby", hint)
+
     def _meaning(self, state: str, error: str) -> LedgerError:
         if state == "42501":
             return self._denied(*pg.missing_grant(self._statement))
         other = (LedgerError, f"cannot be used ({error} {state})", "run `dptext ledger verify`")
+        if state == "25006" and not self.read_only:
+            return self._standby()
         kind, problem, hint = next(
             (meaning for prefix, meaning in _MEANINGS.items() if state.startswith(prefix)),
             other if state else _UNREACHABLE,
@@ -266,13 +255,10 @@ class _RightsStore(PostgresStore):
 
     def _prepare(self, *, create: bool) -> None:
         if self.rows("select pg_is_in_recovery()")[0][0]:
-            raise self._meaning("25006", "")
+            raise self._standby()
         if self.rows(_TABLES, (self.schema,)):
             super()._prepare(create=create)
-            if self.meta("schema") == str(INDEXED) and not self.rows(_OWNS, (self.schema,))[0][0]:
-                raise self._denied("its owner must bring it up to date first", "`dptext ledger init`, as its owner")
-            lacking = self.rows(pg.LACKING, (self.schema, *(part for pair in pg.run_rights() for part in pair)))
-            what = pg.missing_rights(lacking)
+            what = pg.missing_rights(self.rows(pg.LACKING, (self.schema, *pg.run_rights())))
         elif self.rows("select 1 from pg_namespace where nspname=?", (self.schema,)):
             made = self.rows("select has_schema_privilege(?::text, 'create')", (self.schema,))
             what = None if made[0][0] else pg.missing_grant("create table")
@@ -319,7 +305,6 @@ def _until(steps: Generator[Any, Any, Any], until: float) -> Generator[Any, Any,
 
 # Connections of the parent process: kept, because collecting one would close it. Only `_run` adds, under its lock.
 _INHERITED: list[Any] = []
-_OWNS = "select bool_and(pg_has_role(tableowner, 'member')) from pg_tables where schemaname=?"
 _TABLES = "select tablename from pg_tables where schemaname=?"
 _UNREACHABLE = (
     UnavailableLedgerError,

@@ -100,21 +100,16 @@ def database(conninfo: str) -> str:
 def dialect(sql: str) -> str:
     """Translate a statement of the ledger to the SQL of PostgreSQL."""
     sql = sql.replace("%", "%%").replace("?", "%s")
-    if sql.startswith("insert or ignore "):
-        sql = sql.replace("insert or ignore ", "insert ", 1) + " on conflict do nothing"
-    elif sql.lstrip().startswith("create table"):
-        for old, new in ((" strict, without rowid", ""), (" strict", ""), (" integer", " bigint"), (" blob", " bytea")):
+    if sql.lstrip().startswith("create table"):
+        for old, new in ((" strict", ""), (" integer", " bigint"), (" blob", " bytea")):
             sql = sql.replace(old, new)
-    elif sql.startswith("insert or replace into meta "):
-        sql = sql.replace("insert or replace ", "insert ", 1) + " on conflict(name) do update set value=excluded.value"
     return sql
 
 
 def tables() -> Iterator[str]:
     """Return the statements that make the tables. Blobs are random bytes: PostgreSQL must not try to compress them."""
     yield from (statement for statement in re.sub(r"--[^\n]*", "", SCHEMA).split(";\n") if statement.strip())
-    for table, column in (("segment", "data"), ("batch", "state")):
-        yield f"alter table {table} alter column {column} set storage external"
+    yield "alter table segment alter column data set storage external"
 
 
 def options(timeout: float) -> dict[str, Any]:
@@ -196,33 +191,32 @@ def milliseconds(seconds: float) -> str:
 
 
 Role = Literal["writer", "steward", "auditor", "owner"]
-WRITES: Mapping[str, str] = {
-    "meta": "INSERT, UPDATE",
-    "event": "INSERT",
-    "segment": "INSERT, UPDATE, DELETE",
-    "release": "INSERT, UPDATE",
-    "tally": "INSERT, UPDATE",
-    "scope": "INSERT",
-    "member": "INSERT",
-    "batch": "INSERT, UPDATE",
-    "commit_part": "INSERT",
-    "frozen": "INSERT",
-    "burnt": "INSERT",
-    "publication": "INSERT",
-}
+WRITES: Mapping[str, str] = {"meta": "", "event": "INSERT", "segment": "INSERT, UPDATE (seq), DELETE"}
 """The operations of a writer on each table, in addition to reading it: no writer changes or deletes an event."""
-_DRAFTS = "UPDATE USING (seq < 0) WITH CHECK (true)"
-_EVENTS = (
-    "INSERT WITH CHECK (has_table_privilege({frozen}, 'DELETE') OR CASE WHEN kind = 'CAP_SET'"
-    " THEN NOT (body::jsonb ? 'public_key') ELSE kind NOT IN ('THAW', 'UNITS', 'READMIT') END)"
+STEWARDS: Mapping[str, str] = {"meta": "UPDATE"}
+"""The further right of a steward: the policies below know a steward by it."""
+_FIRST_CAP = (  # no scope has a cap already, and no charge of the dataset or group is in another scope
+    "NOT EXISTS (SELECT FROM {event} AS earlier WHERE"
+    " (earlier.kind = 'CAP_SET' AND earlier.body::jsonb->'name' = event.body::jsonb->'name'"
+    " AND earlier.body::jsonb->'period' = event.body::jsonb->'period')"
+    " OR (earlier.kind = 'RESERVE' AND earlier.body::jsonb->'scope' <> event.body::jsonb->'scope'"
+    " AND (earlier.body::jsonb->'name' = event.body::jsonb->'name'"
+    " OR earlier.body::jsonb->'dataset' = event.body::jsonb->'dataset')))"
 )
-STEWARDS: Mapping[str, str] = {"scope": "UPDATE", "frozen": "DELETE", "meta": "DELETE"}
-"""The further operations of a steward: change a cap, thaw, accept other units."""
+_EVENTS = (
+    "INSERT WITH CHECK (has_table_privilege({meta}, 'UPDATE') OR CASE WHEN kind = 'CAP_SET'"
+    f" THEN {_FIRST_CAP} ELSE kind NOT IN ('THAW', 'UNITS', 'READMIT') END)"
+)
 _POLICIES = {
-    "segment": ("SELECT USING (true)", "INSERT WITH CHECK (true)", _DRAFTS, "DELETE USING (seq < 0)"),
+    "segment": (
+        "SELECT USING (true)",
+        "INSERT WITH CHECK (seq < 0)",
+        "UPDATE USING (seq < 0) WITH CHECK (seq = (SELECT max(seq) FROM {event}))",
+        "DELETE USING (seq < 0)",
+    ),
     "event": ("SELECT USING (true)", _EVENTS),
 }
-"""Row-level security: only drafts, whose numbers are negative, change; a steward's events are a steward's."""
+"""Row-level security: a blob has no number until its event has it; a steward's events are a steward's."""
 _STATEMENT = re.compile(r"\s*(insert|update|delete|select)\b(?:.*?\b(?:into|from)\b)?\s+\"?(\w+)", re.DOTALL)
 PRINT_GRANTS = "`dptext ledger grants --role {role}` prints what to grant"
 
@@ -253,28 +247,37 @@ def grants(role: Role, name: str, database: str, schema: str) -> str:
             f"GRANT SELECT ON ALL TABLES IN SCHEMA {space} TO {to};",
         ]
     granted = {"writer": [WRITES], "steward": [WRITES, STEWARDS]}.get(role, [])
-    lines += [f"GRANT {rights} ON {space}.{table} TO {to};" for some in granted for table, rights in some.items()]
+    pairs = [pair for some in granted for pair in some.items() if pair[1]]
+    lines += [f"GRANT {rights} ON {space}.{table} TO {to};" for table, rights in pairs]
     for table, policies in _POLICIES.items() if granted else ():
         lines.append(f"ALTER TABLE {space}.{table} ENABLE ROW LEVEL SECURITY;")
         for policy in policies:
             on = f"dptext_{policy.partition(' ')[0].lower()} ON {space}.{table}"
-            rule = policy.format(frozen=_literal(f"{space}.frozen"))
+            rule = policy.format(meta=_literal(f"{space}.meta"), event=f"{space}.event")
             lines += [f"DROP POLICY IF EXISTS {on};", f"CREATE POLICY {on} FOR {rule};"]
     return "\n".join(lines)
 
 
-def run_rights() -> list[tuple[str, str]]:
-    """Return the tables and rights of a writer that a run may need, in pairs."""
-    return [(table, right) for table, rights in WRITES.items() for right in ("SELECT", *rights.split(", "))]
+_RIGHT = re.compile(r"(\w+)(?: \((\w+)\))?")
 
 
+def run_rights() -> list[str]:
+    """Return the rights of a writer that a run needs: table, right, and column or nothing, three parts for each."""
+    parts = []
+    for table, rights in WRITES.items():
+        for operation, column in _RIGHT.findall(f"SELECT, {rights}"):
+            parts += [table, operation, column]
+    return parts
+
+
+_ASKED = ", ".join(["(?::text, ?::text, ?::text)"] * (len(run_rights()) // 3))
 LACKING = (
-    "select asked.name, asked.granted from (select ?::text as space) as of_schema, (values "  # noqa: S608
-    + ", ".join(["(?::text, ?::text)"] * len(run_rights()))
-    + ") as asked(name, granted)"
-    " where not has_table_privilege(quote_ident(space) || '.' || quote_ident(asked.name), asked.granted)"
+    "select name, operation || case when part = '' then '' else ' (' || part || ')' end from"  # noqa: S608
+    f" (select quote_ident(?::text) as space) as of_schema, (values {_ASKED}) as asked(name, operation, part)"
+    " where not case when part = '' then has_table_privilege(space || '.' || name, operation)"
+    " else has_column_privilege(space || '.' || name, part, operation) end"
 )
-"""Lists which of `run_rights` this user lacks in a schema, as pairs."""
+"""Lists which of `run_rights` this user lacks in a schema, as pairs of table and right."""
 
 
 def missing_rights(lacking: Sequence[tuple[Any, ...]]) -> tuple[str, str] | None:
@@ -297,9 +300,8 @@ def missing_grant(statement: str) -> tuple[str, str]:
     if match is None:
         return "it does not own the tables", PRINT_GRANTS.format(role="owner")
     verb, table = match[1].upper(), match[2]
-    rights = f"{verb} and UPDATE" if statement.lstrip().startswith("insert or replace") else verb
     role = "auditor" if verb == "SELECT" else "steward" if verb in STEWARDS.get(table, "") else "writer"
-    return f"it lacks {rights} on the table {table}", PRINT_GRANTS.format(role=role)
+    return f"it lacks {verb} on the table {table}", PRINT_GRANTS.format(role=role)
 
 
 def _quote(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Seal the records of a batch as columns under a Merkle root, and read states and digests of reserved rows.
+"""Seal the records of a batch as columns under a Merkle root, and read them.
 
 Most columns follow a rule: one value, a multiple of the positions, a range, a copy of another column. The event holds
 the rule; other columns are blobs. The Merkle root always hashes the decoded rows. No batch is empty.
@@ -6,7 +6,6 @@ the rule; other columns are blobs. The Merkle root always hashes the decoded row
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,15 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.accounting import MEASURES
 from dptext_etl.arrays import starts, to_arrow
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import LedgerError
-from dptext_etl.guarantee import ADDITIVE, FINE, MICRO, PURE
-from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, Index, binaries, hashed_ids
+from dptext_etl.guarantee import ADDITIVE, PURE
+from dptext_etl.ledger.storage.hashed_ids import WIDTH, HashedIds, Index, binaries, hashed_ids
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.types import I64, U8, Event, Mask, ReleaseRef, State
+from dptext_etl.ledger.types import I64, Event, Mask
 
 Column = npt.NDArray[Any]
 Layout = tuple[tuple[str, int], ...]
@@ -134,9 +132,8 @@ def seal(kind: Event, columns: Mapping[str, Column]) -> tuple[dict[str, Any], di
             blobs[name] = blob
         encoded[name] = columns[name]
     facts: dict[str, Any] = {"rows": len(columns[layout[0][0]]), "root": root(kind, columns).hex(), "columns": rules}
-    delta = columns.get("delta")
-    if delta is not None and ((delta > 0) & (delta < INFINITE)).any():
-        facts["units"] = UNITS
+    facts |= {"canaries": int(columns["canary"].sum())} if "canary" in columns else {}
+    facts |= {"batches": np.unique(columns["batch"]).tolist()} if "batch" in columns else {}
     return facts, blobs
 
 
@@ -191,9 +188,10 @@ class Segments:
     ) -> int:
         """Append an event and its blobs, which may be `staged` already.
 
-        Next to other writers, blobs are stored before the event gets its number, for which the others wait.
+        Where several writers may write, blobs are stored before the event gets its number, for which the others wait;
+        the rows that a writer of a server may change are those without a number.
         """
-        if staged is None and self._store.shared:
+        if staged is None:
             staged = self.stage(blobs)
         seq = self._journal.append(kind, **facts, **sealed)
         if staged is None:
@@ -203,8 +201,8 @@ class Segments:
         return seq
 
     def stage(self, blobs: Mapping[str, Blob]) -> int | None:
-        """Store the blobs of an event that has no number yet, if other writers would wait; return what finds them."""
-        if not self._store.shared:
+        """Store the blobs of an event that has no number yet, if other writers may wait; return what finds them."""
+        if not self._store.concurrent:
             return None
         number = -secrets.randbits(62)
         self._write(number, blobs)
@@ -217,20 +215,13 @@ class Segments:
         for name, blob in blobs.items():
             self._store.execute("insert into segment values(?,?,?)", (seq, name, blob))
 
-    def read(
-        self, seq: int, names: Sequence[str], facts: Mapping[str, Any] | None = None, *, as_sealed: bool = False
-    ) -> dict[str, Column]:
-        """Return some columns of an event, amounts in the steps of today, or as they were sealed."""
+    def read(self, seq: int, names: Sequence[str], facts: Mapping[str, Any] | None = None) -> dict[str, Column]:
+        """Return some columns of an event."""
         facts = self._journal.facts(seq) if facts is None else facts
         columns: dict[str, Column] = {}
         for name in names:
             self._decode(seq, facts, name, columns)
-        columns = {name: columns[name] for name in names}
-        if "delta" in columns and "units" not in facts and not as_sealed:
-            delta = columns["delta"]
-            finer = np.minimum(delta, INFINITE // _FINER - 1) * _FINER
-            columns["delta"] = np.where(delta == INFINITE, INFINITE, finer)
-        return columns
+        return {name: columns[name] for name in names}
 
     def scan(
         self, batches: Iterable[int], key: str, names: Sequence[str], within: IdRange = ALL_IDS
@@ -254,38 +245,6 @@ class Segments:
         if "bytes" in rule or "raw" in rule:
             row = self._store.row("select data from segment where seq=? and name=?", (seq, name))
         columns[name] = decode(rule, None if row is None else row[0], facts["rows"], columns)
-
-
-# Every amount was counted in millionths once, deltas too. An event that counts delta in steps of 10^-15 says so in its
-# body (`units`); the row of a scope says it by its shape. Stored values stay as they are, and readers convert it.
-UNITS = {"delta": 15}  # the power of ten of the steps of components that are not counted in millionths
-_FINER = FINE // MICRO
-
-
-def limits_of(facts: Mapping[str, Any]) -> list[int]:
-    return list(facts["limits"]) if "units" in facts else _finer(facts["measure"], facts["limits"])
-
-
-def write_limits(measure: str | None, limits: Sequence[int]) -> str:
-    """Write limits as the row of a scope has them: a list in millionths, or an object where steps differ."""
-    names = MEASURES.get(measure or "", ())
-    return json.dumps(dict(zip(names, limits, strict=True)) if "delta" in names else list(limits))
-
-
-def read_limits(measure: str | None, written: str | None) -> tuple[int, ...]:
-    limits = json.loads(written or "[]")
-    if isinstance(limits, dict):
-        return tuple(limits[name] for name in MEASURES[measure or ""])
-    return tuple(_finer(measure, limits))
-
-
-def _finer(measure: str | None, limits: Sequence[int]) -> list[int]:
-    names = MEASURES.get(measure or "", ())
-    return [limit * _FINER if name == "delta" else limit for name, limit in zip(names, limits, strict=True)]
-
-
-POSTS = "post/"  # the prefix of names under which `meta` lists the events that hold post-processed rows of a batch
-_HASHES = ("record", "unit", "idem_key", "digest")
 
 
 class Places(NamedTuple):
@@ -321,128 +280,3 @@ class Places(NamedTuple):
     def batches(self) -> list[int]:
         """Return the batches, each once."""
         return [batch for batch, _ in self.groups()]
-
-
-class Holdings(NamedTuple):
-    """The state of some records in a release, shape (records,)."""
-
-    present: Mask  # whether the release holds the record; an aborted reservation does not count
-    idem_keys: HashedIds  # the first 16 bytes of the identity of the text that it holds
-    places: Places  # where the record was reserved
-    state: U8  # a `State`, where the record is present
-
-    @property
-    def committed(self) -> Mask:
-        committed: Mask = self.present & (self.state == State.COMMITTED)
-        return committed
-
-    def same_text(self, idem_keys: HashedIds) -> Mask:
-        return self.present & self.idem_keys.equal(idem_keys)
-
-
-class Records:
-    def __init__(self, store: Store, journal: Journal, segments: Segments) -> None:
-        self._store, self._journal, self._segments = store, journal, segments
-
-    def batches(self, ref: ReleaseRef) -> I64:
-        """Return the batches of a release, in ascending order."""
-        rows = self._store.rows("select seq from batch where release=? and nonce=? order by seq", (ref.id, ref.nonce))
-        return np.array([seq for (seq,) in rows], np.int64)
-
-    def lock_name(self, ref: ReleaseRef) -> str:
-        """Return the name of the lock for adding records to a release."""
-        return f"release/{ref.id}/{ref.nonce}"
-
-    def states_lock_name(self, ref: ReleaseRef) -> str:
-        """Return the name of the lock for changing states or counts of a release."""
-        return f"states/{ref.id}/{ref.nonce}"
-
-    def count(self, ref: ReleaseRef) -> int:
-        """Count the records that a release holds, without canaries and without aborted records."""
-        key = (ref.id, ref.nonce)
-        row = self._store.row("select records, canaries, aborted from tally where release=? and nonce=?", key)
-        records, canaries, aborted = row or (0, 0, 0)
-        batches = "select seq, state from batch where release=? and nonce=?"
-        for seq, states in self._store.rows(batches, key) if aborted else ():
-            aborted_rows = np.frombuffer(states, np.uint8) == State.ABORTED
-            if aborted_rows.any():
-                aborted -= int((aborted_rows & (self._segments.read(seq, ["canary"])["canary"] == 1)).sum())
-        return int(records - canaries - aborted)
-
-    def states(self, batch: int) -> U8:
-        """Return the states of a batch, read-only, shape (rows,)."""
-        row = self._store.row("select state from batch where seq=?", (batch,))
-        return np.frombuffer(b"" if row is None else row[0], np.uint8)
-
-    def states_of(self, places: Places) -> U8:
-        states = np.zeros(len(places.batch), np.uint8)
-        for batch, group in places.groups():
-            states[group] = self.states(batch)[places.row[group]]
-        return states
-
-    def move(self, places: Places, state: State) -> None:
-        """Change the state of rows. Only the holder of the lock of states may do so: it rewrites whole batches."""
-        for batch, group in places.groups():
-            states = self.states(batch).copy()
-            states[places.row[group]] = state
-            still_open = int((states == State.RESERVED).sum())
-            self._store.execute("update batch set state=?, open=? where seq=?", (states.tobytes(), still_open, batch))
-
-    def reserved(self, places: Places, name: str) -> npt.NDArray[Any]:
-        """Return a column of reserved rows, shape (rows,), or (rows, 32) for hashes."""
-        values = _zeros(len(places.batch), name)
-        for batch, group in places.groups():
-            values[group] = self._segments.read(batch, [name])[name][places.row[group]]
-        return values
-
-    def digests(self, places: Places) -> Bytes:
-        return self._recorded(places, self._commits(places), "digest")[1]
-
-    def digests_and_positions(self, places: Places) -> tuple[Bytes, I64]:
-        _, digests, positions = self._recorded(places, self._commits(places), "digest", "positions")
-        return digests, positions
-
-    def settled(self, places: Places) -> tuple[Mask, I64]:
-        """Return which rows were settled ex post, and the pure epsilon that they used, in millionths."""
-        mask, used = self._recorded(places, [entry.seq for entry in self._journal.entries(Event.SETTLE)], PURE)
-        return mask, used
-
-    def postprocessed(self, places: Places, chain: str) -> tuple[Mask, Bytes]:
-        """Return which rows a chain of post-processing rewrote, and digests of the results, shape (rows, 32)."""
-        batches = places.batches()
-        events = sorted({seq for batch in batches for seq in self._journal.listed(f"{POSTS}{batch}")})
-        mask, digests = self._recorded(
-            places, [seq for seq in events if self._journal.facts(seq)["chain"] == chain], "digest"
-        )
-        return mask, digests
-
-    def note_postprocessed(self, places: Places, seq: int) -> None:
-        for batch in places.batches():
-            self._journal.add_to_list(f"{POSTS}{batch}", seq)
-
-    def _recorded(self, places: Places, events: list[int], *names: str) -> tuple[npt.NDArray[Any], ...]:
-        """Return which rows some events hold, and what columns of theirs hold of them."""
-        outputs = [np.zeros(len(places.batch), np.bool_), *(_zeros(len(places.batch), name) for name in names)]
-        keys, order = places.packed(), np.arange(len(places.batch))
-        if (keys[1:] < keys[:-1]).any():
-            order = np.argsort(keys)
-            keys = keys[order]
-        for seq in events if len(keys) else ():
-            columns = self._segments.read(seq, ["batch", "row", *names])
-            event_rows = Places(columns["batch"], columns["row"]).packed()
-            at = np.searchsorted(keys, event_rows)
-            hit = (at < len(keys)) & (keys[np.minimum(at, len(keys) - 1)] == event_rows)
-            rows = order[at[hit]]
-            outputs[0][rows] = True
-            for values, name in zip(outputs[1:], names, strict=True):
-                values[rows] = columns[name][hit]
-        return tuple(outputs)
-
-    def _commits(self, places: Places) -> list[int]:
-        batches = places.batches()
-        query = "select seq from commit_part where batch=?"
-        return sorted({row[0] for batch in batches for row in self._store.rows(query, (batch,))})
-
-
-def _zeros(rows: int, name: str) -> npt.NDArray[Any]:
-    return np.zeros((rows, WIDTH), np.uint8) if name in _HASHES else np.zeros(rows, np.int64)

@@ -14,10 +14,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError
+from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError, file_failure
 from dptext_etl.ledger.storage.store import (
     APPLICATION,
-    INDEXED,
     NOTHING_WRITTEN,
     SCHEMA,
     VERSION,
@@ -59,10 +58,11 @@ class SqliteStore(Store):
         except FileExistsError:
             return
         except OSError as exc:
-            problem = f"a ledger cannot be made at {self.path}: {exc.strerror}"
+            problem, hint = f"a ledger cannot be made at {self.path}", "the folder must exist and be writable"
+            failure = file_failure(exc, problem, hint, LedgerError)
         else:
             return
-        raise LedgerError(problem, "the folder must exist and be writable")
+        raise failure
 
     def _connect(self) -> sqlite3.Connection:
         url = f"{self.path.absolute().as_uri()}?mode={'ro' if self.read_only else 'rw'}"
@@ -79,7 +79,8 @@ class SqliteStore(Store):
             hint = "name a ledger, or a file that does not exist"
             raise LedgerError(f"{self.path} is a database of another kind", hint)
         if empty and self.read_only:
-            raise LedgerError(f"{self.path} is empty, not a ledger", "delete the file, or name another place")
+            hint = "a run makes a new ledger in the file; where charges were made before, restore the ledger instead"
+            raise LedgerError(f"{self.path} is empty, not a ledger", hint)
         self.require_version(VERSION if empty else version)
         if not self.read_only:
             self._use_log()
@@ -87,19 +88,6 @@ class SqliteStore(Store):
             run(f"pragma journal_size_limit={WAL_BYTES}")
         if empty:
             self._make_schema()
-        elif version == INDEXED and not self.read_only:
-            self._drop_index()
-
-    def _drop_index(self) -> None:
-        """Bring a ledger of the version before up to date: an open process of it fails from now on.
-
-        Its index must be dropped, not emptied: an empty one would say that nothing was charged.
-        """
-        with self.transaction():
-            if self._connection.execute("pragma user_version").fetchone()[0] == INDEXED:  # or another was faster
-                for table in ("run_part", "run"):
-                    self._connection.execute(f"drop table {table}")
-                self._connection.execute(f"pragma user_version={VERSION}")
 
     def _set_options(self) -> None:
         """Wait for the disk at every commit; fill no freed page with zeros: the ledger holds keyed hashes only."""

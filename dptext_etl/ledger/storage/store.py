@@ -25,66 +25,20 @@ REFERENCE = "env:"
 NOTHING_WRITTEN = "nothing was written; the same call can be repeated"
 RETRY_SECONDS = 1.0
 AWAY_SECONDS = 300.0  # how long a server may be away
-VERSION = 4  # the schema version of tables and journal
-INDEXED = 3  # the version before, which kept an index in two tables more: the first writer drops them
+VERSION = 5  # the schema version of tables and journal
 APPLICATION = 0x64707478  # `pragma application_id` of a ledger: "dptx"
 
 SCHEMA = """
--- Facts of the ledger: its id, the check value of its id key, the head of its chain.
+-- Facts of the ledger: its id, and the check value of its id key.
 create table meta(name text primary key, value text not null) strict;
 
 -- The journal: hash = SHA-256(tag || hash of the event before || body).
 create table event(seq integer primary key, kind text not null, body text not null, hash blob not null) strict;
 
 -- Sealed segments: one blob per column of a batch; the event's body says how to read it.
-create table segment(seq integer, name text, data blob not null, primary key(seq, name)) strict;
-
--- Names of releases and their pinned configurations.
-create table release(
-    id integer primary key, dataset text not null, col text not null, release text not null, cfg text not null,
-    id_type text not null, publishable integer not null, facts text not null, burnt integer,
-    unique(dataset, col, release)
-) strict;
-
--- Running counts per release; max_pure is null once a spend was infinite.
-create table tally(
-    release integer, nonce integer, records integer not null default 0, canaries integer not null default 0,
-    committed integer not null default 0, expired integer not null default 0, aborted integer not null default 0,
-    diverged integer not null default 0, max_pure integer default 0, primary key(release, nonce)
-) strict;
-
--- Where spends add up; measure and limits are null until a cap is set.
-create table scope(
-    id integer primary key, name text not null, period text not null, unit text not null, measure text, limits text,
-    unique(name, period)
-) strict;
-create table member(scope integer, dataset text, primary key(scope, dataset)) strict;
-
--- Reserved batches: one state byte per record; `open` counts those neither committed, expired nor aborted.
-create table batch(
-    seq integer primary key, release integer not null, nonce integer not null, scope integer not null,
-    job text not null, rows integer not null, open integer not null, attached integer not null default 0,
-    state blob not null
-) strict;
-create index batch_of_job on batch(job);
-create index batch_of_scope on batch(scope);
-create index batch_of_release on batch(release, nonce);
-
--- Which segments hold the digests of a batch.
-create table commit_part(batch integer, seq integer, primary key(batch, seq)) strict, without rowid;
-
--- Datasets that nothing is charged or published in, and the event that froze each.
-create table frozen(dataset text primary key, seq integer not null) strict;
-
--- Release names that never come back, also such as this ledger never saw itself.
-create table burnt(dataset text, release text, seq integer not null, primary key(dataset, release)) strict;
-
-create table publication(
-    release integer, nonce integer, version text, manifest text not null, rows integer not null,
-    primary key(release, nonce, version)
-) strict
+create table segment(seq integer, name text, data blob not null, primary key(seq, name)) strict
 """
-"""The tables: `event` and `segment` are the ledger; the others follow from them, and `verify` derives them again."""
+"""The tables: `event` and `segment` are the ledger, and all that it holds follows from them (`ledger.contents`)."""
 
 T = TypeVar("T")
 
@@ -196,13 +150,6 @@ class Store(ABC):
         row = self.row("select value from meta where name=?", (name,))
         return None if row is None else row[0]
 
-    def metas(self, prefix: str) -> dict[str, str]:
-        """Return the values of the table `meta` whose names begin so; the prefix holds no wildcard."""
-        return dict(self.rows("select name, value from meta where name like ?", (f"{prefix}%",)))
-
-    def set_meta(self, name: str, value: str) -> None:
-        self.execute("insert or replace into meta values(?,?)", (name, value))
-
     def columns(self) -> dict[str, list[str]]:
         columns: dict[str, list[str]] = {}
         for table, column in self._table_columns():
@@ -211,8 +158,9 @@ class Store(ABC):
 
     def require_version(self, version: int) -> None:
         """Refuse a schema version that this version of the library does not write."""
-        if version not in {INDEXED, VERSION}:
-            hint = "upgrade dptext-etl" if version > VERSION else "start a new ledger under new release names"
+        if version != VERSION:
+            old = "versions before 0.3.0 wrote it: start a new ledger under new release names"
+            hint = "upgrade dptext-etl" if version > VERSION else old
             msg = f"{self.name} has ledger schema {version}; this version of dptext-etl knows {VERSION}"
             raise LedgerError(msg, f"{hint}; nothing was read or changed")
 

@@ -138,7 +138,7 @@ def _policies(where: Path) -> Iterator[tuple[Path, Policy]]:
 
 def _has_dataset(file: Path) -> bool:
     try:
-        return "dataset" in tomllib.loads(file.read_text(encoding="utf-8"))
+        return "dataset" in tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         return False
 
@@ -201,7 +201,7 @@ def partitions_of(policy: Policy) -> list[str | None]:
     rest = re.escape(tail).replace(re.escape(PARTITION), "(?P=name)")
     pattern = re.compile(rf"{re.escape(begins)}(?P<name>[\w=+-][\w=+.-]*?){rest}{ends}", re.ASCII)
     partitions = {match["name"] for match in map(pattern.fullmatch, names) if match}
-    partitions |= {folder.name for folder in Layout.of(policy, "_").staging.parent.parent.subfolders()}
+    partitions |= {folder.name for folder in Layout.of(policy, "_").memory.subfolders()}
 
     def is_ours(name: str) -> bool:  # sinks of other policies may lie in the same folder
         layout = Layout.of(policy, name)
@@ -264,7 +264,7 @@ def clean(policy: PolicyLike, *, partition: str | None = None, dry_run: bool = F
     layout = Layout.of(policy, partition)
     cleaned = Cleaned()
     revoked = _revoked(policy)
-    for storage in layout.staging.parent.parent.subfolders(layout.staging.name):
+    for storage in layout.memory.subfolders(layout.staging.name):
         try:
             with storage.lock("of this release is under way"):
                 _clean_staging(storage, policy, revoked, cleaned, dry_run=dry_run)
@@ -295,7 +295,6 @@ def _clean_staging(storage: Storage, policy: Policy, revoked: set[str], cleaned:
     for days, pattern, removed in (
         (retention.staging_days, "shard-*", cleaned.staged),
         (retention.staging_days, READING, cleaned.staged),
-        (retention.staging_days, "synthetic.*", cleaned.staged),  # as versions before 0.3 named a staged table
         (retention.quarantine_days, "quarantine-*", cleaned.quarantined),
         (retention.quarantine_days, "changed-*", cleaned.quarantined),
         (retention.kept_days, "kept-*", cleaned.kept),

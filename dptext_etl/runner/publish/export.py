@@ -1,4 +1,4 @@
-"""Export a published version for readers elsewhere, as a folder or a zip file, and verify such an export.
+"""Export a published version as a folder for readers elsewhere, and verify such a folder.
 
 An export holds only published facts: the parts, the manifest, the public statement, a data contract (Open Data
 Contract Standard 3.1), a page for readers, and checksums. The same version under the same caps gives the same bytes.
@@ -11,11 +11,7 @@ import io
 import json
 import os
 import re
-import stat
-import tempfile
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -28,8 +24,9 @@ from dptext_etl.data_types import kind_of, plain_type
 from dptext_etl.errors import GateError, InputError, bare, seam
 from dptext_etl.guarantee import GuaranteeClass
 from dptext_etl.policy import Policy
-from dptext_etl.runner import statement
+from dptext_etl.runner import statement, statement_facts
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.classifiers import EXPORTED
 from dptext_etl.runner.publish.manifest import Manifest, Part, published_manifest, stated
 from dptext_etl.runner.publish.parts import id_finder
 from dptext_etl.storage import Storage
@@ -69,14 +66,14 @@ _HINT = "ask for a new copy of the export: `dptext export POLICY --to FOLDER` ma
 
 @bare
 def export(policy: Policy, target: Path, partition: str | None = None) -> dict[str, Any]:
-    """Write the current published version into a new folder, or a new zip file, if `dptext check` passes.
+    """Write the current published version into a new folder if `dptext check` passes.
 
     Raises:
         InputError: The target exists, or nothing of this release is published.
         GateError: A gate fails for the published table.
     """
     if os.path.lexists(target):
-        raise InputError("the target of an export exists", "name a folder or a .zip file that does not exist")
+        raise InputError("the target of an export exists", "name a folder that does not exist")
     layout = Layout.of(policy, partition)
     manifest = published_manifest(layout)
     manifest.require_of(policy, layout.partition)
@@ -97,12 +94,17 @@ def _summary(place: Path, manifest: Manifest, sums: bytes) -> dict[str, Any]:
 
 
 def _contents(layout: Layout, manifest: Manifest, facts: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
-    """Yield names and bytes of all files, in the order in which a zip file holds them."""
+    """Yield names and bytes of all files but the checksums, in the order in which the checksums list them."""
     yield README, _readme(manifest).encode()
     yield CONTRACT, contract_text(manifest).encode()
     yield MANIFEST, manifest.text().encode()
     for name, text in zip(STATEMENTS, (statement.markdown(facts), statement.page(facts)), strict=True):
         yield name, text.encode()
+    if manifest.classifier is not None:
+        classifier = manifest.read_classifier(layout)
+        if classifier is None:
+            raise InputError("the classifier changed during the export", "export again; `dptext check` says more")
+        yield EXPORTED, classifier
     storage = layout.published if layout.remote_sink else Storage("")
     for name, part in _data(manifest).items():
         content = storage.read(part.path if layout.remote_sink else layout.part(part.path))
@@ -135,28 +137,12 @@ def _write(target: Path, contents: Iterator[tuple[str, bytes]]) -> bytes:
     action = "writing the export"
     with seam(action, InputError, "give a place that can be written: --to FOLDER"):
         files.make_folders(target.parent)
-    if target.suffix.lower() == ".zip":
-        files.write(target, partial(_zip, summed()), mode=files.PUBLIC_FILE, action=action)
-        return "".join(sums).encode()
-    draft = files.draft_of(target)
-    try:
-        with seam(action, InputError, "give a place that can be written: --to FOLDER"):
+        with files.temporary_folder(target.parent) as draft:
             for name, content in summed():
                 files.make_folders((draft / name).parent)
                 files.write(draft / name, content, mode=files.PUBLIC_FILE, action=action)
             draft.replace(target)
-    finally:
-        files.remove(draft)
     return "".join(sums).encode()
-
-
-def _zip(contents: Iterable[tuple[str, bytes]], file: Any) -> None:
-    """Write a zip file whose bytes follow from names and contents."""
-    with zipfile.ZipFile(file, "w") as archive:  # not compressed: bytes of zlib differ by version
-        for name, content in contents:
-            info = zipfile.ZipInfo(name)  # from 1980: no clock
-            info.create_system, info.external_attr = 3, (stat.S_IFREG | files.PUBLIC_FILE) << 16
-            archive.writestr(info, content)
 
 
 def contract(manifest: Manifest) -> dict[str, Any]:
@@ -182,7 +168,7 @@ def contract(manifest: Manifest) -> dict[str, Any]:
         "version": str(manifest.version),
         "status": "active",
         "description": {
-            "purpose": "Texts that were rewritten under differential privacy",
+            "purpose": _PURPOSES[_form(manifest)],
             "limitations": "README.md lists the limits, statement.md the promise",
         },
         "servers": [{"server": "export", "type": "local", "path": "data", "format": manifest.file_format}],
@@ -191,7 +177,7 @@ def contract(manifest: Manifest) -> dict[str, Any]:
                 "name": manifest.dataset,
                 "logicalType": "object",
                 "physicalType": "table",
-                "properties": [column(*entry) for entry in manifest.kinds.items()],
+                "properties": [column(*entry) for entry in manifest.schema.items()],
                 "quality": [rows, *checks],
             }
         ],
@@ -208,11 +194,42 @@ def _properties(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"property": name, "value": value} for name, value in values.items()]
 
 
+_PURPOSES = {
+    "rows": "Rows whose texts were rewritten under differential privacy",
+    "shuffled": "Public texts, each drawn near a private one under differential privacy, without ids and order",
+    "synthetic": "Public texts that follow one noisy statistic of private texts, under differential privacy",
+}
+
+
+def _form(manifest: Manifest) -> str:
+    """Return the form of a release: synthetic, shuffled, or rows."""
+    forms = ("synthetic", "shuffled")
+    return next((form for form in forms if any(form in column for column in manifest.columns)), "rows")
+
+
 def _readme(manifest: Manifest) -> str:
-    page = Path(__file__).with_name("export_readme.md").read_text("utf-8")
-    readers = dict(zip(("polars", "pandas", "duckdb", "spark", "arrow"), _READ[manifest.file_format], strict=True))
-    dataset, release = map(escaping.markdown, (manifest.dataset, manifest.release))
-    return page.format(dataset=dataset, release=release, version=manifest.version, rows=manifest.rows, **readers)
+    from jinja2 import Template
+
+    form, (column, *_) = _form(manifest), manifest.columns
+    labels = statement_facts.labels_of(column) or [column.get("shuffled", {}).get("labels", {}).get("column", "")]
+    most = {**column.get("shuffled", {}), **column.get("statistic", {})}.get("per_subject")
+    persons = "One record of each person counts" if most == 1 else f"At most {most} records of each person count"
+    named = {
+        "dataset": manifest.dataset,
+        "release": manifest.release,
+        "texts": ", ".join(column["name"] for column in manifest.columns),
+        "labels": ", ".join(filter(None, labels)),
+    }
+    template = Template(Path(__file__).with_name("export_readme.md.jinja").read_text("utf-8"), trim_blocks=True)
+    page: str = template.render(
+        {name: escaping.markdown(value) for name, value in named.items()},
+        **dict(zip(("polars", "pandas", "duckdb", "spark", "arrow"), _READ[manifest.file_format], strict=True)),
+        form=form,
+        version=manifest.version,
+        rows=f"{manifest.rows:,}",
+        contribution=persons if most else None,
+    )
+    return page
 
 
 @bare
@@ -224,13 +241,10 @@ def verify(place: Path) -> dict[str, Any]:
         GateError: A file is missing, surplus, or a link, or differs from its description in the export.
     """
     with seam("reading the export", InputError, _HINT):
-        if place.is_dir():
-            contents = _verified(_names(place), lambda name: (place / name).read_bytes())
-        else:
-            with place.open("rb") as file, zipfile.ZipFile(file) as archive:
-                contents = _verified(_entries(archive), archive.read)
-                _require_no_other_bytes(file, ((name, archive.read(name)) for name in _listed(contents[0])))
-    return _summary(place, *contents)
+        if not place.is_dir():
+            raise InputError("an export is a folder, and this is not one", _HINT)
+        manifest, sums = _verified(_names(place), lambda name: (place / name).read_bytes())
+    return _summary(place, manifest, sums)
 
 
 def _names(folder: Path) -> list[str]:
@@ -242,29 +256,10 @@ def _names(folder: Path) -> list[str]:
     return [path.relative_to(folder).as_posix() for path in paths]
 
 
-def _entries(archive: zipfile.ZipFile) -> list[str]:
-    """Return the names of a zip file, which is never unpacked: names outside it are surplus files."""
-    for info in archive.infolist():
-        plain = info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 1
-        plain = plain and stat.S_IFMT(info.external_attr >> 16) in {0, stat.S_IFREG}
-        _require(plain, "the zip file holds a link, or an entry that is compressed or encrypted")
-    return archive.namelist()
-
-
-def _require_no_other_bytes(file: Any, contents: Iterable[tuple[str, bytes]]) -> None:
-    """Refuse bytes that no entry shows, such as a comment, or data before, between, or behind the entries."""
-    with tempfile.TemporaryFile() as expected:
-        _zip(contents, expected)
-        digests = []
-        for each in (file, expected):
-            each.seek(0)
-            digests.append(hashlib.file_digest(each, "sha256").digest())
-    _require(digests[0] == digests[1], "the zip file is not written as `dptext export` writes it")
-
-
 def _listed(manifest: Manifest) -> list[str]:
-    """Return the names of all files of an export, in the order of a zip file."""
-    return [README, CONTRACT, MANIFEST, *STATEMENTS, *_data(manifest), SUMS]
+    """Return the names of all files of an export, checksums last."""
+    classifier = [] if manifest.classifier is None else [EXPORTED]
+    return [README, CONTRACT, MANIFEST, *STATEMENTS, *classifier, *_data(manifest), SUMS]
 
 
 def _verified(names: list[str], read: Any) -> tuple[Manifest, bytes]:
@@ -283,6 +278,8 @@ def _verified(names: list[str], read: Any) -> tuple[Manifest, bytes]:
     _require(all(column["class"] in classes for column in manifest.columns), "a guarantee class is unknown")
     # bytes, because JSON of repeated keys says one thing to one reader and another to the next
     _require(read(CONTRACT) == contract_text(manifest).encode(), "the contract does not match the manifest")
+    if manifest.classifier is not None:
+        _require(_digest(read(EXPORTED)) == manifest.classifier, "the classifier does not match the manifest")
     for name, part in _data(manifest).items():
         content = read(name)
         _require(_digest(content) == part.sha256, "a data file does not match the manifest")
@@ -297,13 +294,13 @@ def _require(agrees: bool, problem: str) -> None:
 
 def _table(content: bytes, manifest: Manifest) -> int:
     """Return the number of rows of a data file, whose columns must match the manifest."""
-    kinds, file = manifest.kinds, io.BytesIO(content)
+    kinds, file = manifest.schema, io.BytesIO(content)
     if manifest.file_format == "parquet":
         rows = pl.scan_parquet(file)
     else:
         csv = manifest.file_format == "csv"
         rows = pl.scan_csv(file, infer_schema=False) if csv else pl.scan_ndjson(file, infer_schema_length=None)
-    typed = manifest.file_format == "parquet" and not manifest.carries
+    typed = manifest.file_format == "parquet"
     schema = rows.collect_schema().items()
     columns = [(name, kind_of(plain_type(dtype, rename=True)) if typed else kinds.get(name)) for name, dtype in schema]
     _require(columns == [*kinds.items()], "a data file has other columns than the manifest")

@@ -19,18 +19,19 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import keys
+from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, LedgerError, PolicyError, UnknownIdError, bare, counted, seam
+from dptext_etl.files import literal
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
-from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.ledger.types import Mask
 from dptext_etl.policy import LedgerSpec, Policy, PolicyLike, resolve
 from dptext_etl.policy.terms import TABLE
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Checkpoint, nothing
 from dptext_etl.runner.publish import versions
-from dptext_etl.runner.publish.manifest import Manifest, as_stored, is_whole, published_manifest, require_whole, scan
+from dptext_etl.runner.publish.manifest import Manifest, as_stored, published_manifest, require_whole, scan
 from dptext_etl.runner.publish.parts import HiddenIds, Writer, blank_ids, ids_of_parts, keep_id_lists
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import remember, require_same_ledger
@@ -86,10 +87,10 @@ def _places(
     policy: Policy, layout: Layout, units: list[bytes], subjects: list[str]
 ) -> Iterator[tuple[set[str], set[bytes] | set[str], list[bytes] | list[str]]]:
     """Yield the ids and the people of each list in staging and of the source, and how the people are named there."""
-    for folder in layout.staging.parent.parent.subfolders():
+    for folder in layout.memory.subfolders():
         for name in [name for pattern in LISTS for name in folder.glob(pattern)]:
             with seam("reading lists in staging", InputError, READ_HINT):
-                rows = pl.read_parquet(folder.local_path(name, fresh=True))
+                rows = pl.read_parquet(literal(folder.local_path(name, fresh=True)))
             ids = _canonical(rows, policy.id) if policy.id in rows.columns else set[str]()
             yield ids, set(rows[UNIT]) if UNIT in rows.columns else set[bytes](), units
     source = source_of(policy, layout, with_subjects=bool(subjects))
@@ -195,9 +196,9 @@ def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.Data
     scanned = with_logical_types(files.scan(names), policy, logical_types(files))
     schema = schema_of(scanned)
     if set(names) <= set(schema):
-        rows = in_pinned_order(scanned.select(names), schema, policy)
+        rows = in_pinned_order(scanned.select(map(by_name, names)), schema, policy)
     else:  # a column in the names of folders
-        rows = open_table(policy, layout).frame.select(names)
+        rows = open_table(policy, layout).frame.select(map(by_name, names))
     with seam("reading record ids", InputError, READ_HINT):
         table = rows.collect(engine="streaming")
         ids = pl.Series("id", canonical_ids(table[policy.id].to_arrow()), dtype=pl.String)
@@ -206,8 +207,6 @@ def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.Data
     return pl.DataFrame([ids, named])
 
 
-_RENEWING = "renewing"
-"""File of staging that says that a version is replaced because of its types."""
 _WHOM = 'name them: subjects, records, or missing=True ("--missing": all that the source no longer holds)'
 
 
@@ -296,6 +295,38 @@ def forget(
 
 
 @bare
+def preview(
+    policy: PolicyLike,
+    *,
+    partition: str | None = None,
+    subjects: Sequence[str] = (),
+    records: Sequence[str] = (),
+    missing: bool = False,
+) -> Forgotten:
+    """Say what `forget` would do, without locks and changes; files in staging are not counted."""
+    policy = resolve(policy)
+    layout = Layout.of(policy, partition)
+    _require(policy, subjects, records, missing=missing)
+    before = published_manifest(layout)
+    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+        require_same_ledger(ledger, layout, policy, freezing=False)
+        refs, ids = _refs(ledger, policy, before), subject_ids(policy, subjects)
+        require_known(policy, layout, ledger, ids, records)
+        people = listed(policy, layout, before, ledger, ids, records, missing=missing)
+        people.require_gone_from_source()
+        named = pa.array(sorted(people.records), pa.large_string())
+        new, held = ledger.people.would_forget(policy.dataset, named, ids, refs)
+    stays = policy.synthetic is not None
+    withdrawn = not identified(before) and not stays and held
+    removed = before.rows if withdrawn else len(people.published)
+    older = versions.unlisted(layout, before)
+    if removed:  # the current version goes, too
+        older = versions.unlisted(layout, None)
+    version = before.version + (1 if removed else 0)
+    return Forgotten(version, removed, before.rows - removed, older, 0, new, withdrawn, stays)
+
+
+@bare
 def forget_drafts(
     policy: Policy, *, partition: str | None, subjects: Sequence[str], records: Sequence[str]
 ) -> tuple[int, int]:
@@ -325,7 +356,7 @@ def _opened(layout: Layout, policy: Policy) -> Iterator[Ledger]:
 
 def _take_out_of_staging(layout: Layout, policy: Policy, is_forgotten: Forgets, *, by_subject: bool) -> int:
     changed = 0
-    for folder in layout.staging.parent.parent.subfolders():
+    for folder in layout.memory.subfolders():
         changed += _take_out(folder, policy, is_forgotten, by_subject=by_subject) + blank_ids(
             folder, policy.ledger, is_forgotten
         )
@@ -369,6 +400,7 @@ def _publish_without(  # noqa: PLR0917
     digests = (part.sha256 for part in before.parts)
     own_ids = None if hidden is None else ids_of_parts(layout.staging, policy.ledger, digests)
     with Writer(layout, Staging(layout.staging), before.version + 1, hidden=hidden) as writer:
+        writer.format = before.file_format  # the source may have another one by now
         for number, part in enumerate(before.parts):
             with seam("reading the published table", InputError, READ_HINT):
                 rows = as_stored(layout, before, (layout.part(part.path),)).collect()
@@ -381,10 +413,10 @@ def _publish_without(  # noqa: PLR0917
             writer.add_rows(left)
         parts = writer.parts
         retired = any(before.digest in ledger.releases.retired(ref, layout.place) for ref in refs)
-        if sum(part.rows for part in parts) == before.rows and not retired and not before.carries:
+        if sum(part.rows for part in parts) == before.rows and not retired:
             show(layout, before)
             return before, writer.lists
-        now = replace(before, version=writer.version, parts=parts, schema=before.kinds)
+        now = replace(before, version=writer.version, parts=parts)
         place = "" if now.partition is None else f"{now.partition}/"
         checkpoint("parts written")
         ledger.releases.retire(refs, place, now.name, now.digest, now.rows, sink=layout.place)
@@ -396,38 +428,6 @@ def _publish_without(  # noqa: PLR0917
     return now, writer.lists
 
 
-@bare
-def renew_types(policy: Policy, layout: Layout, checkpoint: Checkpoint = nothing) -> None:
-    """Publish a table of an older version of dptext-etl anew, if its types hold names or categories, and retire it.
-
-    A run does this first, so that it adds to parts without them. No row changes (docs/spec/privacy.md#data-types). The
-    table of another release is left to `publish`, which replaces it.
-    """
-    before, storage = Manifest.of_release(policy, layout), layout.staging
-    begun = before is not None and storage.read(_RENEWING) is not None  # by a run that was killed
-    if before is None or not (before.carries or begun) or before.ids != policy.ids or not policy.publish:
-        return
-    in_iceberg = layout.table_format is not None and layout.table_format.name == "iceberg"  # its types never change
-    if in_iceberg or not ledger_exists(policy.ledger.url) or not (policy.incremental or is_whole(layout, before)):
-        return
-    with _opened(layout, policy) as ledger, alone_at(layout) as renew_lock:
-        versions.require_alone(layout)
-        try:
-            refs = _refs(ledger, policy, before)
-        except LedgerError:  # the run reports the problem, or replaces the table
-            return
-        storage.write(_RENEWING, b"", action="noting that a version is replaced")
-        gone = pl.Series.is_null  # ids of people who were forgotten in another table (`blank_ids`)
-        now, lists = _publish_without(gone, layout, policy, before, ledger, refs, checkpoint, renew_lock)
-        with suppress(LedgerError):
-            versions.record(layout, now, ledger, refs)
-        remember(ledger, layout.memory, policy)
-        versions.delete(layout, versions.unlisted(layout, now), every_older=True)
-        keep_id_lists(storage, (part.sha256 for part in now.parts), lists)
-        selection.carry(storage, before.digest, now.digest)
-        storage.delete(_RENEWING)
-
-
 def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets, *, by_subject: bool) -> int:
     """Remove the records from lists and kept bytes, and staged shards that hold them or do not show whose they are.
 
@@ -437,7 +437,7 @@ def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets, *, by_sub
     with seam(action, InputError, "call this again: it continues from here"):
         lists = {name for pattern in LISTS for name in storage.glob(pattern)}
         for name in storage.glob("*.parquet"):
-            frame, stem = pl.read_parquet(storage.local_path(name, fresh=True)), name.removesuffix(".parquet")
+            frame, stem = pl.read_parquet(literal(storage.local_path(name, fresh=True))), name.removesuffix(".parquet")
             units = frame[UNIT] if UNIT in frame.columns else None
             identifies = policy.id in frame.columns and not (name in lists and by_subject and units is None)
             every = pl.Series([True] * frame.height, dtype=pl.Boolean)
@@ -450,10 +450,10 @@ def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets, *, by_sub
                 storage.delete(f"{stem}.json", f"{stem}.post", *posts, draws, name)
                 continue
             for post in posts:  # row by row the same records
-                rows = _without(pl.read_parquet(storage.local_path(post, fresh=True)), forgotten)
+                rows = _without(pl.read_parquet(literal(storage.local_path(post, fresh=True))), forgotten)
                 storage.write(post, rows.write_parquet, action=action)
             if (path := storage.local_path(draws, fresh=True)).exists():
-                storage.write(draws, _without(pl.read_ipc(path), forgotten).write_ipc, action=action)
+                storage.write(draws, _without(pl.read_ipc(literal(path)), forgotten).write_ipc, action=action)
             storage.write(name, _without(frame, forgotten).write_parquet, action=action)
     return changed
 

@@ -131,7 +131,7 @@ _IN_TABLE = re.compile(rf"_dptext|_delta_log|metadata|v\d+|{_DRAFTS}")
 _DATA_FILE = re.compile(r"part-\d+(-[0-9a-f]{16})?\.(parquet|csv|ndjson)")
 """Names in a folder that a run published, or in a copy of one."""
 _AGAIN = "is there room and access? Run the same policy again: it continues from here"
-_MOUNT = 'name a folder in it, such as sink = "MOUNT/published"; nothing was spent'
+_MOUNT = 'name a folder in it, such as sink = "MOUNT/published"; no budget used'
 PUBLISHING = "is publishing to this sink"
 _BUSY = (f"another run {PUBLISHING}", "wait for it, or stop it; then run again")
 
@@ -181,7 +181,7 @@ def show(layout: Layout, manifest: Manifest) -> None:
     sink, current = layout.local, layout.local.versions / f"v{manifest.version}"
     parts = {part_name(i, part.sha256, manifest.file_format): part for i, part in enumerate(manifest.parts)}
     with seam("showing a version", InputError, _AGAIN):
-        if sink.linked or _names(sink.path) != set(parts):
+        if _names(sink.path) != set(parts):
             ready = current
             if current.is_symlink() or _names(current) != set(parts):
                 ready = current.with_name(f".{current.name}-{secrets.token_hex(8)}.incomplete")
@@ -220,8 +220,7 @@ def _name_current(current: Path, public: Path, before: Path) -> None:
     target = Path(os.pardir, public.name)
     if current.is_symlink() and current.readlink() == target:
         return
-    # the two have changed places; version 0.2 kept separate files under the name of the previous version
-    if not current.is_symlink() and current.is_dir() and (before.is_symlink() or not before.exists()):
+    if not current.is_symlink() and current.is_dir():  # the two have changed places
         files.remove(before)
         current.rename(before)
     files.remove(current)
@@ -232,7 +231,7 @@ def _name_current(current: Path, public: Path, before: Path) -> None:
 def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
     """Refuse to replace files that no run wrote, or a table of another kind."""
     plain = LocalSink(sink.path)
-    if layout.logged and (plain.linked or plain.manifest.is_file()):
+    if layout.logged and plain.manifest.is_file():
         msg = f"the sink {sink.path} holds plain files that a run published, and the policy has an entry table"
         raise InputError(msg, "name a separate folder as the sink")
     if sink.table and not layout.logged:
@@ -241,7 +240,7 @@ def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
     with seam(f"looking at the sink {sink.path}", InputError, _AGAIN):
         if layout.plain and sink.path.is_mount():
             raise InputError(f"the sink {sink.path} is a mount point, so no other folder can replace it", _MOUNT)
-        if sink.linked or not sink.path.is_dir():
+        if not sink.path.is_dir():
             foreign = int(sink.path.exists() and not sink.path.is_dir())
         else:
             published = sink.manifest.is_file() or sink.versions.is_dir()
@@ -269,7 +268,6 @@ def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 
             names = {name.partition("/")[0] for name in layout.published.names() if "/" in name}
         else:
             names = {path.name for path in layout.local.versions.iterdir() if path.is_dir()}
-            names -= {layout.local.path.readlink().name} if layout.local.linked else set()
     table = layout.table_format
     state = (
         None if table is None else table.state()
@@ -302,3 +300,4 @@ def expire(layout: Layout, manifest: Manifest, before: Manifest | None) -> None:
     if layout.plain:
         last = {part.path.partition("/")[0] for part in (() if before is None else before.parts)}
         delete(layout, [name for name in unlisted(layout, manifest, newest=layout.newest) if name not in last])
+    manifest.expire_classifiers(layout, before)

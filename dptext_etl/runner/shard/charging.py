@@ -1,4 +1,4 @@
-"""Charge a shard before it is computed, and add up its spends, in whole millionths.
+"""Charge a shard before it is computed, and add up its spends, in whole steps.
 
 A charge holds the identity and the worst-case spend of every record in every column. Amounts are rounded up for people
 and JSON.
@@ -7,6 +7,7 @@ and JSON.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal
@@ -25,8 +26,9 @@ from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.comparison import short_digests
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import spends, step_costs, worst_case
+from dptext_etl.data_types import by_name
 from dptext_etl.families.choice import OTHER, ShuffledLabels
-from dptext_etl.guarantee import MICRO, PURE, millionths
+from dptext_etl.guarantee import MICRO, PURE, Spend, steps
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, IdForms, Outcome, ReleaseRef
@@ -200,9 +202,9 @@ def contents_of(frame: pl.DataFrame, column: str, policy: Policy) -> pa.Array:
     """
     if policy.synthetic is None and policy.labels is None:
         return views_of(frame, column)
-    null, text, label = pl.lit("n"), pl.col(column), pl.lit(None, pl.String)
+    null, text, label = pl.lit("n"), by_name(column), pl.lit(None, pl.String)
     if policy.labels is not None:
-        label = pl.col(policy.labels.column)
+        label = by_name(policy.labels.column)
     elif policy.synthetic is not None and policy.synthetic.labels is not None:
         label = policy.synthetic.labels.label_of()
     length = label.str.len_bytes().cast(pl.String)
@@ -255,8 +257,8 @@ def shard_spends(
     delta: int,
     *,
     settled: bool = False,
-) -> tuple[dict[str, int], dict[str, int | float]]:
-    """Return counts of a computed shard, and sums and maxima of its spends, without its canary rows."""
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Return counts of a computed shard, and sums and maxima of its spends in whole steps, without its canary rows."""
     records, draws = ~canary, dict[str, Any]()
     counts = {"rows": int(records.sum()), "words": 0, "null": 0}
     for column in columns:
@@ -279,17 +281,20 @@ def shard_spends(
         for name in AMOUNTS:
             totals[name] = plus(totals[name], costs[name])
             unbounded[name] |= bool((totals[name] >= SATURATED).any())
-    result: dict[str, int | float] = {}
+    result: dict[str, int] = {}
     for name, amounts in totals.items():
         total = sum(amount * count for amount, count in zip(amounts.tolist(), times, strict=True))
         for kind, amount in (("sum", total), ("max", int(amounts.max(initial=0)))):
-            result[f"{kind}_{name}"] = _UNBOUNDED if unbounded[name] else millionths(name, amount)
+            result[f"{kind}_{name}"] = _UNBOUNDED if unbounded[name] else amount
     return counts, result
 
 
-def total_spends(shards: Iterable[Mapping[str, int | float]]) -> dict[str, int | float]:
-    """Add the sums of several shards, and keep the largest of their maxima."""
-    total: dict[str, int | float] = {f"{kind}_{name}": 0 for kind in ("sum", "max") for name in AMOUNTS}
+def total_spends(shards: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Add the sums of several shards, and keep the largest of their maxima.
+
+    Amounts are whole steps (`guarantee.steps`): their sums do not depend on where shards end, which follows from texts.
+    """
+    total: dict[str, int] = {f"{kind}_{name}": 0 for kind in ("sum", "max") for name in AMOUNTS}
     for shard in shards:
         for name, amount in shard.items():
             if _UNBOUNDED in {total[name], amount}:
@@ -299,30 +304,30 @@ def total_spends(shards: Iterable[Mapping[str, int | float]]) -> dict[str, int |
     return total
 
 
-def equal_spends(amounts: Mapping[str, float | str], rows: int) -> dict[str, int | float]:
+def equal_spends(spend: Spend, rows: int) -> dict[str, int]:
     """Return the result of `total_spends` for rows that each spend the same; amounts that are missing are unbounded."""
-    each = {name: amounts.get(name, "inf") for name in AMOUNTS}
-    result: dict[str, int | float] = {}
-    for name, amount in each.items():
-        result[f"sum_{name}"] = _UNBOUNDED if isinstance(amount, str) else amount * rows
-        result[f"max_{name}"] = _UNBOUNDED if isinstance(amount, str) else amount
+    result: dict[str, int] = {}
+    for name in AMOUNTS:
+        amount = getattr(spend, name, math.inf)
+        result[f"sum_{name}"] = _UNBOUNDED if math.isinf(amount) else int(amount) * rows
+        result[f"max_{name}"] = _UNBOUNDED if math.isinf(amount) else int(amount)
     return result
 
 
-def spend_facts(total: Mapping[str, int | float]) -> dict[str, dict[str, float | str]]:
-    """Convert amounts for people and JSON: units instead of millionths, "inf" where there is no bound."""
+def spend_facts(total: Mapping[str, int]) -> dict[str, dict[str, float | str]]:
+    """Convert amounts for people and JSON: units instead of steps, "inf" where there is no bound."""
     facts: dict[str, dict[str, float | str]] = {"sum_over_records": {}, "largest_record": {}}
     for key, amount in total.items():
         kind, _, name = key.partition("_")
         facts["sum_over_records" if kind == "sum" else "largest_record"][name] = (
-            "inf" if amount == _UNBOUNDED else amount / MICRO
+            "inf" if amount == _UNBOUNDED else amount / steps(name)
         )
     largest = total.get("max_eps_approx", 0)
     facts["largest_record"]["log10_odds"] = "inf" if largest == _UNBOUNDED else round(log10_odds(largest), 3)
     return facts
 
 
-def refund_notes(total: Mapping[str, int | float]) -> list[str]:
+def refund_notes(total: Mapping[str, int]) -> list[str]:
     """Say how much less a run charged than its records are guaranteed, if draws were given back."""
     charged, worst = total[f"sum_{_CHARGED}"], total[f"sum_{PURE}"]
     if charged in {worst, _UNBOUNDED}:

@@ -30,7 +30,7 @@ from dptext_etl.artifacts import canon
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, plans_as_dicts, plans_of
 from dptext_etl.checks.text_counts import reading_page
 from dptext_etl.errors import InputError, KeyReferenceError, seam
-from dptext_etl.files import sha256
+from dptext_etl.files import literal, sha256
 from dptext_etl.ledger import ReleaseRef
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import Policy
@@ -96,7 +96,7 @@ class StagedShard:
     # hash of the inputs of the file (keyed hashes of texts, kept values); a resumed run compares it
     inputs: str
     counts: Mapping[str, int]  # integers: rows by kind, words
-    spends: Mapping[str, int | float]  # sums and maxima in millionths, by name
+    spends: Mapping[str, int]  # sums and maxima in whole steps (`guarantee.steps`), by name
     # texts that equal their originals, by column (`checks.leaks`); stays inside the boundary
     copies: Mapping[str, Mapping[str, Any]]
     computed: ColumnHardware = field(default_factory=dict)  # where the texts' models computed; none without a model
@@ -246,7 +246,7 @@ class Staging:
             return self.read(shard)
         self.require(shard)
         with seam("reading staged files", hint=_AGAIN):
-            return pl.read_parquet(self.post(shard))
+            return pl.read_parquet(literal(self.post(shard)))
 
     def shards(self) -> list[StagedShard]:
         """Return the shards that a run under this key left here, in order."""
@@ -287,13 +287,13 @@ class Staging:
         name = f"{shard.stem}.draws"
         with seam("reading staged files", hint=_AGAIN):
             self._require(name, shard.draws)
-            return pl.read_ipc(self.storage.local_path(name))
+            return pl.read_ipc(literal(self.storage.local_path(name)))
 
     def read(self, shard: StagedShard) -> pl.DataFrame:
         """Read a staged shard and check its hash."""
         self.require(shard)
         with seam("reading staged files", hint=_AGAIN):
-            return pl.read_parquet(self.path(shard))
+            return pl.read_parquet(literal(self.path(shard)))
 
     def require(self, shard: StagedShard) -> None:
         """Refuse a staged file that is gone or has changed."""
@@ -315,7 +315,8 @@ class Staging:
         return self._schema(f"{shard.stem}.parquet")
 
     def _schema(self, name: str) -> pl.Schema:
-        return pl.Schema(pl.read_parquet_schema(self.storage.described(name)))
+        described = self.storage.described(name)
+        return pl.Schema(pl.read_parquet_schema(literal(described) if isinstance(described, Path) else described))
 
     def quarantine(self, index: int, ids: pl.DataFrame, units: pa.Array | None = None) -> None:
         """Store the ids of records over the cap and hashes of their units, inside staging only.
@@ -365,9 +366,9 @@ class Staging:
         for name in self.storage.glob("shard-*.parquet"):
             stem = name.removesuffix(".parquet")
             shard = self._recorded(f"{stem}.json")
-            # a shard of an earlier version, too: replays compare each row with the ledger
-            digest = sha256(self._fresh(name)) if shard is None else shard.sha256
-            kept = f"{_KEPT}-{stem.split('-')[1]}-{digest[:16]}"
+            if shard is None:
+                continue
+            kept = f"{_KEPT}-{stem.split('-')[1]}-{shard.sha256[:16]}"
             if (post := self._fresh(f"{stem}.post")).exists():
                 self.storage.copy(post.name, f"{kept}-{sha256(post)[:16]}.post")
             for suffix in ("json", "draws", "parquet"):  # rows come last: with them, all is there
@@ -388,7 +389,9 @@ class Staging:
         for name in sorted(names, key=lambda name: abs(int(name.split("-")[1]) - index)):
             stem = name.removesuffix(".parquet")
             with seam("reading staged files", hint=_AGAIN):
-                posts = tuple(pl.read_parquet(self._fresh(post)) for post in rewritten if post.startswith(f"{stem}-"))
+                posts = tuple(
+                    pl.read_parquet(literal(self._fresh(post))) for post in rewritten if post.startswith(f"{stem}-")
+                )
                 rows, shard = self._fresh(name).read_bytes(), self._recorded(f"{stem}.json")
                 draws = None if shard is None or _sha256(rows) != shard.sha256 else self._kept_draws(stem, shard)
                 computed = {} if shard is None else shard.computed
@@ -510,8 +513,7 @@ def from_json(text: str, policy: Policy) -> StagedRun:
         dtype = Staging(Layout.of(policy, partition).staging).schema(shards[0])[policy.id]
         canaries = plans_of(facts["canaries"], policy, partition, dtype)
     refs = {name: ReleaseRef(**ref) for name, ref in facts["refs"].items()}
-    plain = {name: facts[name] for name in _PLAIN if name in facts}  # an older version may have staged it
-    plain["dropped"] = tuple(facts["dropped"])
+    plain = {name: facts[name] for name in _PLAIN} | {"dropped": tuple(facts["dropped"])}
     return StagedRun(policy=policy, shards=shards, canaries=canaries, refs=refs, **plain)
 
 

@@ -136,7 +136,7 @@ def draw(policy: Policy, staging: Staging, sums: Partial, records: int) -> Stage
         values = zip(*(cells[label] for label in made["label"]), strict=True) if cells else ()
         texts = made["text"].rename(synthetic.column)
         frame = pl.DataFrame([texts, *(map(pl.Series, synthetic.columns[1:], values))])
-        charged = equal_spends(worst_spend(column.mechanism).as_dict(), records)
+        charged = equal_spends(worst_spend(column.mechanism), records)
         counts = {"rows": frame.height, "words": 0, "null": 0}
         drawn = base64.b64encode(packed(statistic)).decode()
         facts = {"counts": counts, "spends": charged, "copies": {}, "statistic": drawn}

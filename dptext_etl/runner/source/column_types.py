@@ -19,15 +19,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dptext_etl import object_stores
-from dptext_etl.data_types import from_text, kind_of, parsed, plain_type
+from dptext_etl.data_types import by_name, from_text, kind_of, parsed, plain_type
 from dptext_etl.errors import InputError, by_place, counted, seam
 from dptext_etl.families.choice import OTHER
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import CsvType, Kept
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.source.table import READ_HINT, TABLE_HINT, Files, schema_of
+from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
 
+HELD = "__dptext_held"
+"""Column that says whether the id of a row is published now."""
 _NAMES = frozenset({"arrow.uuid", "arrow.json", "null"})
 _STORES = ("s3://", "gs://", "az://", "abfs")
 _UUID_PARTS = ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))
@@ -39,15 +41,14 @@ def logical_types(files: Files, wanted: Collection[str] = ()) -> dict[str, pa.Da
     With `wanted`, only these columns count, and the files are compared (`Files.refuse_drift`) once it is known that
     Polars can open them.
     """
-    if files.format == "iceberg":
-        with seam("opening the source", InputError, TABLE_HINT):
-            from pyiceberg.table import StaticTable
-
-            table = StaticTable.from_metadata(files.paths[0], properties=dict(files.storage))
-            schemas = [table.scan(snapshot_id=int(files.version or 0)).projection().as_arrow()]
+    if files.version is not None:
+        schemas = [files.version.arrow_schema()] if files.format == "iceberg" else []
     elif files.format == "parquet":
-        with seam("opening the source (parquet)", InputError, READ_HINT):
-            schemas = [_arrow_schema(file) for path in files.paths if (file := _opened(path, files)) is not None]
+        schemas = []
+        for path in files.paths:
+            with seam(f"opening the file {path}", InputError, READ_HINT):
+                if (file := _opened(path, files)) is not None:
+                    schemas.append(_arrow_schema(file))
     else:
         schemas = []
     if wanted:
@@ -76,7 +77,7 @@ def restored(frame: pl.LazyFrame, types: Mapping[str, pa.DataType], schema: Mapp
     """Return a frame whose columns of these types hold strings, or nothing; `schema` is the schema of the frame."""
     chosen = {name: dtype for name, dtype in types.items() if name in schema}
     return frame.with_columns(
-        pl.lit(None).alias(name) if pa.types.is_null(dtype) else _restored(pl.col(name), dtype, schema[name])
+        pl.lit(None).alias(name) if pa.types.is_null(dtype) else _restored(by_name(name), dtype, schema[name])
         for name, dtype in chosen.items()
     )
 
@@ -102,7 +103,7 @@ def _arrow_schema(file: pq.ParquetFile) -> pa.Schema:
         columns = [file.metadata.schema.column(place) for place in range(file.metadata.num_columns)]
         intervals = sum(column.converted_type == "INTERVAL" for column in columns)
         if intervals:
-            msg = f"{counted(intervals, 'column')} of the source of type INTERVAL cannot be read; nothing was spent"
+            msg = f"{counted(intervals, 'column')} of the source of type INTERVAL cannot be read; no budget used"
             raise InputError(msg, "leave the column out of the file, or cast it to a number of seconds")
         return file.schema_arrow
 
@@ -145,7 +146,7 @@ _HINT = "cast it in the source; incremental = false publishes every row again at
 def period_of(policy: Policy, schema: Mapping[str, pl.DataType]) -> tuple[str, pl.Expr] | None:
     """Return a kept column of times, and its month or year, best as it is published; None if there is none."""
     for item in sorted(policy.kept, key=lambda item: item.as_ is None):
-        time = pl.col(item.column)
+        time = by_name(item.column)
         if item.as_ is not None:
             return item.column, time.cast(pl.String).str.head(len("2026-01")).fill_null(_NO_TIME)
         if not item.rule and isinstance(schema.get(item.column), pl.Date | pl.Datetime):
@@ -170,7 +171,7 @@ def with_nulls_typed(rows: pl.LazyFrame, policy: Policy, layout: Layout) -> pl.L
     nulls = [name for name in kept if schema.get(name) == pl.Null]
     manifest = Manifest.of_release(policy, layout) if nulls else None
     types = {} if manifest is None else {name: parsed(manifest.schema.get(name, "")) for name in nulls}
-    return rows.with_columns(pl.col(name).cast(dtype) for name, dtype in types.items() if dtype is not None)
+    return rows.with_columns(by_name(name).cast(dtype) for name, dtype in types.items() if dtype is not None)
 
 
 def require_same_types(policy: Policy, layout: Layout, manifest: Manifest, schema: pl.Schema) -> None:
@@ -179,11 +180,11 @@ def require_same_types(policy: Policy, layout: Layout, manifest: Manifest, schem
     for place, name in enumerate(manifest.schema, start=1):
         if name not in clear:
             continue
-        both = now, then = kind_of(plain_type(schema[name], rename=True)), manifest.kinds[name]
+        both = now, then = kind_of(plain_type(schema[name], rename=True)), manifest.schema[name]
         if layout.logged:  # a table with a log holds the moments of every zone in UTC
             both = _ZONE.sub("UTC", now), _ZONE.sub("UTC", then)
         if both[0] != both[1]:
-            msg = f"column {place} ({name!r}) is of type {now}, and published as {then}; nothing was spent"
+            msg = f"column {place} ({name!r}) is of type {now}, and published as {then}; no budget used"
             raise InputError(msg, _HINT, {"column": name})
 
 
@@ -220,7 +221,7 @@ def csv_scan(files: Files, policy: Policy, layout: Layout) -> Callable[..., pl.L
 
     def scan(paths_as: str | None = None) -> pl.LazyFrame:
         frame = files.scan(all_text=True, schema=as_before, paths_as=paths_as)
-        return frame.with_columns(from_text(pl.col(name), _TYPES[kind], strict=True) for name, kind in chosen.items())
+        return frame.with_columns(from_text(by_name(name), _TYPES[kind], strict=True) for name, kind in chosen.items())
 
     return scan
 
@@ -244,12 +245,12 @@ def _count(
     if not candidates:
         return {}, {}
     pairs = [(name, kind) for name, kinds in candidates.items() for kind in kinds]
-    counts = [pl.col(name).count() for name in candidates]
+    counts = [by_name(name).count() for name in candidates]
     for name, kind in pairs:
-        value = from_text(pl.col(name), _TYPES[kind], strict=False)
+        value = from_text(by_name(name), _TYPES[kind], strict=False)
         fits = value.is_finite() if kind == "Float64" else value.is_not_null()
         if name not in named and kind != "Datetime":  # which is written with a blank or with a T
-            fits &= value.cast(pl.String) == pl.col(name)
+            fits &= value.cast(pl.String) == by_name(name)
         counts.append(fits.sum())
     with seam("reading the kept columns", InputError, READ_HINT):
         named_counts = (count.alias(str(number)) for number, count in enumerate(counts))
@@ -265,7 +266,7 @@ def _refuse_values(name: str, place: int, kind: str, count: int, *, named: bool)
     else:
         msg = f"{where} is published as {kind}, and {values} not keep their spelling as such"
         hint = f"{as_text} and incremental = false publish all rows as text, at no cost; {as_now} gives up spellings"
-    raise InputError(f"{msg}; nothing was spent", hint, {"column": name, "values": count})
+    raise InputError(f"{msg}; no budget used", hint, {"column": name, "values": count})
 
 
 def coarse_type(kept: Kept, dtype: pl.DataType) -> pl.DataType:
@@ -279,7 +280,7 @@ def coarse_type(kept: Kept, dtype: pl.DataType) -> pl.DataType:
         "top": (dtype == pl.String, "strings", "String"),
     }[way]
     if not fits:
-        msg = f"keep: {way!r} needs {wanted}, and column {kept.column!r} holds {kind_of(dtype)}; nothing was spent"
+        msg = f"keep: {way!r} needs {wanted}, and column {kept.column!r} holds {kind_of(dtype)}; no budget used"
         hint = f'cast it in the source; of a CSV file, csv = {{ types = {{ {json.dumps(kept.column)} = "{kind}" }} }}'
         raise InputError(msg, hint, {"column": kept.column})
     return pl.Int32() if kept.as_ == "year" else pl.String()
@@ -287,7 +288,7 @@ def coarse_type(kept: Kept, dtype: pl.DataType) -> pl.DataType:
 
 def coarse(kept: Kept, dtype: pl.DataType) -> pl.Expr:
     """Return the published values of a kept column, whose values have a type that `coarse_type` accepts."""
-    cell = pl.col(kept.column)
+    cell = by_name(kept.column)
     if kept.as_ is not None:
         if isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:  # Spark knows no zone of a value
             cell = cell.dt.convert_time_zone("UTC")

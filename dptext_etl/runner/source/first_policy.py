@@ -1,4 +1,4 @@
-"""Write a first policy for a file, with a comment for every guess (`dptext init`)."""
+"""Write a first policy for a file, whose comments hold the choices and the figures that were seen (`dptext init`)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Context, Decimal
 from pathlib import Path
 from typing import Literal
 
-import polars as pl
-
-from dptext_etl.data_types import kind_of
-from dptext_etl.errors import InputError, UsageError, bare
+from dptext_etl.errors import UsageError, bare, counted
+from dptext_etl.guarantee import largest_delta
 from dptext_etl.parameters import validated
-from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import Labels
 from dptext_etl.policy.terms import PLAIN_CSV, Encoding
 from dptext_etl.runner.layout import is_remote
@@ -28,30 +26,56 @@ EPSILON = 4.0
 CORPUS = "everyday-30k-2"
 CAP = 20.0
 """A written constant: five texts of a person. It never follows from the table."""
-TABLE_EPSILON, TABLE_CAP = 1.0, 4.0
-"""Of a whole synthetic table, and the cap of the forms that publish a column as a whole."""
+TABLE_EPSILON = 1.0
+"""Of a whole synthetic table."""
+RELEASES = 4
+"""Planned releases of the forms that publish a column as a whole: their cap is this number of synthetic tables."""
 ROWS = {"shuffled": 1_000, "synthetic": 10_000}
+ROWS_OF_LABEL = 200
 DELTA = 1e-8
-"""Of a record in these forms; it allows a million records."""
+"""Of a record in these forms without a public bound on the number of records; it allows a million."""
+CAP_DELTA = 1e-6
 FEW_LABELS = 5
 """Up to this number of labels are often opinions, which are a weak direction of word vectors."""
+_COEFFICIENT = 2_000
+"""Sensitivity of a statistic over its clip, in thousandths: noise is compared on this scale."""
 Form = Literal["rows", "shuffled", "synthetic"]
 
 
 @dataclass(frozen=True)
 class Choices:
-    """The decisions of a person about a first policy; no default follows from a table."""
+    """The form of a first policy, and facts that are public without the table."""
 
-    form: Form = "rows"
-    labels: Labels | None = None  # of a form without ids: a list that someone named as public
-    keep: tuple[str, ...] = ()
-    ids: str | None = None
-    cap: float | None = None
-    rows: int | None = None  # that are published, at least (shuffled) or exactly (synthetic)
-    per_subject: int = 1  # records of a person that count in one table
+    form: Form
+    labels: Labels | None = None
+    at_most: int | None = None  # bound on the number of records that a table will ever hold
 
+    @property
+    def delta(self) -> float:
+        """Return the largest delta that the bound allows, rounded down to one digit."""
+        if self.at_most is None:
+            return DELTA
+        largest = Decimal(repr(largest_delta(self.at_most)))
+        return float(largest.normalize(Context(prec=1, rounding=ROUND_FLOOR)))
 
-ROWS_WITH_IDS = Choices()
+    @property
+    def number_of_labels(self) -> int:
+        return 0 if self.labels is None else len(self.labels.cells)
+
+    def cap(self, guess: Guess) -> float:
+        return max(CAP if self.form == "rows" else RELEASES * TABLE_EPSILON, cost_of(guess, self.form))
+
+    @property
+    def cap_delta(self) -> float:
+        """Return a delta of the cap that covers the planned releases, each with one record of a person."""
+        return CAP_DELTA if self.form == "rows" else max(CAP_DELTA, float(RELEASES * Decimal(repr(self.delta))))
+
+    def records_that_count(self, guess: Guess) -> tuple[int, int]:
+        """Return the most rows of a person that count, and how many rows of the table do."""
+        most = int(self.cap(guess) // cost_of(guess, self.form)) if self.form == "rows" else 1
+        if guess.subject is None:
+            return 1, guess.rows
+        return most, sum(min(rows, most) for rows in guess.rows_of_persons)
 
 
 @bare
@@ -64,72 +88,84 @@ def init(
     subject: str | None = None,
     texts: Sequence[str] = (),
     encoding: Encoding | None = None,
-    form: Form = "rows",
+    form: Form | None = None,
     labels: str | None = None,
+    at_most: int | None = None,
 ) -> str:
-    """Write a policy that works for a file, from the names, types and shapes of its columns.
+    """Write a policy that works for a file, from the names, types, and shapes of its columns.
 
-    `labels` of the forms without ids are "COLUMN=A,B,C" or "none": values that are public without the table.
+    Args:
+        path: The raw table.
+        dataset: Name of the dataset; by default the name of the file.
+        key: Reference to the noise secret.
+        id: Column of record ids; otherwise guessed.
+        subject: Column of the person of a record; "" says that no column names one; otherwise guessed.
+        texts: Text columns; otherwise guessed.
+        encoding: Encoding of a CSV file; otherwise guessed.
+        form: The form of the release; see `choose`.
+        labels: "COLUMN=A,B,C", values that are public without the table, or "none".
+        at_most: Public bound on the number of records, from which delta follows.
+
+    Returns:
+        The text of the policy file.
+
+    Raises:
+        UsageError: Only a person can make a choice that is missing.
     """
-    table = guess(str(path), id, subject, texts, encoding)
-    choices = Choices(form, labels_of(labels, table, form))
-    return policy_of(str(path), table, choices, dataset=dataset, key=key)
+    column, values = read_labels(labels)
+    table = guess(str(path), id, subject, texts, encoding, column)
+    return policy_of(str(path), table, choose(table, form, values, at_most), dataset=dataset, key=key)
 
 
-def labels_of(given: str | None, guess: Guess, form: Form) -> Labels | None:
-    """Read public labels, "COLUMN=A,B,C" or "none"; their values never come from the table."""
-    if form == "rows":
-        if given is not None:
-            msg = "labels are of synthetic tables and shuffled releases, and the form is rows"
-            raise UsageError(msg, "give --form synthetic or --form shuffled too")
-        return None
-    if given is None and guess.label is not None and form == "synthetic":
-        hint = f"give --labels {guess.label}=A,B,C, or --labels none. List values that are known without this table"
-        raise UsageError(f"column {guess.label} looks like labels, and it is not known which values are public", hint)
+def read_labels(given: str | None) -> tuple[str | None, list[str] | None]:
+    """Read "COLUMN=A,B,C" as a column and its values; a value with a comma has double quotes. "none" has no values."""
     if given in {None, "none"}:
-        return None
+        return None, None if given is None else []
     column, sign, listed = str(given).partition("=")
     if not sign:
         raise UsageError("labels are a column and its public values", "give --labels COLUMN=A,B,C, or --labels none")
-    return public_labels(column, split_labels(listed), guess)
+    return column, [value.strip() for value in next(csv.reader([listed], skipinitialspace=True), []) or [""]]
 
 
-def split_labels(listed: str) -> list[str]:
-    """Split values at commas; a value with a comma has double quotes around it."""
-    return [value.strip() for value in next(csv.reader([listed], skipinitialspace=True), [])]
+def choose(guess: Guess, form: Form | None, values: list[str] | None, bound: int | None = None) -> Choices:
+    """Choose the form: synthetic with public labels, shuffled without; a label whose values are not listed stops.
 
-
-def public_labels(column: str, values: Sequence[str], guess: Guess) -> Labels:
-    """Return the labels of a column, by a list of values that someone named as public."""
-    if column in {guess.id, guess.subject, *guess.texts}:
-        raise UsageError(f"column {column} has another role", "labels have a separate column")
-    if (dtype := guess.type_of(column)) != pl.String and guess.file_format != "csv":
-        raise InputError(f"labels are strings, and {column} is a column of {kind_of(dtype)}", "cast the column")
-    with validated("labels", Labels):
-        return Labels.model_validate({"column": column, "values": values})
+    Label values never come from the table.
+    """
+    listed = None
+    if values:
+        with validated("labels", Labels):
+            listed = Labels.model_validate({"column": guess.label, "values": values})
+    if listed is None and values is None and guess.label is not None and form in {None, "synthetic"}:
+        problem = f"column {guess.label} looks like labels, and it is not known which values are public"
+        hint = (
+            f"to train on or count labels: --labels {guess.label}=A,B,C, with values that are known without this "
+            "table; for texts in no order: --form shuffled; for a text per row: --form rows"
+        )
+        raise UsageError(problem, hint if form is None else f"{hint.partition(';')[0]}; or --labels none")
+    if listed is not None and form == "rows":
+        msg = "labels are of synthetic tables and shuffled releases, and the form is rows"
+        raise UsageError(msg, "leave out --labels, and list the column in keep; or leave out --form")
+    form = form or ("shuffled" if listed is None else "synthetic")
+    if form == "rows" and bound is not None:
+        raise UsageError("--at-most chooses a delta, and rows have none", "leave it out")
+    if form != "rows" and len(guess.texts) > 1:
+        msg = f"the form {form} has one text column, and there are {len(guess.texts)}: {', '.join(guess.texts)}"
+        raise UsageError(msg, "name one with --text; each other column needs a separate policy. Or: --form rows")
+    return Choices(form, listed, bound)
 
 
 def policy_of(
-    source: str,
-    guess: Guess,
-    choices: Choices = ROWS_WITH_IDS,
-    *,
-    dataset: str | None = None,
-    key: str = "file:noise.key",
+    source: str, guess: Guess, choices: Choices, *, dataset: str | None = None, key: str = "file:noise.key"
 ) -> str:
     """Write the policy of a table whose columns have roles."""
-    if choices.form != "rows" and len(guess.texts) > 1:
-        msg = f"the form {choices.form} has one text column, and there are {len(guess.texts)}: {', '.join(guess.texts)}"
-        raise UsageError(msg, "name one with --text; each other column needs a separate policy")
     last = [_shuffled(guess, choices)] if choices.form == "shuffled" else []
     last += [_synthetic(guess, choices)] if choices.form == "synthetic" else [*map(_column, guess.texts)]
     sections = (
         [
-            "# A policy for dptext. It was guessed from names, types and shapes of columns; check these first:",
-            f"#   id       {guess.id}: it needs a different value in each row",
-            f"#   subject  {guess.subject or 'none found: records stand for themselves'}",
-            *(f"#   text     {name}" for name in guess.texts),
-            "# Then `dptext plan` shows the cost, and `dptext run` releases the table.",
+            "# A first policy for dptext, guessed from names, types, and shapes of columns. Check each choice.",
+            "# Figures in comments are counts of the table: they stay inside your boundary.",
+            *(f"#   {role:9} {name}: {why}" for role, name, why in guess.roles()),
         ],
         _places(source, dataset or _name(source), guess),
         _roles(guess, choices),
@@ -173,7 +209,7 @@ def _roles(guess: Guess, choices: Choices) -> list[str]:
         '# Published ids: "keep" as they are, "keyed" as a keyed hash that is the same within a release, or "drop".',
         "# Ids that others know (ticket numbers, e-mail addresses) show them whose row it is: use keyed or drop.",
         *(["# These ids look like ones that others know."] if guess.known_ids else []),
-        _pair("ids", choices.ids or default_ids(guess)),
+        _pair("ids", "keyed" if guess.known_ids else "keep"),
     ]
     hidden = ["# It is not published. Of all other columns, only public labels are."]
     lines = [_pair("id", guess.id), *(ids if rows else hidden)]
@@ -182,26 +218,35 @@ def _roles(guess: Guess, choices: Choices) -> list[str]:
             "# The person whose budget a record uses: caps add up over all records of a subject.",
             _pair("subject", guess.subject),
             *_spelled(guess),
+            f"# Rows without a person: {nameless_of(guess)}.",
+            '# "refuse" stops a run, "quarantine" leaves these rows out'
+            + (', and "own" treats each as a separate person.' if rows else "."),
+            '# You can change "refuse" to "quarantine" later.',
+            'on_null_subject = "refuse"',
         ]
     else:
         lines += ["# No column names a person; one with k records has k times the loss.", 'unit = "record"']
-    lines.append(
-        "# Columns that pass unchanged; others are dropped unread (strict_columns = true refuses instead)."
-        if rows
-        else "# Other columns are dropped unread (strict_columns = true refuses instead)."
-    )
-    if others := [*filter(None, [guess.label]), *guess.others]:
-        lines.append(f"# There are more: {', '.join(others)}.")
-    return [*lines, *([_pair("keep", choices.keep)] if rows else []), "strict_columns = false"]
+    if not rows:
+        return [*lines, "# Other columns are dropped unread (strict_columns = true refuses).", "strict_columns = false"]
+    lines += [
+        '# A released record whose text changed: "refuse" stops a run. "keep" publishes its earlier released text, at',
+        '# no cost: you can change to it later. "quarantine" and "release_again" show which texts changed. Set those',
+        '# before the first run, with allow = ["changed"] in each column.',
+        'on_changed = "refuse"',
+        "# Columns that pass unchanged; others are dropped unread (strict_columns = true refuses instead).",
+        _pair("keep", ()),
+    ]
+    return [*lines, "strict_columns = false"]
 
 
-def default_ids(guess: Guess) -> str:
-    return "keyed" if guess.known_ids else "keep"
+def nameless_of(guess: Guess) -> str:
+    return f"{guess.rows - sum(guess.rows_of_persons):,} of {guess.rows:,}"
 
 
 def _spending(guess: Guess, key: str, choices: Choices) -> list[str]:
-    cap, unit = proposed_cap(guess, choices)
+    unit = _unit(guess)
     cost = "`dptext plan` shows the cost of a record" if choices.form == "shuffled" else None
+    delta = _tiny(choices.cap_delta)
     cost = cost or f"a {'row' if choices.form == 'rows' else 'record'} costs {cost_of(guess, choices.form):g}"
     return [
         "# The secret behind all draws: guard it like the raw texts, and keep a copy. `dptext key new` makes one.",
@@ -209,10 +254,12 @@ def _spending(guess: Guess, key: str, choices: Choices) -> list[str]:
         "# Who was charged what. Its ids are hashed under a separate key, ledger.db.id.key: keep a copy of both.",
         'ledger = { url = "sqlite:///ledger.db" }',
         f"# The most that a {unit} may lose over all releases of the period; {cost}.",
-        *(f"# {line}" for line in odds_of_cap(cap, unit)),
+        *(f"# {line}" for line in odds_of_cap(choices.cap(guess), unit)),
         "# Set it by your promise to people, never by the needs of the table.",
         "# Releases of all forms (rows, shuffled, synthetic tables) count under a cap of this measure.",
-        f'cap = {{ measure = "approx", epsilon = {cap}, delta = 1e-6, period = "all" }}',
+        '# With period = "all", a table that comes each month fills the cap, and later months lose rows. With',
+        '# period = "2026-10" and so on, each month has its own cap: a person may lose it once in each.',
+        f'cap = {{ measure = "approx", epsilon = {choices.cap(guess)}, delta = {delta}, period = "all" }}',
         *_limited(guess, choices),
         '# Records over the cap are left out; "refuse" stops the run instead.',
         'on_cap = "quarantine"',
@@ -222,13 +269,17 @@ def _spending(guess: Guess, key: str, choices: Choices) -> list[str]:
     ]
 
 
+def _unit(guess: Guess) -> str:
+    return "subject" if guess.subject else "record"
+
+
 def _spelled(guess: Guess) -> list[str]:
     """Write `normalize` where more than 1% of the persons have several spellings."""
     persons, alike = guess.spellings.get("persons", 0), guess.spellings.get("alike", 0)
     if persons - alike <= persons / 100:
         return []
     return [
-        "# Some persons have several spellings here, which differ in case or blanks. Without this, each has a cap.",
+        f"# {persons:,} spellings of {alike:,} persons differ in case or blanks. Without this, each has a cap.",
         'normalize = ["nfc", "casefold", "strip"]',
     ]
 
@@ -239,43 +290,28 @@ def _limited(guess: Guess, choices: Choices) -> list[str]:
         return []
     return [
         "# The rows of a person that fit the cap. The key chooses them, in any order of rows; others are left out.",
-        f"per_subject = {_rows_that_fit(guess, choices)}",
+        *(f"# {line}." for line in _kept(guess, choices)),
+        f"per_subject = {choices.records_that_count(guess)[0]}",
     ]
 
 
-def _rows_that_fit(guess: Guess, choices: Choices) -> int:
-    if choices.form != "rows":
-        return choices.per_subject
-    return int(proposed_cap(guess, choices)[0] // cost_of(guess, choices.form))
-
-
-def _excluded(guess: Guess, choices: Choices) -> list[str]:
-    """Say for people which share of the rows stays, and what helps where few do."""
-    said = (
-        [f"persons: {guess.spellings['persons']:,} spellings of {guess.spellings['alike']:,}"]
-        if _spelled(guess)
-        else []
-    )
-    share = math.floor(100 * kept_share(guess.rows_of_persons, _rows_that_fit(guess, choices)))
+def _kept(guess: Guess, choices: Choices) -> list[str]:
+    """Say which share of the rows stays."""
+    share = math.floor(100 * kept_share(guess.rows_of_persons, choices.records_that_count(guess)[0]))
     if not guess.rows_of_persons or share == 100:
-        return said
-    stays = f"{share}% of the rows that name a person stay: the others are beyond per_subject"
-    few = share < 100 * Policy.model_fields["min_released"].default
-    more = "; a smaller epsilon per text keeps more, and for readers who train or count, --form synthetic is enough"
-    return [*said, stays + (more if few and choices.form == "rows" else "")]
+        return []
+    return [f"{share}% of the rows that name a person stay"]
 
 
-def cap_of(guess: Guess, choices: Choices = ROWS_WITH_IDS) -> list[str]:
-    """Say for people which cap is proposed, and its odds."""
-    cap, unit = proposed_cap(guess, choices)
-    said = [f"the cap that it proposes per {unit}: epsilon {cap:g}", *odds_of_cap(cap, unit)]
-    return [*said, *_excluded(guess, choices)]
-
-
-def proposed_cap(guess: Guess, choices: Choices) -> tuple[float, str]:
-    """Return the cap that is chosen or proposed, and the unit whose losses it bounds."""
-    cap = max(CAP if choices.form == "rows" else TABLE_CAP, cost_of(guess, choices.form))
-    return choices.cap or cap, "subject" if guess.subject else "record"
+def lines_of(guess: Guess, choices: Choices) -> list[str]:
+    """Say for people which form and cap the policy has, their odds, and the share of rows that stays."""
+    unit = _unit(guess)
+    names = "" if choices.labels is None else f" with {counted(choices.number_of_labels, 'public label')}"
+    cap = choices.cap(guess)
+    lines = [f"form: {choices.form}{names}", f"cap per {unit}: epsilon {cap:g}", *odds_of_cap(cap, unit)]
+    if guess.subject is not None:
+        lines.append(f"rows without a person: {nameless_of(guess)}")
+    return [*lines, *_kept(guess, choices)]
 
 
 def cost_of(guess: Guess, form: Form) -> float:
@@ -294,17 +330,23 @@ def odds_of_cap(epsilon: float, unit: str) -> tuple[str, str]:
 
 
 def _shuffled(guess: Guess, choices: Choices) -> list[str]:
+    number = "At least this number are published. A public number, known without this table; more cost less."
+    rows = [f"# {number}", f"rows = {ROWS['shuffled']}"]
+    if choices.labels is not None:
+        rows = [
+            "# Fill in the least number of texts of each label: a public number, known without this table, that every",
+            "# label has. A record hides only among the texts of its label; more texts cost less.",
+            "# rows = ",
+        ]
     return [
         "# The drawn texts without ids and in no order: each record hides among the others.",
         "[shuffled]",
-        "# At least this number are published. A public number, known without this table; more cost less.",
-        f"rows = {choices.rows or ROWS[choices.form]}",
-        *_of_one_table(guess, choices),
-        "# Of each record. 0.01 / delta is at least the number of records.",
-        f"delta = {DELTA}",
+        *rows,
+        *_of_one_table(guess),
+        *_delta(choices),
+        f"delta = {_tiny(choices.delta)}",
         '# "rows" has each drawn text once per draw, "counts" each distinct one with its count.',
         'form = "rows"',
-        "# A label next to each text. With labels, rows is the least number of texts of each.",
         *_labels(choices),
     ]
 
@@ -318,18 +360,37 @@ def _labels(choices: Choices) -> list[str]:
     ]
 
 
+def _delta(choices: Choices) -> list[str]:
+    """Say why delta has this value, and the gain of a larger one."""
+    if choices.at_most is not None:
+        return [f"# Delta of each record: the largest that at most {choices.at_most:,} records allow, a public bound."]
+    lines = ["# Delta of each record; 0.01 / delta is at least the number of records, so 1e-8 allows a million."]
+    if choices.form == "synthetic":
+        from dptext_etl.families.aggregate.statistic import variance_of  # other first policies start without it
+
+        noise = [(delta, math.sqrt(variance_of(_COEFFICIENT, TABLE_EPSILON, delta))) for delta in (DELTA, CAP_DELTA)]
+        figures = " and ".join(f"{deviation / (_COEFFICIENT / 2):.1f} at {_tiny(delta)}" for delta, deviation in noise)
+        lines.append(
+            f"# A larger delta needs less noise: its standard deviation is {figures}, in units of the longest vector."
+        )
+    gain = "A larger delta costs less epsilon. " if choices.form == "shuffled" else ""
+    return [*lines, f"# {gain}`dptext init --at-most N`, a public bound on the number of records, chooses the largest."]
+
+
 def _synthetic(guess: Guess, choices: Choices) -> list[str]:
+    delta = _tiny(choices.delta)
     return [
         "# Public texts, drawn from one noisy statistic of the column. No row belongs to a record.",
         "[synthetic]",
         _pair("column", guess.texts[0]),
         *_labels(choices),
         "# Rows of the table: a public number, at no cost.",
-        f"rows = {choices.rows or ROWS[choices.form]}",
-        *_of_one_table(guess, choices),
+        f"rows = {max(ROWS['synthetic'], ROWS_OF_LABEL * choices.number_of_labels)}",
+        *_of_one_table(guess),
         *(f"# {line}" for line in recipe_of(choices.labels)),
-        "# Epsilon is for the whole table and one record. 0.01 / delta is at least the number of records.",
-        f'mechanism = {{ name = "maxent", epsilon = {TABLE_EPSILON}, delta = {DELTA}, {_pair("corpus", CORPUS)} }}',
+        *_delta(choices),
+        "# Epsilon is for the whole table and one record.",
+        f'mechanism = {{ name = "maxent", epsilon = {TABLE_EPSILON}, delta = {delta}, corpus = "{CORPUS}" }}',
     ]
 
 
@@ -350,10 +411,10 @@ def recipe_of(labels: Labels | None) -> list[str]:
     ]
 
 
-def _of_one_table(guess: Guess, choices: Choices) -> list[str]:
+def _of_one_table(guess: Guess) -> list[str]:
     if guess.subject is None:
         return []
-    return ["# Records of one person that count, at most; each is paid.", f"per_subject = {choices.per_subject}"]
+    return ["# Records of one person that count, at most; each is paid.", "per_subject = 1"]
 
 
 def _column(name: str) -> list[str]:
@@ -366,9 +427,24 @@ def _column(name: str) -> list[str]:
     ]
 
 
+def rehearsal_call(policy: str, rows: int, *, labeled: bool) -> str:
+    """Return the call of `dptext rehearse` that fits a policy; `rows` counts the records that count."""
+    label = "" if labeled else " --label COLUMN"
+    return f"dptext rehearse PUBLIC.parquet --policy {policy} --rows {rows}{label}"
+
+
 def _name(source: str) -> str:
     stem = source.rstrip("/").rpartition("/")[2].partition(".")[0]
     return stem if stem and not set(stem) & set("*?[") else "dataset"
+
+
+def _tiny(amount: float) -> str:
+    """Write a delta of one digit.
+
+    >>> _tiny(4e-06), _tiny(1e-12)
+    ('4e-6', '1e-12')
+    """
+    return f"{amount:.0e}".replace("e-0", "e-")
 
 
 def _pair(entry: str, value: str | Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import csv
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,17 +17,33 @@ import pyarrow as pa
 
 from dptext_etl.checks.comparison import Buckets, ByteRows
 from dptext_etl.data_types import all_plain, kind_of
-from dptext_etl.errors import InputError, by_place, meant, seam
+from dptext_etl.errors import InputError, by_place, counted, meant, seam
 from dptext_etl.id_forms import Normalization, normalized
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, Encoding
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.source.column_types import logical_types, restored
-from dptext_etl.runner.source.roles import id_kind
+from dptext_etl.runner.source.roles import can_be_label, id_kind
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of, why_hidden
 
 _PLAIN = r"^[!-@\[-~]([ -@\[-~]*[!-@\[-~])?$"
 """Matches ASCII without capital letters and outer blanks."""
 EVERY_STEP: tuple[Normalization, ...] = get_args(Normalization)
+SPELLINGS = ("persons", "alike", "folded")
+"""Counts of persons: as the policy spells them, with every step, and without punctuation and accents."""
+
+
+_FOLDED = r"^[0-9a-z]+$"
+"""Matches names that `_folded` does not change."""
+
+
+def _folded(names: pl.Series) -> pl.Series:
+    """Return names without accents, other forms of letters, blanks, and punctuation; it stays between two digits."""
+    cell, digits = pl.col("name"), r"(\p{N})[^\p{L}\p{N}]+(\p{N})"
+    bare = cell.str.to_lowercase().str.normalize("NFKD").str.replace_all(r"\p{M}+", "").str.to_lowercase()
+    for _ in range(2):  # of "1-2-3", a pass finds every other pair
+        bare = bare.str.replace_all(digits, "${1}\u0001${2}")
+    bare = bare.str.replace_all(r"[^\p{L}\p{N}\x01]+", "")
+    return names.to_frame("name").select(pl.when(bare == "").then(cell).otherwise(bare)).to_series()
 
 
 class Spelled:
@@ -35,6 +51,7 @@ class Spelled:
 
     def __init__(self, how: Sequence[Normalization] = (), scratch: Path | None = None) -> None:
         self._counted = [(steps, Buckets(8, scratch)) for steps in (how, EVERY_STEP)]
+        self._folded = Buckets(8, scratch)
 
     def add(self, persons: pl.Series) -> None:
         """Take persons as the source has them; nulls do not count, nor persons that are not strings."""
@@ -44,18 +61,26 @@ class Spelled:
             for steps, hashes in self._counted:
                 hashes.add(_hashes(names.filter(plain).to_arrow()))
                 hashes.add(_hashes(normalized(names.filter(~plain).to_arrow(), steps)))
+            letters = names.str.contains(_FOLDED)
+            self._folded.add(_hashes(names.filter(letters).to_arrow()))
+            other = pl.Series(normalized(names.filter(~letters).to_arrow(), EVERY_STEP), dtype=pl.String)
+            self._folded.add(_hashes(_folded(other).to_arrow()))
 
     def drained(self) -> Iterator[ByteRows]:
         """Yield the hashes for the counts of `counts`, in that order, for others to count with hashes of more rows."""
-        for _, hashes in self._counted:
+        for hashes in (*(hashes for _, hashes in self._counted), self._folded):
             yield np.concatenate([*hashes.drain()])
 
     def counts(self) -> dict[str, int]:
-        """Return the distinct `persons` as `how` spells them, and `alike` with every step; nothing without any."""
-        persons, alike = (hashes.distinct() for _, hashes in self._counted)
-        for _, hashes in self._counted:
+        """Return the distinct `persons` as `how` spells them, `alike` with every step, and `folded` (`_folded`).
+
+        Nothing without persons.
+        """
+        every = [*(hashes for _, hashes in self._counted), self._folded]
+        counts = dict(zip(SPELLINGS, [hashes.distinct() for hashes in every], strict=True))
+        for hashes in every:
             hashes.close()
-        return {"persons": persons, "alike": alike} if persons else {}
+        return counts if counts["persons"] else {}
 
 
 def _hashes(names: pa.Array) -> Any:
@@ -67,10 +92,14 @@ def spelling_lines(part: dict[str, int]) -> list[str]:
     if not part:
         return []
     persons, alike = f"{part['persons']:,} persons", f"{part['alike']:,} without case and blanks"
+    more = part["alike"] - part["folded"]
+    folded = f"{more:,} more would join without punctuation and accents: spell these alike in the source"
+    said = [folded] if more else []
     if part["alike"] == part["persons"]:
-        return [persons]
+        return [persons, *said]
     steps = ", ".join(f'"{step}"' for step in EVERY_STEP)
-    return [f"{persons}; {alike}: every spelling has a separate cap; set normalize = [{steps}] before the first run"]
+    way = f"every spelling has a separate cap; set normalize = [{steps}] before the first run"
+    return [f"{persons}; {alike}: {way}", *said]
 
 
 _TEXTS = frozenset(
@@ -79,15 +108,13 @@ _TEXTS = frozenset(
         *("letter", "message", "messages", "narrative", "note", "notes", "opinion", "post", "question", "remark"),
         *("remarks", "reply", "report", "request", "review", "reviews", "sentence", "summary", "text", "texts"),
         *("transcript", "transcription", "turn", "tweet", "utterance", "utterances"),
-        *("anliegen", "antwort", "bemerkung", "beschreibung", "frage", "kommentar", "nachricht", "notiz", "texto"),
-        *("commentaire", "comentario", "mensaje"),
     )
 )
 """A column of strings with such a word in its name counts as texts."""
-_PEOPLE = (
-    *("user", "subject", "author", "customer", "patient", "person", "account", "member", "reviewer", "client"),
-    *("kunde", "kundin", "nutzer", "mitglied", "autor", "usuario", "utilisateur"),
-)
+_PEOPLE = ("user", "subject", "author", "customer", "patient", "person", "account", "member", "reviewer", "client")
+_LABELS = frozenset(("category", "class", "intent", "label", "rating", "sentiment", "stars", "topic", "type"))
+"""A column with few values and such a word in its name is a label before all others."""
+_NEVER_LABELS = frozenset(("agent", "author", "email", "name", "owner", "user"))
 _ABOUT = frozenset(
     (
         *("age", "agent", "browser", "city", "class", "country", "currency", "date", "gender", "group", "language"),
@@ -97,7 +124,7 @@ _ABOUT = frozenset(
 )
 """The last word of a name that says something about a person, and not who it is: `user_timezone`."""
 _IDS = frozenset(("id", "record_id", "row_id", "uuid", "key"))
-_ID_ENDS = frozenset(("id", "uuid", "key", "ref", "userid", "recordid", "nr", "nummer"))
+_ID_ENDS = frozenset(("id", "uuid", "key", "ref", "userid", "recordid"))
 _NAME = re.compile(r"[^\W\d][\w.-]{0,39}( [\w.-]{1,20}){0,2}")
 """The form of a name that is guessed and written; a longer one may be a text."""
 _NULLS = frozenset(("na", "nan", "nil", "none", "null", "inf", "missing", "unknown"))
@@ -115,7 +142,7 @@ class Guess:
     id: str
     subject: str | None
     texts: tuple[str, ...]
-    label: str | None  # a column that looks like one of labels; it is not published
+    label: str | None  # the column of labels that someone named, or one that looks like it
     others: tuple[str, ...]  # columns without a role; by place ("column 3") where `why_hidden` says so
     file_format: str
     csv: CsvSpec
@@ -125,43 +152,21 @@ class Guess:
     known_ids: bool  # whether ids look like ticket numbers or addresses, which people outside know
     spellings: Mapping[str, int]  # `persons` as they are spelled, and `alike` without case and blanks
     rows_of_persons: tuple[int, ...]  # how many rows each person has; empty without a column of persons
-    frame: pl.LazyFrame = field(repr=False, compare=False)
-    hidden: str | None  # why messages do not list the names of the columns
+    rows: int  # of the whole table
 
-    def type_of(self, name: str) -> pl.DataType:
-        """Return the type of a column that someone named, or refuse it."""
-        return _require_column("the table", name, schema_of(self.frame), self.hidden)
-
-    def kept(self, listed: str) -> tuple[str, ...]:
-        """Read which columns are kept, separated by commas, or "none"."""
-        names = () if listed == "none" else tuple(name.strip() for name in listed.split(","))
-        for name in names:
-            self.type_of(name)
-        if not {self.id, *self.texts}.isdisjoint(names):
-            raise InputError("the id and the texts are published already", "name other columns")
-        return names
-
-    def values(self, name: str) -> list[str]:
-        """Return the values of a column of labels, to show them to someone who asked for them."""
-        self.type_of(name)
-        with seam("reading the labels", InputError, READ_HINT):
-            rows = self.frame.select(pl.col(name).cast(pl.String).drop_nulls().unique()).head(_MOST_LABELS + 1)
-            values: list[str] = rows.collect(engine="streaming").to_series().sort().to_list()
-        if len(values) > _MOST_LABELS:
-            raise InputError(f"{name} has more than {_MOST_LABELS} values", "list those that are public")
-        return values
-
-    def rows(self) -> list[tuple[str, str, str]]:
-        no_person = ("person", "none", "no column looks like one: records stand for themselves")
+    def roles(self) -> list[tuple[str, str, str]]:
+        """Return role, column, and reason of every column, and which roles no column has."""
         roles = [("id", self.id, self.why[self.id])]
-        roles.append(("person", self.subject, self.why[self.subject]) if self.subject else no_person)
+        if self.subject is None:
+            roles.append(("person", "none", f"{self.why[NO_ONE]}: records stand for themselves"))
+        else:
+            most, persons = max(self.rows_of_persons, default=0), counted(len(self.rows_of_persons), "person")
+            why = f"{self.why[self.subject]}; {persons}, with {counted(most, 'row')} at most"
+            roles.append(("person", self.subject, why))
         roles += [("text", name, self.why[name]) for name in self.texts]
         if self.label is not None:
-            why = f"few values; left out, unless you list it in keep: {self.shapes[self.label]}"
-            roles.append(("label", self.label, why))
-        for name in self.others:
-            shape = self.shapes.get(name, "not a string")
-            roles.append(("left out", name, f"list it in keep to publish it unchanged: {shape}"))
+            roles.append(("label", self.label, self.why[self.label]))
+        roles += [("left out", name, self.shapes.get(name, "not a string")) for name in self.others]
         return roles
 
 
@@ -191,33 +196,40 @@ class _Columns:
         fit = [name for name in most if name not in without and self.shapes[name].words < 4]
         return ", ".join(f"{self.listing([name])} {self.shapes[name].unique:.0%}" for name in fit[:_FEW])
 
-    def people(self) -> list[str]:
+    def people(self, without: Sequence[str]) -> list[str]:
         """Return the columns that are named like a person; few values for many rows are a category."""
-        named = [name for name in self.schema if self.writable(name) and any(word in name.lower() for word in _PEOPLE)]
+        names = [name for name in self.schema if self.writable(name) and name not in without]
+        named = [name for name in names if any(word in name.lower() for word in _PEOPLE)]
         whole = [name for name in named if not _ABOUT.intersection(_parts(name)[-1:])]
         return [name for name in whole if not (name in self.shapes and self.shapes[name].like_category)]
 
-    def like_label(self, name: str) -> bool:
-        return self.writable(name) and self.shapes[name].like_category and self.schema[name] != pl.Boolean
+    def labels(self, without: Sequence[str] = ()) -> list[str]:
+        """Return the columns that look like labels, those with such a name first; others are strings."""
+        few = [name for name in self.shapes if name not in without and self.writable(name)]
+        few = [name for name in few if not _NEVER_LABELS.intersection(_parts(name))]
+        named = [name for name in few if self.shapes[name].like_label and _LABELS.intersection(_parts(name))]
+        return named + [name for name in few if self.shapes[name].like_category and self.schema[name] == pl.String]
 
     def only(self, kind: str, without: Sequence[str]) -> str | None:
         """Return the one column of strings whose values have a shape; None if there are several, or none."""
-        candidates = [
-            name
-            for name, shape in self.shapes.items()
-            if name not in without and self.schema[name] == pl.String and self.writable(name) and getattr(shape, kind)
-        ]
+        strings = [name for name in self.shapes if name not in without and self.schema[name] == pl.String]
+        writable = [name for name in strings if self.writable(name) and not _LABELS.intersection(_parts(name))]
+        candidates = [name for name in writable if getattr(self.shapes[name], kind)]
         return candidates[0] if len(candidates) == 1 else None
 
 
-def guess(
+def guess(  # noqa: PLR0917
     source: str,
     id: str | None = None,  # noqa: A002
     subject: str | None = None,
     texts: Sequence[str] = (),
     encoding: Encoding | None = None,
+    label: str | None = None,
 ) -> Guess:
-    """Guess the roles of the columns of a table; `subject=NO_ONE` says that no column names a person."""
+    """Guess the roles of the columns of a table; `subject=NO_ONE` says that no column names a person.
+
+    A column that you name as `label` gets no other role.
+    """
     files, other_byte = Files.find(Layout.of_source(source, PLAIN_CSV)), None
     if files.format == "csv" and not is_remote(source):
         csv, other_byte = sniff(files.paths[0], encoding)
@@ -233,15 +245,16 @@ def guess(
     hidden, shapes = why_hidden(rows), shapes_of(rows, id)
     header = files.format != "csv" or hidden is None or any(map(_surely_named, schema, schema.values()))
     columns = _Columns(source, schema, shapes, hidden, header)
-    _require(columns, [name for name in (id, subject) if name], texts)
-    why = dict.fromkeys([*filter(None, (id, subject)), *texts], _CHOSEN)
-    people = columns.people()
+    _require(columns, [name for name in (id, subject) if name], texts, label)
+    why = dict.fromkeys([*filter(None, (id, subject, label)), *texts], _CHOSEN)
+    labels = [label] if label else []
+    people = columns.people(labels)
     named = sorted((rank, place, name) for place, name in enumerate(schema) if (rank := _rank(columns, name)) < 2)
     guessed = [name for _, _, name in named if name not in people] or [name for _, _, name in named]
-    ids = [name for name in guessed if name != subject] if id is None else [id]
-    if not ids and (shaped := columns.only("like_id", [*people, *texts])) is not None:
+    ids = [name for name in guessed if name not in {subject, label}] if id is None else [id]
+    if not ids and (shaped := columns.only("like_id", [*people, *texts, *labels])) is not None:
         ids, why[shaped] = [shaped], _SHAPED
-    texts = tuple(texts) or _texts(columns, ids, [*people, *filter(None, [subject])], why)
+    texts = tuple(texts) or _texts(columns, [*ids, *labels], [*people, *filter(None, [subject])], why)
     ids = [name for name in ids if name not in texts]
     if not ids:
         raise InputError(
@@ -251,21 +264,26 @@ def guess(
             "rows come from, or a hash of columns that never change: numbers of rows shift when a table is exported "
             "again",
         )
-    person = _person(columns, subject, people, [ids[0], *texts], why)
+    person = _person(columns, subject, people, [ids[0], *texts, *labels], why)
     taken = [name for name in (ids[0], person, *texts) if name is not None]
-    label = next((name for name in shapes if name not in taken and columns.like_label(name)), None)
+    label = next(iter(labels or columns.labels(taken)), None)
     for name in taken:
         why.setdefault(name, _NAMED)
+    why[NO_ONE] = "you said so" if subject == NO_ONE else "no column looks like one"
     if (shape := shapes.get(ids[0])) is not None and shape.unique < 1:
         if shape.nulls == 1:
             raise InputError(f"all ids are null: column {ids[0]}", f"name another with --id: {columns.unique(ids)}")
         share = f"only {math.floor(100 * shape.unique)}% of the rows have a unique value"
         why[ids[0]] += f"; {share}, and a run refuses other ids; others: {columns.unique([ids[0], *texts])}"
+    if label is not None and label in shapes:
+        why[label] = f"{why.get(label, 'by its name and shape')}; {shapes[label]}"
     others = tuple(columns.listing([name]) for name in schema if name not in {*taken, label})
-    said = {columns.listing([name]) if name != label else name: str(shape) for name, shape in shapes.items()}
-    facts = (ids[0], person, texts, label, others, files.format, files.csv, other_byte, why, said)
+    figures = {columns.listing([name]): str(shape) for name, shape in shapes.items() if name not in {*taken, label}}
+    facts = (ids[0], person, texts, label, others, files.format, files.csv, other_byte, why, figures)
     known_ids = ids[0] in shapes and shapes[ids[0]].like_known_id
-    return Guess(*facts, known_ids, *_persons(rows, person), rows, hidden)
+    with seam("counting the rows", InputError, READ_HINT):
+        total = int(rows.select(pl.len()).collect(engine="streaming").item())
+    return Guess(*facts, known_ids, *_persons(rows, person), total)
 
 
 def _surely_named(name: str, dtype: pl.DataType) -> bool:
@@ -310,13 +328,16 @@ def _require_column(source: str, name: str, schema: pl.Schema, hidden: str | Non
     return schema[name]
 
 
-def _require(columns: _Columns, keys: Sequence[str], texts: Sequence[str]) -> None:
+def _require(columns: _Columns, keys: Sequence[str], texts: Sequence[str], label: str | None) -> None:
     """Refuse names that are not columns of the table, or columns that cannot have that role."""
-    schema = columns.schema
-    for name in (*keys, *texts):
+    schema, named = columns.schema, [*keys, *texts, *filter(None, [label])]
+    for name in named:
         _require_column(columns.source, name, schema, columns.hidden)
-    if len({*keys, *texts}) < len([*keys, *texts]):
-        raise InputError("a column has one role: id, subject or text", "name another column for one of them")
+    if len({*named}) < len(named):
+        raise InputError("a column has one role: id, subject, text, or label", "name another column for one of them")
+    if label is not None and not can_be_label(schema[label]):
+        labels = "labels are strings, whole numbers, or booleans"
+        raise InputError(f"{labels}, and {label} is a column of {kind_of(schema[label])}", "cast it, or name another")
     for name in keys:
         if id_kind(schema[name]) is None:
             raise InputError(
@@ -469,8 +490,7 @@ class Shape:
     header: bool  # whether the column's name is one of its values: then it may be a cell, and is never written
 
     def __str__(self) -> str:
-        long = f", {self.length:.0f} characters on average" if self.length else ""
-        return f"{self.distinct:,} values in {self.rows:,} rows, {self.nulls:.0%} null{long}"
+        return f"{self.distinct:,} values in {self.rows:,} rows, {self.nulls:.0%} null"
 
     @property
     def _distinct_share(self) -> float:
@@ -501,6 +521,11 @@ class Shape:
         """Whether values are short, are many, and occur several times each: ids or names of people do."""
         plain = self.words <= 4 and self.length <= 60 and self.dates < 0.1 and self.nulls <= 0.5
         return self.rows >= _ENOUGH and plain and self.distinct >= 20 and 0.005 <= self._distinct_share <= 0.9
+
+    @property
+    def like_label(self) -> bool:
+        """Whether there are few values, as of labels in a column that has such a name."""
+        return self.distinct >= 2 and self._distinct_share <= 0.2 and self.words <= 4
 
     @property
     def like_category(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
@@ -11,8 +12,8 @@ from urllib.parse import unquote
 import polars as pl
 
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.data_types import kind_of, parts_of, plain, plain_type
-from dptext_etl.errors import DPTextError, InputError, by_place, counted, meant
+from dptext_etl.data_types import by_name, from_text, kind_of, parts_of, plain, plain_type
+from dptext_etl.errors import DPTextError, InputError, by_place, collect, counted, meant, seam, together
 from dptext_etl.families.choice import OTHER
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
@@ -29,7 +30,8 @@ from dptext_etl.runner.source.column_types import (
     restored,
     with_nulls_typed,
 )
-from dptext_etl.runner.source.table import Files, refuse_own_corpus, schema_of, why_hidden
+from dptext_etl.runner.source.provenance import refuse_own_inputs
+from dptext_etl.runner.source.table import READ_HINT, Files, schema_of, why_hidden
 
 Rows = TypeVar("Rows")
 """Rows as an engine holds them: a lazy frame, or a data frame of Spark."""
@@ -52,7 +54,7 @@ def open_table(
 ) -> Table[pl.LazyFrame]:
     """Find (unless someone did so before), scan and check the source of a policy; coarsen kept columns if asked to."""
     files = Files.find(layout) if files is None else files
-    refuse_own_corpus(policy, files.paths)
+    refuse_own_inputs(policy, files.paths)
     wanted = wanted_columns(policy)
     types = logical_types(files, wanted)
     scan = csv_scan(files, policy, layout) if files.format == "csv" else files.scan
@@ -60,16 +62,13 @@ def open_table(
     schema = schema_of(scanned)
     if files.format == "ndjson":  # Spark ignores the case of names
         from dptext_etl.csv_files import require_names
+        from dptext_etl.json_files import refuse_mixed
 
         require_names(schema.names(), "the source")
-    in_folders = {} if files.version is not None else folder_columns(files.paths)
-    if added := {name: in_folders[name] for name in wanted if name not in schema and name in in_folders}:
+        refuse_mixed(files.kinds, wanted)
+    if added := from_folders(files, policy, scan, schema):
         scanned = with_logical_types(scan(paths_as=_PATHS), policy, types)
-        values = (
-            pl.col(_PATHS).replace_strict(list(by_path), list(by_path.values()), return_dtype=pl.String).alias(name)
-            for name, by_path in added.items()
-        )
-        scanned = scanned.with_columns(*values).drop(_PATHS)
+        scanned = scanned.with_columns(_by_path(values).alias(name) for name, values in added.items()).drop(_PATHS)
     table = table_of(scanned, policy, layout, coarsen=coarsen)
     return replace(table, origin=files.origin, exact=keeps_spelling(files, policy, layout, table.schema))
 
@@ -101,6 +100,39 @@ def folder_columns(paths: Sequence[str]) -> dict[str, dict[str, str | None]]:
     return {name: {path: pairs[name] for path, pairs in each.items()} for name in sorted(shared)}
 
 
+def from_folders(
+    files: Files, policy: Policy, scan: Callable[..., pl.LazyFrame], schema: Mapping[str, pl.DataType]
+) -> dict[str, dict[str, str | None]]:
+    """Return the columns of a policy that are only in the folder names of its files, as `folder_columns` does.
+
+    Refuse a column that the files hold, too, with other values: libraries differ about which of them they read.
+    """
+    if files.version is not None:
+        return {}
+    in_folders = folder_columns(files.each)
+    wanted = [name for name in wanted_columns(policy) if name in schema]
+    twice = {name: in_folders[other] for name in wanted for other in in_folders if other.lower() == name.lower()}
+    for name, values in twice.items():
+        if name in string_columns(policy) or _other_values(scan(paths_as=_PATHS), name, schema[name], values):
+            msg = f"column {name!r} is in the names of the source's folders, and in its files with other values"
+            hint = f"rename the folders, such as {name}=…, or the column; no budget used"
+            raise InputError(msg, hint, {"column": name})
+    return {name: in_folders[name] for name in wanted_columns(policy) if name not in schema and name in in_folders}
+
+
+def _other_values(rows: pl.LazyFrame, name: str, dtype: pl.DataType, values: Mapping[str, str | None]) -> bool:
+    there, here = _by_path(values), by_name(name)
+    if dtype.is_nested() or dtype == pl.Binary:
+        return True
+    same = here.eq_missing(from_text(there, dtype, strict=False)) & (there.is_null() == here.is_null())
+    with seam("comparing a column with the names of folders", InputError, READ_HINT):
+        return not rows.select(same.all()).collect(engine="streaming").item()
+
+
+def _by_path(values: Mapping[str, str | None]) -> pl.Expr:
+    return pl.col(_PATHS).replace_strict([*values], [*values.values()], return_dtype=pl.String)
+
+
 def _pairs(path: str) -> dict[str, str | None]:
     split = (part.partition("=") for part in PurePosixPath(path).parent.parts)
     null = "__HIVE_DEFAULT_PARTITION__"
@@ -113,9 +145,11 @@ def table_of(rows: pl.LazyFrame, policy: Policy, layout: Layout, *, coarsen: boo
     schema = schema_of(rows)
     types = pl.Schema({name: plain_type(dtype) for name, dtype in schema.items()})
     dropped, kind = check_roles(policy, types, layout, lambda: why_hidden(rows))
-    frame = rows.select(plain(pl.col(name), schema[name]) for name in wanted_columns(policy))
+    frame = rows.select(plain(by_name(name), schema[name]) for name in wanted_columns(policy))
     frame = in_pinned_order(frame, types, policy)
-    frame = coarsened(frame, types, policy) if coarsen else frame
+    if coarsen:
+        frame = frame.with_columns(by_name(name).cast(pl.String) for name in labels_to_cast(policy, types))
+        frame = coarsened(frame, types, policy)
     return Table(frame, schema_of(frame), dropped, kind)
 
 
@@ -127,10 +161,10 @@ def coarsened(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType], policy: Po
     frame = frame.with_columns(coarse(item, schema[item.column]) for item in policy.kept if item.rule)
     if policy.labels is None or OTHER in policy.labels.values:
         return frame
-    is_public = pl.col(policy.labels.column).is_in(policy.labels.named)
+    is_public = by_name(policy.labels.column).is_in(policy.labels.named)
     if CANARY in schema:  # on Spark canary rows are planted before, and have no label
         is_public |= pl.col(CANARY)
-    return frame.with_columns(pl.when(is_public).then(pl.col(name)).alias(name) for name in policy.text_columns)
+    return frame.with_columns(pl.when(is_public).then(by_name(name)).alias(name) for name in policy.text_columns)
 
 
 def coarse_schema(schema: Mapping[str, pl.DataType], policy: Policy) -> pl.Schema:
@@ -148,10 +182,21 @@ def check_roles(
     wanted = wanted_columns(policy)
     dropped = tuple(f"column {place}" for place, name in enumerate(schema, start=1) if name not in wanted)
     _check_names(policy, schema, layout, hidden)
-    if policy.labels is not None and schema[policy.labels.column] != pl.String:
-        kind = kind_of(schema[policy.labels.column])
-        msg = f"[shuffled]: the column of labels, {policy.labels.column!r}, must hold strings, got {kind}"
-        raise InputError(msg, "cast the column, or name another")
+    problems = list[DPTextError]()
+    for name in label_columns(policy):
+        if not can_be_label(schema[name]):
+            msg = f"labels are strings, whole numbers, or booleans, and {name!r} is a column of {kind_of(schema[name])}"
+            problems.append(InputError(msg, "cast the column, or name another"))
+    for name in policy.text_columns:
+        if schema[name] != pl.String:
+            msg = f"text column {name!r} must hold strings, got {kind_of(schema[name])}"
+            problems.append(InputError(msg, "cast the column, or name another"))
+    collect(problems, partial(check_id, policy.id, schema[policy.id]))
+    if policy.subject is not None:
+        collect(problems, partial(check_id, policy.subject, schema[policy.subject], role="subjects"))
+    if problems:
+        raise together(problems)
+    schema = pl.Schema({**schema, **dict.fromkeys(label_columns(policy), pl.String())})  # as they are counted
     schema = coarse_schema(schema, policy)
     _require_fit(output_columns(policy), schema, layout.sink_format)
     if (table := layout.table_format) is not None:
@@ -161,14 +206,7 @@ def check_roles(
         table.require_columns(
             {name: plain_type(schema[name], rename=True) if name in clear else pl.String() for name in names}
         )
-    for name in string_columns(policy):
-        if schema[name] != pl.String:
-            msg = f"text column {name!r} must hold strings, got {kind_of(schema[name])}"
-            raise InputError(msg, "cast the column, or name another")
-    kind = check_id(policy.id, schema[policy.id])
-    if policy.subject is not None:
-        check_id(policy.subject, schema[policy.subject], role="subjects")
-    return dropped, kind
+    return dropped, check_id(policy.id, schema[policy.id])
 
 
 _UNFIT = {
@@ -185,7 +223,7 @@ def _require_fit(names: Sequence[str], schema: pl.Schema, file_format: str) -> N
         empty = any(isinstance(part, pl.Struct) and not part.fields for part in parts)
         if empty or any(isinstance(part, _UNFIT[file_format]) for part in parts):
             written = "Parquet" if file_format == "parquet" else file_format.upper()
-            msg = f"column {name!r} of type {kind_of(schema[name])} cannot be in a {written} file; nothing was spent"
+            msg = f"column {name!r} of type {kind_of(schema[name])} cannot be in a {written} file; no budget used"
             hint = "publish as Parquet (a sink such as published/reviews.parquet)"
             raise InputError(msg, f"{'cast it' if file_format == 'parquet' else hint}, or do not keep it")
 
@@ -196,6 +234,23 @@ def wanted_columns(policy: Policy) -> tuple[str, ...]:
     if policy.subject is not None and policy.subject not in columns:
         columns.append(policy.subject)
     return tuple(columns)
+
+
+def label_columns(policy: Policy) -> tuple[str, ...]:
+    """Return the columns of the labels of a shuffled release or a synthetic table."""
+    if policy.labels is not None:
+        return (policy.labels.column,)
+    labels = None if policy.synthetic is None else policy.synthetic.labels
+    return () if labels is None else labels.all_columns
+
+
+def can_be_label(dtype: pl.DataType) -> bool:
+    return dtype in {pl.String(), pl.Boolean()} or dtype.is_integer()
+
+
+def labels_to_cast(policy: Policy, schema: Mapping[str, pl.DataType]) -> list[str]:
+    """Return the columns of labels whose numbers or booleans are read as text: "5", "true"."""
+    return [name for name in label_columns(policy) if schema[name] != pl.String]
 
 
 def string_columns(policy: Policy) -> tuple[str, ...]:
@@ -265,7 +320,7 @@ def check_id(name: str, dtype: pl.DataType, role: str = "record ids") -> str:
 def in_pinned_order(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType], policy: Policy) -> pl.LazyFrame:
     """Return a frame whose composite ids have their fields in the pinned order; other columns stay."""
     orders = pinned_orders(schema, policy)
-    return frame.with_columns(pl.col(name).cast(_ordered(schema[name], form)) for name, form in orders.items())
+    return frame.with_columns(by_name(name).cast(_ordered(schema[name], form)) for name, form in orders.items())
 
 
 def pinned_orders(schema: Mapping[str, pl.DataType], policy: Policy) -> dict[str, IdForm]:

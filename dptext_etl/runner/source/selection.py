@@ -25,7 +25,7 @@ from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks import Verdict
 from dptext_etl.checks.comparison import BYTES, Buckets, ByteRows, short_digests
-from dptext_etl.data_types import kind_of, named_as
+from dptext_etl.data_types import by_name, kind_of, named_as
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
@@ -35,12 +35,12 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest, scan
 from dptext_etl.runner.publish.parts import ids_of_parts
 from dptext_etl.runner.shard.charging import PAIRS, sum_of_pairs
+from dptext_etl.runner.source.column_types import HELD
 from dptext_etl.runner.source.roles import shown_columns
 from dptext_etl.runner.source.table import READ_HINT, batches
 from dptext_etl.storage import Storage
 
 _FILE = "left-out.json"
-_NOT_APPLICABLE = "not applicable"
 _WAYS = frozenset({"new", "resumed", "replayed", "changed_released"})
 """Counts of how released rows came to be: a run that was killed and continues has others, and the same table."""
 
@@ -48,7 +48,7 @@ _WAYS = frozenset({"new", "resumed", "replayed", "changed_released"})
 def note(staging: Storage, manifest: str | None, rows: Mapping[str, int], verdicts: Iterable[Verdict]) -> None:
     """Write the counts of a run, and the gates that had nothing to judge, with the digest of its manifest."""
     if manifest is not None:
-        idle = [verdict.name for verdict in verdicts if _is_idle(verdict)]
+        idle = [verdict.name for verdict in verdicts if not verdict.applicable]
         counts = {name: count for name, count in rows.items() if name not in _WAYS}
         _write(staging, {"manifest": manifest, "rows": counts, "idle": idle})
 
@@ -68,11 +68,6 @@ def read(staging: Storage, manifest: str) -> dict[str, Any] | None:
         return None
     complete = isinstance(facts, dict) and {"manifest", "rows", "idle"} <= facts.keys()
     return facts if complete and facts["manifest"] == manifest else None
-
-
-def _is_idle(verdict: Verdict) -> bool:
-    nothing = verdict.counts.get("words") == 0 and _NOT_APPLICABLE in verdict.message
-    return nothing or verdict.message.startswith(_NOT_APPLICABLE)
 
 
 def _write(staging: Storage, facts: Mapping[str, object]) -> None:
@@ -131,14 +126,20 @@ def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: M
     return anti_join(frame, _published_ids(frame, policy, layout, manifest), policy.id, layout.scratch)
 
 
+def marked(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: Manifest) -> pl.LazyFrame:
+    """Add the column `HELD` to a frame; the order stays."""
+    new, _ = _rest(frame, _published_ids(frame, policy, layout, manifest), policy.id, layout.scratch)
+    return frame.with_row_index(_PLACE).with_columns((~_bits(new)).alias(HELD)).drop(_PLACE)
+
+
 def _published_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: Manifest) -> pl.LazyFrame:
     with seam("reading the ids that are published", hint=_PUBLISHED_HINT):
         dtype = frame.collect_schema()[policy.id]
-        if policy.ids == "keep":
-            return scan(layout, manifest).select(named_as(pl.col(policy.id), dtype).cast(dtype))
+        if manifest.ids == "keep":
+            return scan(layout, manifest).select(named_as(by_name(policy.id), dtype).cast(dtype))
         require_plain(policy, dtype)
         ids = ids_of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts))
-        return pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(pl.col(policy.id).cast(dtype))
+        return pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(by_name(policy.id).cast(dtype))
 
 
 def require_plain(policy: Policy, dtype: pl.DataType) -> None:
@@ -196,11 +197,11 @@ def at_most(
     The choice depends on ids, in any order of rows, and on the records that a row-wise release holds already
     (docs/spec/shuffled.md#persons, docs/spec/privacy.md#per-subject). A row without a person has no limit.
     """
-    pairs = frame.select(policy.id, str(policy.subject))
+    pairs = frame.select(by_name(policy.id), by_name(str(policy.subject)))
     with seam("counting the records of each person", InputError, READ_HINT), closing(Buckets(8, scratch)) as hashes:
         total = nameless = 0
         for rows in batches(pairs, BATCH_ROWS):
-            batch = rows.drop_nulls(str(policy.subject))
+            batch = rows.filter(by_name(str(policy.subject)).is_not_null())
             nameless += rows.height - batch.height
             persons = persons_of(batch, policy)
             hashes.add(persons.hash().to_numpy().view(np.uint8).reshape(-1, 8))
@@ -210,9 +211,9 @@ def at_most(
             return frame, hashes.rows + nameless, total % PAIRS
         parts = []
         for rows in batches(pairs, BATCH_ROWS):
-            batch = rows.drop_nulls(str(policy.subject))
+            batch = rows.filter(by_name(str(policy.subject)).is_not_null())
             persons = persons_of(batch, policy)
-            theirs = batch.select(policy.id).with_columns(persons.alias(_PERSON))
+            theirs = batch.select(by_name(policy.id)).with_columns(persons.alias(_PERSON))
             parts.append(theirs.filter(persons.hash().is_in(crowded.implode())))
         crowd = pl.concat(parts)
         places = order(canonical_ids(crowd[policy.id].to_arrow()))
@@ -221,7 +222,7 @@ def at_most(
         if policy.per_subject is not None:  # it may have been lowered since
             excluded = excluded.filter(~pl.col(_ORDER).bin.starts_with(STAYS))
         total -= sum_of_pairs(canonical_ids(excluded[policy.id].to_arrow()), excluded[_PERSON])
-    return *anti_join(frame, excluded.lazy().select(policy.id), policy.id, scratch), total % PAIRS
+    return *anti_join(frame, excluded.lazy().select(by_name(policy.id)), policy.id, scratch), total % PAIRS
 
 
 def persons_of(batch: pl.DataFrame, policy: Policy) -> pl.Series:
@@ -231,12 +232,20 @@ def persons_of(batch: pl.DataFrame, policy: Policy) -> pl.Series:
 
 
 def anti_join(frame: pl.LazyFrame, others: pl.LazyFrame, name: str, scratch: Path | None) -> tuple[pl.LazyFrame, int]:
-    """Leave out the rows whose ids are among others, in memory of one bit per row; the order stays.
+    """Leave out the rows whose ids are among others; return the rest, in order, and their number."""
+    chosen, count = _rest(frame, others, name, scratch)
+    return frame.with_row_index(_PLACE).filter(_bits(chosen)).drop(_PLACE), count
+
+
+def _rest(
+    frame: pl.LazyFrame, others: pl.LazyFrame, name: str, scratch: Path | None
+) -> tuple[npt.NDArray[np.uint8], int]:
+    """Return one bit per row, whether its id is not among others, and how many bits are set.
 
     No id of a row is repeated. As far as rows and other ids begin alike, ids are compared as they are.
     """
     with closing(Buckets(BYTES + 8, scratch)) as candidates, closing(Buckets(BYTES, scratch)) as there:
-        alike, mine, theirs = _behind_equal(_id_batches(frame.select(name), name), _id_batches(others, name))
+        alike, mine, theirs = _behind_equal(_id_batches(frame.select(by_name(name)), name), _id_batches(others, name))
         for ids in theirs:
             there.add(_digests(ids))
         for ids in mine:
@@ -250,7 +259,7 @@ def anti_join(frame: pl.LazyFrame, others: pl.LazyFrame, name: str, scratch: Pat
             places = np.ascontiguousarray(new[:, BYTES:]).view("<u8").reshape(-1)
             np.bitwise_or.at(chosen, places >> 3, (1 << (places & 7)).astype(np.uint8))
             count += len(places)
-    return _at(frame, chosen), count
+    return chosen, count
 
 
 def _id_batches(ids: pl.LazyFrame, name: str) -> Iterator[pa.Array]:
@@ -283,8 +292,8 @@ def _within(digests: ByteRows, others: ByteRows) -> npt.NDArray[np.bool_]:
     return joined["known"].fill_null(value=False).to_numpy()
 
 
-def _at(frame: pl.LazyFrame, chosen: npt.NDArray[np.uint8]) -> pl.LazyFrame:
-    """Return the rows whose bit is set, and all that came later, so that counts of rows show them."""
+def _bits(chosen: npt.NDArray[np.uint8]) -> pl.Expr:
+    """Return whether the bit of a row is set; also true of all rows that came later, so that counts show them."""
 
     def bits(places: pl.Series) -> pl.Series:
         at = places.to_numpy()
@@ -293,5 +302,4 @@ def _at(frame: pl.LazyFrame, chosen: npt.NDArray[np.uint8]) -> pl.LazyFrame:
         mask[inside] = chosen[at[inside] >> 3] >> (at[inside] & 7).astype(np.uint8) & 1
         return pl.Series(mask)
 
-    chosen_rows = pl.col(_PLACE).map_batches(bits, return_dtype=pl.Boolean, is_elementwise=True)
-    return frame.with_row_index(_PLACE).filter(chosen_rows).drop(_PLACE)
+    return pl.col(_PLACE).map_batches(bits, return_dtype=pl.Boolean, is_elementwise=True)

@@ -1,84 +1,33 @@
-"""Read a raw table lazily from files, object stores, Delta Lake, or Iceberg, and list its partitions.
-
-Content that its files do not show is refused by name: deletion vectors, delete files, and renamed columns.
-"""
+"""Read a raw table lazily from files or object stores, or as a version of a table with a log; list its partitions."""
 
 from __future__ import annotations
 
 import glob
-import hashlib
 import io
-import json
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
-from urllib.parse import unquote
+from typing import IO, TYPE_CHECKING, Any
 
 import polars as pl
-import pyarrow as pa
 
-from dptext_etl import extensions, object_stores
-from dptext_etl.corpora.corpus import Corpus
-from dptext_etl.data_types import kind_of, plain_type
+from dptext_etl import object_stores
+from dptext_etl.data_types import by_name, kind_of, plain_type
 from dptext_etl.errors import DPTextError, InputError, PolicyError, by_place, seam, unlike_names
-from dptext_etl.object_stores import require_no_code, require_place
+from dptext_etl.files import literal
+from dptext_etl.object_stores import require_place
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import PLAIN_CSV, TABLE, CsvSpec
 from dptext_etl.runner.layout import FORMATS, Layout, format_of, is_remote
+from dptext_etl.runner.source import listing, versions
+from dptext_etl.runner.source.versions import Version
 from dptext_etl.storage import Storage
 
-
-def refuse_raw(paths: Sequence[str], policies: Iterable[Path] = (), *, why: str) -> None:
-    """Refuse files that a policy names as its source; no row is read."""
-    folders = {Path.cwd(), *(Path(path).absolute().parent for path in paths if not is_remote(path))}
-    for policy in (*policies, *sorted(file for folder in folders for file in folder.glob("*.toml"))):
-        try:
-            raw = tomllib.loads(policy.read_text("utf-8")).get("source")
-        except (OSError, ValueError):
-            raise PolicyError(f"the policy {policy} cannot be read", "repair it, or move it away") from None
-        if isinstance(raw, str) and _named(raw, policy.absolute().parent, paths):
-            msg = f"the policy {policy} names this table as raw; {why}"
-            raise PolicyError(msg, "give a public table of the same kind of texts")
-
-
-def _named(raw: str, folder: Path, paths: Sequence[str]) -> bool:
-    pattern = raw.removeprefix("file://").replace("{partition}", "*")
-    if is_remote(pattern):
-        return any(path == raw or Path(path).match(pattern) for path in paths)
-    matches = [Path(name).resolve() for name in glob.glob(str(folder / pattern), recursive=True)]  # noqa: PTH207
-    for path in (Path(path).resolve() for path in paths if not is_remote(path)):
-        if any(path == one or one in path.parents or path.samefile(one) for one in matches):
-            return True
-    return False
-
-
-def refuse_own_corpus(policy: Policy, paths: Sequence[str]) -> None:
-    """Refuse a source of which a corpus of the policy was made: such a corpus publishes the texts as they are.
-
-    Files are compared by size and SHA-256, so a file that was written anew is not recognized.
-    """
-    sizes_by_digest = {digest: size for corpus in _corpora(policy) for digest, size in corpus.files.items()}
-    sizes = set(sizes_by_digest.values())
-    for path in paths if sizes_by_digest else ():
-        if is_remote(path) or not Path(path).is_file() or Path(path).stat().st_size not in sizes:
-            continue
-        with seam("reading the source", InputError, READ_HINT), Path(path).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest in sizes_by_digest:
-            msg = (
-                "the corpus was built or calibrated from a file of the source: it is the private column, and not public"
-            )
-            raise PolicyError(msg, "build a corpus from published texts, or use one that ships; delete this one")
-
-
-def _corpora(policy: Policy) -> list[Corpus]:
-    corpora = (getattr(item.mechanism, "opened", None) for item in policy.charged_columns())
-    return [one for one in corpora if isinstance(one, Corpus)]
+if TYPE_CHECKING:
+    from dptext_etl.json_files import Kinds
 
 
 def partitions_of_source(policy: Policy) -> list[str]:
@@ -92,9 +41,11 @@ def partitions_of_source(policy: Policy) -> list[str]:
         names = Storage.open(above, policy.storage_options).names()
     else:
         path = Path(template).absolute()
-        pattern = _pattern(path.as_posix())
-        files = Path(path.anchor).glob(str(path.relative_to(path.anchor)).replace(PARTITION, "*"))
-        names = [file.as_posix() for file in files]
+        names = [place.as_posix() for place in listing.places(str(path).replace(PARTITION, "*"))]
+        folder, parts = Path(path.anchor), [*path.parts[1:]]
+        while PARTITION not in parts[0] and listing.is_name(folder, parts[0]):
+            folder /= parts.pop(0)
+        pattern = re.escape(f"{folder.as_posix().rstrip('/')}/") + _pattern("/".join(parts))
     matches = (re.fullmatch(pattern, name) for name in names)
     return sorted({match["partition"] for match in matches if match})
 
@@ -111,110 +62,13 @@ def _any(part: str) -> str:
     return pattern.replace(r"\[", "[").replace(r"\]", "]")
 
 
-_READ_HINT = "run with the engine polars, which reads it by its log; or give a frame of the table to run_frame"
-_FEATURES = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
-"""Features of Delta Lake under which the files of a version are its rows."""
-
-
-@dataclass(frozen=True)
-class TableVersion:
-    """One version of a table."""
-
-    table: str  # what identifies the table among all that were ever at its place
-    root: str  # folder or URL of the table
-    files: tuple[tuple[str, int], ...]  # paths or URLs and sizes of its Parquet files, sorted
-    partition_by: tuple[str, ...]  # columns whose values are in the names of folders
-    columns: Any = field(repr=False)  # the schema: Arrow's, or as Delta Lake (and Spark) writes it in JSON
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        return tuple(path for path, _ in self.files)
-
-    @property
-    def digest(self) -> str:
-        """The SHA-256 of what identifies the version: its table and its files, which are written once."""
-        return hashlib.sha256(json.dumps([self.table, self.files]).encode()).hexdigest()
-
-
-def table_version(files: Files, *, from_files: bool = True) -> TableVersion:
-    """Describe a version; with `from_files`, refuse one whose rows are not the rows of its files."""
-    source, version = files.paths[0], int(files.version or 0)
-    with seam("opening the source", InputError, TABLE_HINT):
-        if files.format == "delta":
-            return _delta(source, version, files.storage, from_files=from_files)
-        return _iceberg(source, version, files.storage, from_files=from_files)
-
-
-def _delta(source: str, version: int, storage: dict[str, Any], *, from_files: bool) -> TableVersion:
-    from deltalake import DeltaTable
-
-    table = DeltaTable(source, version=version, storage_options=storage or None)
-    protocol, metadata = table.protocol(), table.metadata()
-    if from_files:
-        features = sorted({*(protocol.reader_features or ())} - _FEATURES)
-        if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
-            features.append("columnMapping")
-        if features:
-            raise _refused("a table of Delta Lake", f"the features {', '.join(dict.fromkeys(features))}")
-    sizes = pl.DataFrame(table.get_add_actions())["size_bytes"].to_list()  # in the order of `file_uris`
-    files = tuple(sorted(zip(map(_plain, table.file_uris()), sizes, strict=True)))
-    columns = json.loads(table.schema().to_json())
-    return TableVersion(str(metadata.id), source.rstrip("/"), files, tuple(metadata.partition_columns), columns)
-
-
-def _iceberg(source: str, version: int, storage: dict[str, Any], *, from_files: bool) -> TableVersion:
-    from pyiceberg.table import StaticTable
-
-    table = StaticTable.from_metadata(source, properties=dict(storage))
-    tasks = list(table.scan(snapshot_id=version).plan_files())
-    if from_files:
-        names: dict[int, set[str]] = {}
-        for schema in table.schemas().values():
-            for item in schema.fields:
-                names.setdefault(item.field_id, set()).add(item.name)
-        used = [name for of_field in names.values() for name in of_field]
-        problems = (
-            ("delete files, which say what rows are gone", any(task.delete_files for task in tasks)),
-            ("columns that were renamed, or came back", len(used) > len(names) or len(set(used)) < len(used)),
-            ("columns in nanoseconds, which Spark does not read", any(map(_in_nanoseconds, table.schema().as_arrow()))),
-            ("files of other formats than Parquet", any(task.file.file_format != "PARQUET" for task in tasks)),
-            (
-                "files that were added from folders, and partitions, whose columns the files may lack",
-                table.spec().fields and "schema.name-mapping.default" in table.properties,
-            ),
-        )
-        for problem, is_there in problems:
-            if is_there:
-                raise _refused("a table of Iceberg", problem)
-    files = tuple(sorted((task.file.file_path.removeprefix("file://"), task.file.file_size_in_bytes) for task in tasks))
-    return TableVersion(str(table.metadata.table_uuid), table.location(), files, (), table.schema().as_arrow())
-
-
-def _in_nanoseconds(column: pa.Field) -> bool:
-    return bool(pa.types.is_timestamp(column.type) and column.type.unit == "ns")
-
-
-def _refused(what: str, problem: str) -> InputError:
-    return InputError(f"the source is {what} with {problem}: its files also hold other rows", _READ_HINT)
-
-
-def _plain(uri: str) -> str:
-    return unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
-
-
 INFERRED_ROWS = 10_000
 """The rows from which the column types of an untyped file are inferred."""
 READ_HINT = (
     "is the file whole, of the format that its suffix says (of CSV files also: as [csv] says), readable, "
     "and not being written?"
 )
-_LIBRARY = {"delta": "deltalake", "iceberg": "pyiceberg"}
-_NAMES = {"delta": "Delta Lake", "iceberg": "Iceberg"}
-_DELTA_LOG = "_delta_log"
-_ICEBERG = ".metadata.json"
-"""Ending of the files that describe a version of an Iceberg table."""
 _COMPRESSED = frozenset((".gz", ".bz2", ".xz", ".zst", ".zip"))
-TABLE_HINT = "check that the table is complete, and of a version that the library reads"
 
 
 @dataclass(frozen=True)
@@ -224,13 +78,13 @@ class Files:
     paths: tuple[str, ...]  # local files in sorted order, or one object-store URL
     format: str  # "parquet", "csv" or "ndjson"; "delta" or "iceberg" for a table with its own log
     storage: dict[str, Any] = field(default_factory=dict, repr=False)  # options for object stores, resolved
-    version: str | None = None  # the version of a table with a log
+    version: Version | None = None  # the version of a table with a log
     csv: CsvSpec = PLAIN_CSV
     raw: bool = False  # whether others wrote the files, so that the rows of CSV files are checked before they are read
 
     @property
     def origin(self) -> dict[str, str] | None:
-        return None if self.version is None else {"format": self.format, "version": self.version}
+        return None if self.version is None else {"format": self.format, "version": self.version.name}
 
     @classmethod
     def find(cls, layout: Layout) -> Files:
@@ -246,17 +100,17 @@ class Files:
         """Find the files that a path, folder, glob or URL names."""
         require_place(source)
         storage = storage or {}
-        kind = _table_format(source, storage)
+        with seam(f"looking for the source {source}", InputError, "may you read it, and the folders above it?"):
+            kind = versions.table_format(source, storage)
+            paths = [source] if kind or is_remote(source) else _local_files(source)
         if kind is not None:
-            return cls((source,), kind, storage, _current_version(source, kind, storage))
+            return cls((source,), kind, storage, Version.current(source, kind, storage))
         if is_remote(source):
-            paths = [source]
             folder = re.split(r"[*?\[]", source, maxsplit=1)[0].rpartition("/")[0]
-            if folder.count("/") > 1 and _has_delta_log(folder, storage):
-                raise _part_of_delta("objects", source, folder)
+            if folder.count("/") > 1 and versions.has_delta_log(folder, storage):
+                raise versions.part_of_delta("objects", source, folder)
         else:
-            paths = _local_files(source)
-            _refuse_parts_of_tables(source, paths)
+            versions.refuse_parts_of_tables(source, paths)
         if not paths:
             raise InputError(f"the source {source} has no files", f"known suffixes: {', '.join(FORMATS)}")
         _refuse_by_suffix(paths)
@@ -284,24 +138,31 @@ class Files:
         CSV and NDJSON files have the types of `schema`, if it is given; for NDJSON, `in_json` gives some of them.
         """
         if self.version is not None:
-            return _scan_version(self.paths[0], self.format, self.version, self.storage)
-        paths = [path if is_remote(path) else glob.escape(path) for path in self.paths]  # a local name is not a pattern
+            return self.version.scan()
+        paths = [path if is_remote(path) else literal(Path(path)) for path in self.paths]
         options: dict[str, Any] = {"storage_options": self.storage, "include_file_paths": paths_as}
         with seam(f"opening the source ({self.format})", InputError, READ_HINT):
             if self.format == "parquet":
                 return pl.scan_parquet(paths, hive_partitioning=False, **options)
             options["infer_schema_length"] = INFERRED_ROWS
             if self.format == "ndjson":
-                return pl.scan_ndjson(paths, schema=schema, schema_overrides=in_json, **options)
+                _ = self.kinds
+                sources = self._without_marks(paths_as) or paths
+                if schema is None and in_json is None and len(sources) > 1:  # Polars infers types from the first file
+                    schema = self._json_schema
+                return pl.scan_ndjson(sources, schema=schema, schema_overrides=in_json, **options)
             overrides = {**(schema or {}), **dict.fromkeys(text_like, pl.String())}
             all_text |= schema is not None
             return self._scan_csv(self.each, paths_as, schema_overrides=overrides, infer_schema=not all_text, **options)
 
     @cached_property
     def each(self) -> tuple[str, ...]:
-        """The CSV or NDJSON files by name, after a check of all rows of raw CSV files against their headers."""
+        """The files by name, after a check of all rows of raw CSV files against their headers.
+
+        Parquet files in a store are listed if the extra for objects is installed.
+        """
         remote, paths = is_remote(self.paths[0]), self.paths
-        if remote and self.raw:
+        if remote and self.raw and (self.format != "parquet" or find_spec("obstore") is not None):
             paths = tuple(object_stores.matching(paths[0], self.storage))
         if self.format != "csv" or not self.raw:
             return paths
@@ -319,6 +180,36 @@ class Files:
                 msg = f"the file {path} has other columns than the first file {paths[0]}, or has them in another order"
                 raise InputError(msg, "write the files alike, or name those that are: a run reads one table")
         return paths
+
+    @cached_property
+    def kinds(self) -> tuple[Kinds, ...]:
+        """The kinds of the values of raw NDJSON files, after a check of all their lines."""
+        if self.format != "ndjson" or not self.raw:
+            return ()
+        from dptext_etl.json_files import require_lines, require_local_lines
+
+        if not is_remote(self.paths[0]):
+            return tuple(map(require_local_lines, self.each))
+        return tuple(require_lines(object_stores.chunks(path, self.storage), path, marked=False) for path in self.each)
+
+    @cached_property
+    def _json_schema(self) -> pl.Schema:
+        """The types of the columns of all NDJSON files together."""
+        sources: Sequence[IO[bytes] | str] = self._without_marks(None) or [literal(Path(path)) for path in self.paths]
+        scans = (pl.scan_ndjson(source, infer_schema_length=INFERRED_ROWS) for source in sources)
+        return pl.concat([scan.collect_schema().to_frame() for scan in scans], how="diagonal_relaxed").schema
+
+    def _without_marks(self, paths_as: str | None) -> list[IO[bytes]] | None:
+        """Read NDJSON files into memory, if one begins with the byte-order mark, which Polars does not read."""
+        from dptext_etl.json_files import without_mark
+
+        contents = {path: None if is_remote(path) else without_mark(path) for path in self.paths}
+        marked = [path for path, content in contents.items() if content is not None]
+        if marked and paths_as is not None:
+            msg = f"the file {marked[0]} begins with a byte-order mark, and folder names hold columns of the policy"
+            raise InputError(msg, "remove the mark: the first three bytes of the file")
+        read = (Path(path).read_bytes() if content is None else content for path, content in contents.items())
+        return [io.BytesIO(content) for content in read] if marked else None
 
     def _scan_csv(self, paths: Sequence[str], paths_as: str | None, **options: Any) -> pl.LazyFrame:
         sources: list[str] | list[IO[bytes]] = [*paths]
@@ -351,7 +242,7 @@ class Files:
     def _columns(self, path: str) -> pl.Schema:
         with seam(f"opening the file {path}", InputError, READ_HINT):
             if self.format == "parquet":
-                return pl.Schema(pl.read_parquet_schema(path))
+                return pl.Schema(pl.read_parquet_schema(literal(Path(path))))
             return self._scan_csv([path], None, infer_schema=False).collect_schema()
 
 
@@ -365,7 +256,7 @@ def why_hidden(rows: pl.LazyFrame) -> str | None:
 
     def compared() -> tuple[int, bool]:
         words = [name for name, dtype in schema.items() if dtype == pl.Boolean or plain_type(dtype) == pl.String]
-        lower = {name: pl.col(name).cast(pl.String).str.strip_chars().str.to_lowercase() for name in words}
+        lower = {name: by_name(name).cast(pl.String).str.strip_chars().str.to_lowercase() for name in words}
         equal = pl.any_horizontal(pl.lit(value=False), *((cell == name.lower()).any() for name, cell in lower.items()))
         return rows.select(pl.len(), repeats_name=equal).collect(engine="streaming").row(0)
 
@@ -434,22 +325,18 @@ def _refuse_by_suffix(paths: Iterable[str]) -> None:
 def _local_files(source: str) -> list[str]:
     path = Path(source)
     if path.is_dir():
-        files = (item.relative_to(path) for item in path.rglob("*") if item.is_file())
-        visible = (item for item in files if not any(part.startswith((".", "_")) for part in item.parts))
-        names = sorted(str(path / item) for item in visible)
+        names = listing.matching(str(path / "**"))
         tables = [name for name in names if format_of(name) or _is_compressed(name)]
         return tables or [name for name in names if name.lower().endswith(".json")]
+    paths = listing.matching(source)
     if path.is_file():
-        return [source]
-    matches = glob.glob(source, recursive=True)  # noqa: PTH207  (takes absolute patterns)
-    paths = sorted(name for name in matches if Path(name).is_file())
+        if {*paths} - {str(path)}:
+            msg = f"the source {source} is the name of a file, and also a pattern that names other files"
+            raise InputError(msg, "rename the file, or name the folder")
+        return [str(path)]
     if not paths and not glob.has_magic(source):
         raise InputError(f"there is no file {source}", "is the path right, and relative to the policy's folder?")
     return paths
-
-
-# Tables with their own log (Delta Lake, Iceberg): their folders also hold files of deleted rows. So a run reads
-# them by their log, at the version that is current when it begins, and refuses their single files.
 
 
 def _in_catalog(layout: Layout) -> str:
@@ -458,74 +345,7 @@ def _in_catalog(layout: Layout) -> str:
     if not layout.catalog:
         msg = f"the source {layout.source} is a table of Spark's catalog, which only Spark reads"
         raise InputError(msg, "run with --engine spark, or describe a catalog of Iceberg: source_catalog = { … }")
-    _require_library("iceberg")
+    versions.require_library("iceberg")
     from dptext_etl.table_formats.iceberg import metadata_file
 
     return metadata_file(name, layout.catalog)
-
-
-def _table_format(source: str, storage: dict[str, Any]) -> str | None:
-    """Return the format of the table with a log that a source names, or None for plain files."""
-    if source.endswith(_ICEBERG):
-        return "iceberg"
-    if is_remote(source):
-        named = PurePosixPath(source).suffix or glob.has_magic(source)
-        return "delta" if not named and _has_delta_log(source.rstrip("/"), storage) else None
-    return "delta" if (Path(source) / _DELTA_LOG).is_dir() else None
-
-
-def _has_delta_log(folder: str, storage: dict[str, Any]) -> bool:
-    """Return whether a folder of an object store holds a log; a store that cannot be reached fails later."""
-    try:
-        log = pl.scan_lines(f"{folder}/{_DELTA_LOG}/*.json", storage_options=storage)
-        return log.head(1).collect().height > 0
-    except (OSError, pl.exceptions.PolarsError):
-        return False
-
-
-def _part_of_delta(what: str, source: str, folder: Path | str) -> InputError:
-    msg = f"the {what} of {source} belong to a table of Delta Lake, which also keeps files of deleted rows"
-    return InputError(msg, f'name the table itself: source = "{folder}"')
-
-
-def _refuse_parts_of_tables(source: str, files: Iterable[str]) -> None:
-    for folder in sorted({parent for file in files for parent in Path(file).absolute().parents}):
-        if (folder / _DELTA_LOG).is_dir():
-            raise _part_of_delta("files", source, folder)
-        if (folder / "metadata").is_dir() and any((folder / "metadata").glob(f"*{_ICEBERG}")):
-            msg = f"the files of {source} belong to a table of Iceberg, which also keeps files of deleted rows"
-            raise InputError(msg, "name the version that its catalog says is current: FOLDER/metadata/….metadata.json")
-
-
-def _require_library(kind: str) -> None:
-    if find_spec(_LIBRARY[kind]) is None:
-        msg = (
-            f"the source is a table of {_NAMES[kind]}, which is read by its log, and {_LIBRARY[kind]} is not installed"
-        )
-        raise InputError(msg, f"`{extensions.pip_install('tables')}`; reading only its files returns deleted rows")
-
-
-def _current_version(source: str, kind: str, storage: dict[str, Any]) -> str:
-    _require_library(kind)
-    with seam(f"opening the source ({_NAMES[kind]})", InputError, TABLE_HINT):
-        if kind == "delta":
-            from deltalake import DeltaTable
-
-            return str(DeltaTable(source, storage_options=storage or None).version())
-        from pyiceberg.io import load_file_io
-        from pyiceberg.serializers import FromInputFile
-        from pyiceberg.table import StaticTable
-
-        metadata = FromInputFile.table_metadata(load_file_io(storage, source).new_input(source))
-        require_no_code(metadata.properties)
-        snapshot = StaticTable.from_metadata(source, properties=dict(storage)).current_snapshot()
-        if snapshot is None:
-            raise InputError("the source (Iceberg) has no version yet", "write rows to it first")
-        return str(snapshot.snapshot_id)
-
-
-def _scan_version(source: str, kind: str, version: str, storage: dict[str, Any]) -> pl.LazyFrame:
-    with seam(f"opening the source ({_NAMES[kind]})", InputError, TABLE_HINT):
-        if kind == "delta":
-            return pl.scan_delta(source, version=int(version), storage_options=storage or None)
-        return pl.scan_iceberg(source, snapshot_id=int(version), storage_options=storage or None)

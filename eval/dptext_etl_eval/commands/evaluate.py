@@ -108,9 +108,10 @@ def evaluate(
     that it needs is left out, and the report says so. Labels that are numbers, some not whole, are regressed on.
 
     Next to the figures of labels are guesses that need no private text: label names, public data, and what --written,
-    --public, and --zero-shot name. If one of them is as good, the report recommends that you publish nothing.
+    --public, and --zero-shot name. The first line says what to use the release for, and what not to use it for. It says
+    that you should not publish if the release does not beat all of them by more than 0.02.
 
-    Of the synthetic table of a policy, a classifier of its labels is measured, next to the nearest mean of its
+    Of the synthetic table of a policy, a classifier of its labels is measured, next to the linear discriminant of its
     statistic, raw texts, and the same guesses. Of a shuffled release, shares of labels (--label)
     are measured. No row of either belongs to a record, so attacks that compare rows are refused, by name.
 
@@ -128,6 +129,7 @@ def evaluate(
     from dptext_etl_eval.fine_tuning import require_training
     from dptext_etl_eval.measure import require_libraries
     from dptext_etl_eval.published import evidence_of
+    from dptext_etl_eval.verdict import verdict
 
     require_libraries()
     evaluators = Evaluators(classifier, encoder, masked_model, perplexity_model)
@@ -168,7 +170,7 @@ def evaluate(
         name, pairs, cost = _of_tables(raw, released, id, text, free_guesses, out=out, given=more)
         measured = [measure(pairs, column=name, cost=cost, progress=progress, seeds=seeds)]
     page, facts = report.write(measured, out)
-    if terminal.emitted({"columns": [item.as_dict() for item in measured]}):
+    if terminal.emitted({"columns": [{"verdict": verdict(item), **item.as_dict()} for item in measured]}):
         return
     for item in measured:
         _show(item)
@@ -211,8 +213,10 @@ def _show(evidence: Any) -> None:
     from dptext_etl.cli import terminal
     from dptext_etl_eval.measure import WAYS
     from dptext_etl_eval.report import in_short
+    from dptext_etl_eval.verdict import verdict
 
     terminal.heading(f"{evidence.column}: {evidence.rows:,} of {evidence.of:,} rows")
+    terminal.say(verdict(evidence))
     for line in in_short(evidence):
         terminal.say(f"* {line}")
     for title, needs in evidence.excluded.items():

@@ -8,19 +8,22 @@ from typing import Annotated, Any
 
 import typer
 
-EXAMPLE = "dptext rehearse public.parquet --label topic --rows 10000 --epsilon 1,4,8"
+EXAMPLE = "dptext rehearse public.parquet --policy privacy.toml --rows 980"
 KEYS = (
     "rows",
     "tested",
     "labels",
     "mean_words",
     "per_person",
+    "delta",
     "raw",
     "baselines",
     "figures",
     "forms",
     "answers",
-    "recommendation",
+    "verdict",
+    "policy",
+    "reasons",
 )
 
 
@@ -30,16 +33,33 @@ def rehearse(
         typer.Argument(metavar="PUBLIC", help="A public table of the same kind of texts, or `everyday`, which ships."),
     ],
     *,
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="The labels that analysts learn from a text.")],
-    rows: Annotated[int, typer.Option(min=20, help="Number of rows of the private table.")],
-    text: Annotated[str, typer.Option(metavar="COLUMN", help="The text column.")] = "text",
-    epsilon: Annotated[str, typer.Option(help="Epsilons per record.")] = "1,4,8",
-    forms: Annotated[str | None, typer.Option(help="Forms, such as surrogate,synthetic; default all.")] = None,
-    per_person: Annotated[int, typer.Option(min=1, help="Records of one person.")] = 1,
+    rows: Annotated[
+        int, typer.Option(min=20, help="Number of rows of the private table that count; init and plan print it.")
+    ],
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            help="A policy: gives epsilons, rows per person, label, corpus, and delta; its raw table is refused."
+        ),
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The labels that analysts learn from a text.")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The text column; by default the policy's, or `text`.")
+    ] = None,
+    epsilon: Annotated[
+        str | None, typer.Option(help="Epsilons per record; by default the policy's, and 1, 2, 4, 8 within its cap.")
+    ] = None,
+    forms: Annotated[
+        str | None, typer.Option(help="Forms, such as surrogate,synthetic; by default all except custext.")
+    ] = None,
+    per_person: Annotated[int | None, typer.Option(min=1, help="Records of one person; by default 1.")] = None,
     words: Annotated[int | None, typer.Option(min=1, help="Most words of a private text.")] = None,
     corpus: Annotated[
-        str, typer.Option(metavar="CORPUS", help="The corpus of all forms but custext: a folder, or a name.")
-    ] = "everyday-30k",
+        str | None,
+        typer.Option(metavar="CORPUS", help="The corpus of all forms but custext; by default everyday-30k."),
+    ] = None,
     labeled: Annotated[
         str | None,
         typer.Option("--public", metavar="TABLE", help="Other public labeled texts, to compare with; same columns."),
@@ -55,46 +75,62 @@ def rehearse(
     about: Annotated[
         str, typer.Option(metavar="WORDS", help="With --zero-shot: a public sentence about the texts.")
     ] = "texts",
-    policy: Annotated[list[Path] | None, typer.Option(help="A policy whose raw table is refused; repeat.")] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page, too.")] = None,
 ) -> None:
-    """Release a public stand-in of your data in several ways, and report how much a learner gets from each.
+    """Release a public stand-in of your data in several ways, and say which release to use, at which epsilon.
 
-    Forms are surrogate and custext row by row (local guarantees), shuffled releases of surrogate, one per label, a
-    synthetic table, and the nearest-mean classifier of its statistic (central guarantees, which trust the curator). At
-    each epsilon, a person loses the same in each.
+    Forms are surrogate and custext row by row (local guarantees), shuffled releases of surrogate, a synthetic table,
+    and the linear discriminant of its statistic (central guarantees, which trust the curator). At each epsilon, a
+    person loses the same in each. A policy gives epsilon, rows per person, label, corpus, and delta; options replace
+    them. `dptext init` and `dptext plan` print the call that fits your table.
 
-    The set `everyday` has the labels topic (60) and kind (5). Each release is compared with guesses that need no
+    The set `everyday` has the labels topic (60) and kind (5). Each release is compared with baselines that need no
     private text: no texts at all; label names alone, where each text gets the label whose name has the largest inner
     product with it; public data alone, a classifier that learned from texts of `everyday-30k`, labeled by these names;
-    and what --written, --public, and --zero-shot name. If one of them is as good, the last line says that you should
-    publish nothing.
+    and what --written, --public, and --zero-shot name. The first line recommends the smallest epsilon at which a
+    release beats all of them by more than 0.02, or a baseline. The lines of the policy follow.
 
-    No ledger is opened and no budget is spent. A table that a policy names as raw is refused before a row is read:
-    those given, those in this folder, and those next to the table.
+    No ledger is opened and no budget is used. A table that a policy names as raw is refused before a row is read. This
+    covers the given policy, policies in this folder, and policies next to the table.
     """
     from dptext_etl.cli import terminal
+    from dptext_etl.cli.options import load_policy
     from dptext_etl.errors import PolicyError, seam
     from dptext_etl.html_output import document
     from dptext_etl_eval import rehearsal, stand_in
-    from dptext_etl_eval.baselines import Asked
-    from dptext_etl_eval.forms import FORMS
+    from dptext_etl_eval.baselines import CORPUS, Asked
+    from dptext_etl_eval.forms import FORMS, USUAL
 
     try:
-        budgets = [float(part) for part in epsilon.split(",")]
+        asked = None if epsilon is None else [float(part) for part in epsilon.split(",")]
     except ValueError:
         raise PolicyError("--epsilon is a list of numbers", "for example --epsilon 1,4,8") from None
-    chosen = tuple(FORMS) if forms is None else tuple(forms.split(","))
+    chosen = USUAL if forms is None else tuple(forms.split(","))
     if not set(chosen) <= set(FORMS):
         raise PolicyError("--forms names one that is not swept", f"allowed: {', '.join(FORMS)}")
     for table in filter(None, (public, labeled, written)):
-        stand_in.refuse_raw(table, policy or [])
+        stand_in.refuse_raw(table, [] if policy is None else [policy])
+    terms = rehearsal.Terms() if policy is None else rehearsal.Terms.of(load_policy(policy))
+    label, text = label or terms.label, text or terms.text or "text"
+    if label is None:
+        hint = "give --label COLUMN, a column of the public table"
+        raise PolicyError("no column of labels is named, and figures are about labels", hint)
     if stand_in.ships(public):
         terminal.note(stand_in.UPPER_END)
-    rows_read = stand_in.read(public, text=text, label=label, rows=rows, words=words, corpus=corpus)
+        text = "text"
+    values = terms.values if label == terms.label else ()
+    rows_read = stand_in.read(
+        public, text=text, label=label, rows=rows, words=words, corpus=corpus or terms.corpus or CORPUS, values=values
+    )
     given = Asked(labeled, written, zero_shot, about).read(text, label)
     facts = rehearsal.rehearse(
-        rows_read, budgets, forms=chosen, per_person=per_person, given=given, progress=terminal.note
+        rows_read,
+        asked or terms.epsilons,
+        forms=chosen,
+        per_person=per_person or terms.per_person,
+        delta=terms.delta,
+        given=given,
+        progress=terminal.note,
     )
     heads = (
         "release",
@@ -106,25 +142,30 @@ def rehearse(
         "macro-F1",
         "reveals",
     )
-    cells, sentences = _cells(facts), _sentences(facts)
+    cells = _cells(facts)
     if html is not None:
         lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
         top = "".join(f"<th>{head}</th>" for head in heads)
-        body = f'<div class="scroll"><table><tr>{top}</tr>{lines}</table></div>'
-        body += "".join(f"<p>{escape(line)}</p>" for line in sentences)
+        body = "".join(f"<p>{escape(line)}</p>" for line in (facts["verdict"], *facts["policy"], *facts["reasons"]))
+        body += f'<div class="scroll"><table><tr>{top}</tr>{lines}</table></div>'
+        body += "".join(f"<p>{escape(line)}</p>" for line in _sentences(facts))
         with seam("writing the page", PolicyError, "give a file that can be written: --html FILE"):
             html.write_text(document("Rehearsal on public texts", body), "utf-8")
     if terminal.emitted(facts):
         return
+    terminal.say(facts["verdict"])
+    for line in (*facts["policy"], *facts["reasons"]):
+        terminal.say(f"  {line}" if line in facts["policy"] else line)
+    terminal.say("")
     terminal.table(heads, cells)
     terminal.say("")
-    for line in sentences:
+    for line in _sentences(facts):
         terminal.say(line)
 
 
 def _sentences(facts: dict[str, Any]) -> list[str]:
-    """Return the lines below the table: each form, its result, and the next step."""
-    return [*(f"{form}, {what}." for form, what in facts["forms"].items()), *facts["answers"], facts["recommendation"]]
+    """Return the lines below the table: each form, and the results at each epsilon."""
+    return [*(f"{form}, {what}." for form, what in facts["forms"].items()), *facts["answers"]]
 
 
 def _cells(facts: dict[str, Any]) -> list[tuple[str, ...]]:

@@ -52,7 +52,7 @@ def test_shares_are_compared_with_the_true_ones(make_shuffled, reviews, tmp_path
     (measured,) = found.metrics
     scores = {score.what: score for score in measured.scores}
     assert scores["distance of counted shares"].value == pytest.approx(distance)
-    assert 0 <= scores["distance of near shares"].value <= 1
+    assert 0 <= scores["distance of neighborhood shares"].value <= 1
     assert scores["distance of counted shares"].blind is not None
     assert found.attacks == ()
     (part,) = evidence_of(job.policy(), tmp_path / "report", label="topic", rows=20)
@@ -82,6 +82,7 @@ def test_the_command_prints_shares_and_cost(make_shuffled, tmp_path, sentinel):
     assert done.exit_code == 0, done.output
     printed = " ".join(done.output.split())
     assert "The distance of counted shares of labels from the true ones is" in printed
+    assert ("Use the release to count shares of labels" in printed) != ("Do not publish. Use the corpus" in printed)
     assert "of the corpus by itself" in printed
-    assert "distance of near shares" in (tmp_path / "report" / "evidence.html").read_text()
+    assert "distance of neighborhood shares" in (tmp_path / "report" / "evidence.html").read_text()
     assert sentinel not in done.output + (tmp_path / "report" / "evidence.html").read_text()

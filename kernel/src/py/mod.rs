@@ -6,6 +6,7 @@ mod corpus;
 mod csv_rows;
 mod draws;
 mod id_index;
+mod json_rows;
 mod keys;
 mod near;
 mod numbers;
@@ -107,6 +108,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     columns::register(module)?;
     corpus::register(module)?;
     csv_rows::register(module)?;
+    json_rows::register(module)?;
     near::register(module)?;
     scores::register(module)?;
     table::register(module)?;

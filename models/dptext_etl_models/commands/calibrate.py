@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dptext_etl_models.commands.training_options import Column, Revision, show
+from dptext_etl_models.commands.training_options import Column, Revision, inputs_of, refuse_private, show
 
 if TYPE_CHECKING:
+    from dptext_etl.artifacts import Lineage
     from dptext_etl_models.training.bart import Base
     from dptext_etl_models.training.corpus import Corpus
 
@@ -60,15 +61,17 @@ def calibrate(
     With --latent, the command chooses the clip of dpbart's latents from the spread of their values (paper 003,
     appendix B).
     """
+    from dptext_etl.artifacts import made_from
     from dptext_etl.cli import terminal
     from dptext_etl_models.training.corpus import Corpus
 
-    public = Corpus(corpus, column=column)
+    refuse_private(inputs_of({"model": model, "corpus": corpus}))
+    public, lineage = Corpus(corpus, column=column), made_from([model, corpus])
     if latent:
         from dptext_etl_models.training.bart import DEVIATIONS, Base
 
         path, base = _place(model, out, LATENT_FILE), Base.load(model, revision)
-        _choose_clip(base, public, path, texts, length, deviations or DEVIATIONS)
+        _choose_clip(base, public, path, texts, length, deviations or DEVIATIONS, lineage)
         return
     from dptext_etl_models.inference import language_model
     from dptext_etl_models.inference.clipping import CLIP_FILE
@@ -90,6 +93,7 @@ def calibrate(
         template=template,
         deviations=deviations or calibration.SPREAD,
         progress=report,
+        lineage=lineage,
     )
     low, high = estimated.clip
     facts = estimated.facts({})
@@ -111,12 +115,12 @@ def _place(model: str, out: Path | None, name: str) -> Path:
 
 
 def _choose_clip(  # noqa: PLR0917
-    base: Base, public: Corpus, path: Path, texts: int, length: int, deviations: float
+    base: Base, public: Corpus, path: Path, texts: int, length: int, deviations: float, lineage: Lineage
 ) -> None:
     """Choose C from latents of public text (paper 003), write it, and print the losses of other choices."""
     from dataclasses import asdict
 
-    from dptext_etl.artifacts import canon
+    from dptext_etl.artifacts import MADE_FROM, canon
     from dptext_etl.cli import terminal
     from dptext_etl_models.training.bart import choose_clip
     from dptext_etl_models.training.corpus import public_texts
@@ -125,6 +129,7 @@ def _choose_clip(  # noqa: PLR0917
     clip = choose_clip(base, drawn, length=length, deviations=deviations)
     facts = {"format": LATENT_KIND, "model": base.sha256, "length": length, "texts": len(drawn), **asdict(clip)}
     facts["corpus"] = {"name": public.name, "sha256": public.sha256}
+    facts[MADE_FROM] = lineage
     path.write_bytes(canon(facts))
     if terminal.emitted({"out": str(path), **facts}):
         return

@@ -44,7 +44,7 @@ def encoder(
     """
     from dataclasses import asdict
 
-    from dptext_etl.artifacts import sha256_file
+    from dptext_etl.artifacts import MADE_FROM, made_from, sha256_file
     from dptext_etl.cli import terminal
     from dptext_etl.embeddings import WordVectors
     from dptext_etl.embeddings.vectors import write_grid
@@ -66,6 +66,7 @@ def encoder(
         "licence": f"vectors: {start.artifact.license}; texts: {terms}",
         "base": start.artifact.sha256,
         "sources": pairs.sources,
+        MADE_FROM: made_from([*(articles or []), *(turns or []), start.artifact.path]),
         "settings": {name: repr(value) for name, value in {**asdict(settings), "most": most}.items()},
     }
     write_grid(out, start.words, grid, facts)
@@ -103,7 +104,7 @@ def vectors(
     """
     from dataclasses import asdict
 
-    from dptext_etl.artifacts import sha256_file
+    from dptext_etl.artifacts import MADE_FROM, made_from, sha256_file
     from dptext_etl.embeddings import WordVectors
     from dptext_etl.embeddings.vectors import write_grid
     from dptext_etl_models.training import counter_fitting
@@ -120,6 +121,7 @@ def vectors(
         "base": start.artifact.sha256,
         "wordnet": {path.stem: sha256_file(path) for path in sorted(wordnet.glob("s*_relations.parquet"))},
         "settings": {name: repr(value) for name, value in asdict(settings).items()},
+        MADE_FROM: made_from([*sorted(wordnet.glob("*.parquet")), start.artifact.path]),
     }
     write_grid(out, start.words, grid, facts)
     made = {"out": str(out), "words": len(start), "synonyms": len(pairs.synonyms), "antonyms": len(pairs.antonyms)}

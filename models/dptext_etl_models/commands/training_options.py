@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 import typer
 
@@ -56,8 +57,51 @@ def train() -> None:
 
 
 def command(example: str, *keys: str) -> Callable[[Function], Function]:
-    """Add a function to `dptext train`, with an example of its use and the keys of its JSON object."""
-    return options.command(app, example, keys)
+    """Add a function to `dptext train`, with an example of its use and the keys of its JSON object.
+
+    Inputs that a policy names as its source are refused. A model's folder gets the list of the files that it was made
+    from; a file of vectors holds that list itself.
+    """
+    add = options.command(app, example, keys)
+
+    def added(function: Function) -> Function:
+        @wraps(function)
+        def trained(**given: Any) -> None:
+            inputs = inputs_of(given)
+            refuse_private(inputs)
+            function(**given)
+            out = Path(given["out"])
+            if out.is_dir():
+                from dptext_etl.artifacts import MADE_FROM, canon, made_from
+
+                (out / f"{MADE_FROM}.json").write_bytes(canon({MADE_FROM: made_from(inputs)}))
+
+        return add(cast("Function", trained))
+
+    return added
+
+
+def inputs_of(given: Mapping[str, Any]) -> list[str]:
+    """Return the files and folders among the options of a command, and the public inputs of its policy."""
+    from dptext_etl.policy import Policy
+    from dptext_etl.runner.source.provenance import inputs_of_policy
+
+    paths: list[str] = []
+    for name, value in given.items():
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if name == "policy":
+                paths += [str(path) for _, path in inputs_of_policy(Policy.load(item))]
+            elif name != "out" and isinstance(item, str | Path):
+                whole, _, _ = str(item).rpartition("=")  # "PATH=SHARE"
+                paths += [path for path in (str(item), whole) if path and Path(path).exists()]
+    return paths
+
+
+def refuse_private(inputs: Sequence[str]) -> None:
+    """Refuse inputs that a policy in their folders or the working folder names as its source, and copies of them."""
+    from dptext_etl.runner.source.provenance import refuse_raw
+
+    refuse_raw(inputs, why="a model or a range that learns from it discloses it, and no ledger would account for that")
 
 
 def changed(settings: Settings, **given: Any) -> Settings:

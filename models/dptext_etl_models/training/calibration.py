@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl import _kernel, device
-from dptext_etl.artifacts import Artifact
+from dptext_etl.artifacts import MADE_FROM, Artifact, Lineage
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.inference.clipping import write_clip
@@ -117,12 +117,14 @@ def calibrate(
     template: str | None = None,
     deviations: float = SPREAD,
     progress: Callable[[int, int], None] | None = None,
+    lineage: Lineage | None = None,
 ) -> Estimate:
     """Estimate a model's range from texts spread evenly over a public corpus, and write it to the file `out`."""
     range_ = estimate(
         files, spread(corpus, texts), kind=kind, template=template, deviations=deviations, progress=progress
     )
-    write_clip(out, *range_.clip, files, range_.facts({corpus.path.name: corpus.sha256}))
+    facts = range_.facts({corpus.path.name: corpus.sha256})
+    write_clip(out, *range_.clip, files, {**facts, MADE_FROM: lineage} if lineage else facts)
     return range_
 
 

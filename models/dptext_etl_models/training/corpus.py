@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from dptext_etl.artifacts import sha256_file
 from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.files import literal
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -233,7 +234,7 @@ class SentencePairs:
         """Read a Parquet, CSV, TSV or NDJSON file; leave out rows with a null or an empty text."""
         import polars as pl
 
-        readers: dict[str, Callable[[Path], pl.LazyFrame]] = {
+        readers: dict[str, Callable[[str], pl.LazyFrame]] = {
             ".parquet": pl.scan_parquet,
             ".csv": pl.scan_csv,
             ".tsv": lambda file: pl.scan_csv(file, separator="\t"),
@@ -246,7 +247,7 @@ class SentencePairs:
                 f"there is no file {path} that ends in {kinds}", "name a file of public pairs of sentences"
             )
         with seam("reading the pairs", InputError, "it is a table with a column of texts and one of paraphrases"):
-            table = readers[path.suffix](path)
+            table = readers[path.suffix](literal(path))
             names = table.collect_schema().names()
         missing = [column for column in columns if column not in names]
         if missing:

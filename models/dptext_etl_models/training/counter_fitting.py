@@ -20,6 +20,7 @@ from scipy import sparse
 
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import InputError, seam
+from dptext_etl.files import literal
 from dptext_etl_models.training.contrast import Reals, unit
 
 TABLES = ("senses", "sense_relations", "synset_relations")
@@ -40,7 +41,7 @@ def read_thesaurus(folder: Path, words: Sequence[str], senses: int = 2) -> Thesa
     WordNet, and words of synsets that are similar to theirs: "excellent" is similar to "good", whose antonym is "bad".
     """
     with seam("reading WordNet's tables", InputError, f"give a folder of {', '.join(TABLES)} as Parquet files"):
-        sense, lexical, between = (pl.read_parquet(folder / f"{name}.parquet") for name in TABLES)
+        sense, lexical, between = (pl.read_parquet(literal(folder / f"{name}.parquet")) for name in TABLES)
         place = pl.DataFrame({"lemma": list(words), "place": range(len(words))})
         senses_of_words = (
             sense.filter(pl.col("sense_rank") <= senses).join(place, on="lemma").select("synset", "place").unique()

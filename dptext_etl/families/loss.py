@@ -1,0 +1,89 @@
+"""Compare the loss of a draw, as far as a family knows it, with the charge (docs/spec/privacy.md#charge-covers-loss).
+
+The loss follows from what decides a draw: stored integers, or the rate of noise. Neither a mechanism's own statement
+nor a number that is stored with a table is believed.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import NamedTuple
+
+from dptext_etl.accounting.conversion import allocated_rho
+from dptext_etl.errors import PolicyError, counted
+from dptext_etl.guarantee import MICRO, Micro, Spend, exact
+from dptext_etl.mechanism import Mechanism
+
+_SLACK = Fraction(1, 10**12)  # above the rounding error of a computed loss
+
+
+class Loss(NamedTuple):
+    """The privacy loss of one draw between any two words, or texts, with equal disclosures.
+
+    Attributes:
+        pure: Largest difference of the log probabilities of one output.
+        width: Upper bound of the range of these differences over all outputs: a draw is (width^2 / 8)-zCDP.
+    """
+
+    pure: Fraction | float
+    width: Fraction | float
+
+    @classmethod
+    def of(cls, pure: float | Fraction, spread: float | Fraction = math.inf) -> Loss:
+        """Return a loss; `spread` is the largest log ratio of two probabilities of one word, if that is known."""
+        return cls(pure, 2 * min(pure, spread))
+
+    def less_rounding(self) -> Loss:
+        """Return exact amounts that are not above the loss, whatever its computation rounded."""
+        amounts = (amount if amount == math.inf else exact(amount) * (1 - _SLACK) - _SLACK for amount in self)
+        return Loss(*(max(Fraction(0), amount) for amount in amounts))
+
+
+def require_epsilon(mechanism: Mechanism, loss: Loss, epsilon: float | Fraction) -> None:
+    """Refuse a mechanism one of whose draws loses more than its epsilon."""
+    _compare(mechanism, "one draw", loss.less_rounding().pure, math.inf if epsilon == math.inf else exact(epsilon))
+
+
+def require_charge(mechanism: Mechanism, loss: Loss, length: Fraction = Fraction(0)) -> None:
+    """Refuse a mechanism whose charge is below the loss of its draws.
+
+    Args:
+        mechanism: The mechanism.
+        loss: Loss of one draw; where a budget is divided, of a draw with the largest share.
+        length: Pure loss of the length of a text, if that is drawn.
+
+    Raises:
+        PolicyError: A charge is below the loss; the message has both amounts.
+    """
+    if mechanism.allocation is not None:
+        require_epsilon(mechanism, loss, mechanism.allocation.largest)
+    loss = loss.less_rounding()
+    for draws in sorted({1, min(2, mechanism.most_positions), mechanism.most_positions}):
+        cost = mechanism.spend(draws)
+        for name, lost in _lost(mechanism, loss, draws, length, cost).items():
+            _compare(mechanism, f"{name} of {counted(draws, 'draw')}", lost, getattr(cost, name), MICRO)
+
+
+def _lost(mechanism: Mechanism, loss: Loss, draws: int, length: Fraction, cost: Spend) -> dict[str, Fraction | float]:
+    """Return the least that a text with a number of draws may be charged, by component."""
+    allocation, lost = mechanism.allocation, dict[str, Fraction | float]()
+    if allocation is None:
+        lost["eps_pure"] = lost["eps_tight"] = draws * loss.pure + length
+        lost["rho"] = draws * loss.width**2 / 8
+    else:
+        lost["eps_pure"] = exact(allocation.epsilon) + length
+        each = Fraction(allocation.bounds(draws)[1], MICRO)
+        lost["rho"] = allocated_rho(allocation.total, each) * (loss.width / exact(allocation.largest)) ** 2
+    return lost if cost.delta else {**lost, "eps_approx": lost["eps_pure"]}
+
+
+def _compare(
+    mechanism: Mechanism, amount: str, lost: Fraction | float, charged: Fraction | Micro, unit: int = 1
+) -> None:
+    if lost * unit <= charged:
+        return
+    numbers = f"a loss of {float(lost):.9g}, and a charge of {float(charged) / unit:.9g}"
+    msg = f"{mechanism.name} charges less than its draws lose ({amount}: {numbers}); nothing was charged"
+    hint = "correct the mechanism: its weights or its `_epsilon_per_word`; `_bounded_range` is False where the weights "
+    raise PolicyError(msg, f"{hint}of a word differ by more than e^(epsilon/2) (docs/extending.md)")
