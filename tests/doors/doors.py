@@ -181,7 +181,9 @@ def _materialized(case: Case, definitions: Any) -> Any:
     if not result.success:
         failed = next(event.step_failure_data for event in result.all_events if event.is_step_failure)
         raise DPTextError(str(failed.user_failure_data or failed.error))
-    checks = [(item.check_name, item.passed, item.metadata) for item in result.get_asset_check_evaluations()]
+    checks = [
+        (item.check_name, item.passed, item.description, item.metadata) for item in result.get_asset_check_evaluations()
+    ]
     return case.left(), dict(job.tags), sorted(map(str, checks))
 
 

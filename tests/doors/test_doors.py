@@ -23,6 +23,10 @@ WHOLE = ("view", "asset", "component", "suite", "dbt")
 """Ways that accept only the policy of a dataset."""
 
 
+UNTESTED = {("spark", "column.postprocess"), ("spark", "column.keep_intermediate")}
+"""Cells without a test: workers of the session lack the package of the small post-processing."""
+
+
 def test_the_table_has_every_entry_once_and_every_entry_has_a_value():
     every = [*probes.entries()]
     assert sorted(CELLS) == sorted(every), "classify a new entry for each way to release a table"
@@ -47,6 +51,7 @@ def template(tmp_path_factory):
 def cells(names, *, most=None):
     """Return the cells of some ways; in slow ways, only cells of top-level entries that matter are quick."""
     chosen = [(name, entry) for name in names for entry in CELLS if entry not in probes.ELSEWHERE]
+    chosen = [cell for cell in chosen if cell not in UNTESTED]
     fast = [cell for cell in chosen if cell[0] in FAST]
     slow = [cell for cell in chosen if cell[0] not in FAST]
     first = [cell for cell in slow if CELLS[cell[1]][cell[0]] != "-" and "." not in cell[1]][:most]
