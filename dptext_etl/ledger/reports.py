@@ -396,7 +396,8 @@ def copy(source: Store, to: str) -> Anchor:
         except FileExistsError:
             failure = LedgerError(_TAKEN, _OTHER_FILE)
         except OSError as exc:
-            failure = file_failure(exc, "the copy cannot be written", "the folder must exist and have room", LedgerError)
+            hint = "the folder must exist and have room"
+            failure = file_failure(exc, "the copy cannot be written", hint, LedgerError)
         if failure is not None:
             raise failure
         return anchor
