@@ -204,9 +204,7 @@ def test_a_full_disk_at_the_place_of_heads_is_a_full_disk(kit, tmp_path, monkeyp
     charger = Charger(kit, tmp_path / "heads", "a")
     charger.charge("x", 1)
     monkeypatch.setattr(anchor_files.os, "fsync", full)
-    with pytest.raises(
-        FullLedgerError, match=r"cannot be kept in .*\(No space left on device\)\nHint: free"
-    ):
+    with pytest.raises(FullLedgerError, match=r"cannot be kept in .*\(No space left on device\)\nHint: free"):
         charger.charge("y", 1)
     monkeypatch.undo()
     for folder in (tmp_path / "heads").iterdir():
