@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
+from socket import gethostname
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -41,10 +42,14 @@ from dptext_etl.storage import Objects, Storage
 log = logging.getLogger("dptext_etl.ledger")
 VARIABLE = "DPTEXT_ANCHORS"  # names the anchor store where nothing else does
 _REASON = "this ledger misses the anchor that an earlier run stored: it was lost, restored from a copy, or replaced"
-_HINT = "bring the right ledger back, or settle the loss with `dptext ledger thaw` and use a new release name"
+_HINT = (
+    "bring the right ledger back, or settle the loss with `dptext ledger thaw` and use a new release name. A copy of a "
+    f"project needs its own anchor store: set {VARIABLE} there"
+)
 _PLACE = f"name a place that lasts: anchors in the ledger's settings, or {VARIABLE}"
 _UNSTORED = set[str]()  # stores in which this process could store no anchor. Only `store` writes it, `notes` reads it
 _LONGEST_NAME = 200  # bytes of a file's name before its suffix, at most; file systems allow 255 in all
+_STALE = 60.0  # seconds after which no one is writing a draft any more
 _PATIENCE = 5.0  # seconds to wait for another writer of a file; one that was stopped holds up others no longer
 _DRAFT = re.compile(r".*\.json\.[0-9a-f]{16}")  # the name of the draft of a file
 _TRIES = 20  # how often an anchor is written into a store while others write it; one of them gets through each time
@@ -61,6 +66,9 @@ class StoredAnchor(NamedTuple):
     releases: tuple[str, ...]  # the release names that were used
     groups: tuple[str, ...]  # the groups that were charged
     losses: int  # what `losses.count` returned then
+    place: str  # the path or URL of the ledger that stored the head
+    host: str  # the machine on which it did
+    time: str  # when, in ISO format
     dataset: str | None = None  # the dataset, where its name is too long for the name of the file
 
     def missing(self, ledger: Ledger, dataset: str) -> bool:
@@ -77,7 +85,8 @@ class StoredAnchor(NamedTuple):
         if ledger is not None and freezing:
             ledger.losses.freeze(dataset, _REASON, in_use=self.releases, missing=self.anchor, groups=sorted(groups))
         shared = "" if mine else f" with {dataset}, whose cap it shares"
-        raise FrozenError(f"the dataset {scope.dataset} is frozen{shared}: {_REASON}", _HINT)
+        stored = f"{self.place} on {self.host} stored it at {self.time}"
+        raise FrozenError(f"the dataset {scope.dataset} is frozen{shared}: {_REASON} ({stored})", _HINT)
 
 
 class AnchorFiles:
@@ -107,6 +116,7 @@ class AnchorFiles:
             if isinstance(place, Objects):
                 _write_object(self._ledger, place, scope, release)
             else:
+                _remove_stale(place.folder)
                 write(self._ledger, place.folder / f"{_file_name(scope.dataset)}.json", scope, release)
 
     def _read_all(self) -> Iterator[tuple[str, StoredAnchor]]:
@@ -263,12 +273,28 @@ def read(path: Path) -> StoredAnchor | None:
 def _parsed(content: bytes, place: Path | str) -> StoredAnchor:
     try:
         facts = json.loads(content)
-        names = tuple(facts["releases"]), tuple(facts["groups"])
-        return StoredAnchor(Anchor.parse(facts["anchor"]), *names, int(facts["losses"]), facts.get("dataset"))
+        return StoredAnchor(
+            Anchor.parse(facts["anchor"]),
+            tuple(facts["releases"]),
+            tuple(facts["groups"]),
+            int(facts["losses"]),
+            str(facts["place"]),
+            str(facts["host"]),
+            str(facts["time"]),
+            facts.get("dataset"),
+        )
     except (ValueError, KeyError, TypeError, LedgerError):
         broken = f"{place} cannot be read"
     hint = "this file names the right ledger: restore it, or remove it if you are sure of the ledger"
     raise LedgerError(broken, hint)
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove the drafts of writers that were killed."""
+    with suppress(OSError):
+        for draft in folder.iterdir():
+            if _DRAFT.fullmatch(draft.name) and time.time() - draft.stat().st_mtime > _STALE:
+                draft.unlink()
 
 
 def _read_object(place: Objects, name: str) -> StoredAnchor | None:
@@ -299,9 +325,6 @@ def write(ledger: Ledger, path: Path, scope: Scope, release: str | None, others:
         with _locked(path.parent):
             before = [stored for each in (path, *others) if (stored := read(each)) is not None]
             text = _merged(ledger, before, scope, release)
-            for stale in path.parent.iterdir():  # of a writer that was killed
-                if _DRAFT.fullmatch(stale.name):
-                    stale.unlink()
             with os.fdopen(create(draft), "wb") as file:
                 file.write(text)
                 file.flush()
@@ -339,6 +362,9 @@ def _merged(
         "releases": sorted(releases | ({release} if release is not None else set())),
         "groups": sorted(groups | ({scope.group} if scope.group is not None else set())),
         "losses": losses + ledger.losses.count(scope.dataset, since),
+        "place": ledger.place,
+        "host": gethostname(),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     return json.dumps(content).encode()
 

@@ -26,6 +26,7 @@ from dptext_etl.policy import Cap
 
 LARGEST = 1 << 54
 """A limit in its steps stays below this (epsilon 1.8e10, delta 18): sums of admitted charges fit 64 bits."""
+_NO_CAP = 10**16  # limits from here on are refused: an epsilon or rho of 10^10
 _SET_CAP = "`dptext ledger set-cap`, or Ledger.set_cap(scope, cap, raising=True)"
 
 
@@ -34,7 +35,7 @@ def limits(cap: Cap) -> tuple[int, ...]:
     amounts = {"pure": (cap.epsilon,), "zcdp": (cap.rho,), "approx": (cap.epsilon, cap.delta)}[cap.measure]
     pairs = zip(MEASURES[cap.measure], amounts, strict=True)
     whole = tuple(math.floor(Fraction(repr(float(amount or 0))) * steps(name)) for name, amount in pairs)
-    if max(whole) >= LARGEST:
+    if max(whole) >= _NO_CAP:
         raise LedgerError("a cap of 10^10 and more protects no one", "leave the cap out to say that there is none")
     return whole
 

@@ -18,6 +18,7 @@ from dptext_etl.ledger.caps import LARGEST, limits
 from dptext_etl.ledger.contents import COUNTS, Contents, Key, Pinned, Release
 from dptext_etl.ledger.plan import REFUNDED, Database, LedgerPlan
 from dptext_etl.ledger.storage.hashed_ids import (
+    SATURATED,
     Bytes,
     HashedIds,
     Index,
@@ -133,7 +134,7 @@ def further(
     _, values = fold(concatenated(units), np.concatenate([np.zeros((2 * count + 1, 0), np.int64), *rows], axis=1))
     used, costs_of, without_person = values[:count], values[count:-1], values[-1] > 0
     if most is not None:  # a release holds that many of a person's records, whatever an earlier one held
-        costs_of = np.minimum(costs_of, np.minimum(largest, LARGEST) * most)
+        costs_of = np.minimum(costs_of, np.minimum(largest, SATURATED // max(most, 1)) * most)
     fitting = np.where(costs_of > 0, np.maximum(bound - used, 0) // np.maximum(costs_of, 1), LARGEST).min(axis=0)
     asking = (costs_of > 0).any(axis=0)
     named = {"units": asking}

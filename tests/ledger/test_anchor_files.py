@@ -6,7 +6,9 @@ Specification: docs/spec/privacy.md#lost-ledger.
 import errno
 import json
 import os
+import re
 import shutil
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -59,6 +61,23 @@ def restored(kit, copy):
             path.unlink()
     shutil.copy(copy, kit.path)
     kit.ledger = kit.open()
+
+
+@pytest.mark.parametrize("apart", [True, False], ids=["apart", "shared"])
+def test_a_copy_of_a_project_has_its_own_heads_or_the_refusal_names_it(sqlite, folder, tmp_path, apart):
+    Charger(sqlite, folder, "a").charge("x", 1)
+    (tmp_path / "scratch").mkdir()
+    for path in tmp_path.glob("ledger.db*"):
+        shutil.copy(path, tmp_path / "scratch")
+    copy = Kit(tmp_path / "scratch" / "ledger.db")
+    Charger(copy, tmp_path / "scratch" / "heads" if apart else folder, "a").charge("y", 1)
+    copy.ledger.close()
+    if apart:
+        assert Charger(sqlite, folder, "a").charge("z", 1) == Outcome.RESERVED
+        return
+    where = re.escape(f"{tmp_path}/scratch/ledger.db on {socket.gethostname()} stored it at 20")
+    with pytest.raises(LedgerError, match=rf"{FROZEN}.*{where}(.|\n)*Hint: .*set DPTEXT_ANCHORS there"):
+        Charger(sqlite, folder, "a").charge("z", 1)
 
 
 @pytest.mark.parametrize("first", ["b", "a", "c"])
@@ -189,7 +208,9 @@ def test_a_full_disk_at_the_anchor_store_is_a_full_disk(kit, tmp_path, monkeypat
         charger.charge("y", 1)
     monkeypatch.undo()
     for folder in (tmp_path / "anchors").iterdir():
-        (folder / f"a.json.{'ab' * 8}").write_text("of a process that was killed")
+        draft = folder / f"a.json.{'ab' * 8}"
+        draft.write_text("of a process that was killed")
+        os.utime(draft, (1, 1))
     charger.charge("z", 1)
     assert [path.suffix for path in (tmp_path / "anchors").rglob("*") if path.is_file()] == [".json"] * 2
 

@@ -8,7 +8,7 @@ import pytest
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Outcome, Scope
-from dptext_etl.ledger.caps import limits
+from dptext_etl.ledger.caps import LARGEST, limits
 from dptext_etl.policy import Cap
 
 from .conftest import each_store
@@ -23,8 +23,11 @@ def test_a_cap_is_rounded_down_and_a_charge_up():
     assert limits(Cap(measure="approx", epsilon=2, delta=1e-6)) == (2_000_000, 10**9)
     assert limits(Cap(measure="approx", epsilon=2, delta=5e-7)) == (2_000_000, 5 * 10**8)
     assert limits(Cap(measure="approx", epsilon=2, delta=1e-15)) == (2_000_000, 1)
-    with pytest.raises(LedgerError, match="protects no one"):
-        limits(Cap(epsilon=1e11))
+    for at_most, refused in (({"epsilon": 9_999_999_999.0}, {"epsilon": 1e10}), ({"rho": 9e9}, {"rho": 1e10})):
+        measure = "zcdp" if "rho" in refused else "pure"
+        assert max(limits(Cap(measure=measure, **at_most))) < LARGEST
+        with pytest.raises(LedgerError, match=r"a cap of 10\^10 and more protects no one"):
+            limits(Cap(measure=measure, **refused))
 
 
 @each_store

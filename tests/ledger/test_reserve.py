@@ -139,7 +139,7 @@ def test_enormous_charges_do_not_overflow(kit):
     most = 1 << 61
     charge = [kit.charge(kit.ref(c), list("abc"), eps_pure=np.array([most, most, 1])) for c in ("x", "y")]
     people = pa.array(["ann"] * 3)
-    cap = Cap(epsilon=1e10)
+    cap = Cap(epsilon=9e9)
     outcome = kit.ledger.reserve("job", Scope("reviews"), cap, pa.array(list("abc")), people, charge).outcome.tolist()
     assert outcome == [OVER, OVER, NEW]
     kit.sound()

@@ -23,6 +23,7 @@ from dptext_etl.guarantee import ADDITIVE, steps
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.audit import Replay, charges
+from dptext_etl.ledger.caps import LARGEST
 from dptext_etl.ledger.plan import Database
 from dptext_etl.ledger.reports import SCHEMAS, in_units
 from dptext_etl.ledger.storage.hashed_ids import fold
@@ -274,6 +275,8 @@ def test_further_releases_are_judged_by_each_component(kit):
     assert kit.ledger.further(SCOPE, cap, {"review": costs_of}, 1)["units"] == {2: 1, 3: 1}, "5 at most"
     wide = cap.model_copy(update={"delta": 1e-6})
     assert kit.ledger.further(SCOPE, wide, {"review": costs_of}, None)["units"] == {2: 1, 18: 1}
+    huge = {"review": lambda facts, n: {"eps_approx": np.full(len(n), LARGEST - 1), "delta": 0 * n}}
+    assert kit.ledger.further(SCOPE, wide, huge, 1000)["units"] == {0: 2}, "a product beyond 64 bits does not wrap"
     other = {"title": lambda facts, n: {"eps_approx": np.full(len(n), 6_000_000 + (facts is not None)), "delta": 0 * n}}
     assert kit.ledger.further(SCOPE, wide, other, None)["units"] == {1: 1, 3: 1}, "as many records as in another column"
 
