@@ -11,8 +11,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -146,23 +144,20 @@ def store(description: Mapping[str, Any], build: Callable[[Path], None], *, suff
         entry = cache_directory() / name
     if not entry.is_dir():
         hint = f"free some space, or set {CACHE_VARIABLE} to a folder that you may write to"
-        with _refusing(f"an artifact cannot be written to the cache {entry.parent}", hint):
-            aside = Path(tempfile.mkdtemp(prefix=".building-", dir=entry.parent))
+        problem = f"an artifact cannot be written to the cache {entry.parent}"
+        with _refusing(problem, hint), files.temporary_folder(entry.parent) as aside:
+            content = aside / f"content{suffix}"
+            build(content)
+            content.chmod(0o400)
+            files.flush(content)
+            record = canon({"description": dict(description), "sha256": sha256_file(content)})
+            files.write(aside / _RECORD, record, mode=0o400)
             try:
-                content = aside / f"content{suffix}"
-                build(content)
-                content.chmod(0o400)
-                files.flush(content)
-                record = canon({"description": dict(description), "sha256": sha256_file(content)})
-                files.write(aside / _RECORD, record, mode=0o400)
-                try:
-                    aside.rename(entry)
-                except OSError:
-                    if not entry.is_dir():  # otherwise another process was first, and its entry is the artifact
-                        raise
-                files.flush(entry.parent)
-            finally:
-                shutil.rmtree(aside, ignore_errors=True)
+                aside.rename(entry)
+            except OSError:
+                if not entry.is_dir():  # otherwise another process was first, and its entry is the artifact
+                    raise
+            files.flush(entry.parent)
     try:
         digest = str(json.loads((entry / _RECORD).read_bytes())["sha256"])
     except (OSError, ValueError, LookupError, TypeError):

@@ -235,7 +235,7 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def file_failure(error: OSError, problem: str, hint: str, kind: type[DPTextError] = InputError) -> DPTextError:
-    """Return what the system said of a file as an error of our own; a full disk has its own kind and hint."""
+    """Return an error of the system about a file as an error of this library; a full disk has its kind and hint."""
     if is_full(error):
         kind, hint = FullLedgerError if issubclass(kind, LedgerError) else DiskError, DISK_HINT
     return kind(f"{problem} ({error.strerror or type(error).__name__})", hint)

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import cache
 from pathlib import Path
@@ -251,11 +251,15 @@ def folder_of(process: int) -> Path:
 
 
 @contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """Yield a folder that goes with the block."""
-    with seam("making a folder for staged rows", InputError, "name one with room: TMPDIR"):
-        _remove_stale(Path(tempfile.gettempdir()))
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+def temporary_folder(within: Path | None = None) -> Iterator[Path]:
+    """Yield a folder that goes with the block, for staged rows, or for a draft next to its place.
+
+    The next such folder there removes the folders of processes that were killed.
+    """
+    named = nullcontext() if within else seam("making a folder for staged rows", InputError, "name one: TMPDIR")
+    with named:
+        _remove_stale(within or Path(tempfile.gettempdir()), prefix := f".{PREFIX}" if within else PREFIX)
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         flock(lock, LOCK_EX | LOCK_NB)
     try:
@@ -267,9 +271,9 @@ def temporary_folder() -> Iterator[Path]:
         os.close(lock)
 
 
-def _remove_stale(temporary: Path) -> None:
+def _remove_stale(temporary: Path, prefix: str) -> None:
     """Remove the folders of processes that were killed: no one holds their locks."""
-    for folder in temporary.glob(f"{PREFIX}*"):
+    for folder in temporary.glob(f"{prefix}*"):
         with suppress(OSError):
             status = folder.lstat()
             if status.st_uid != os.geteuid() or time.time() - status.st_mtime < _UNLOCKED_SECONDS:

@@ -271,7 +271,7 @@ def tally(verdicts: Iterable[Mapping[str, Any]]) -> str:
 
 
 def catches(defects: str) -> str:
-    """Say what a gate or a report catches, so that no reader takes its description for a finding.
+    """State the defects that a gate or a report catches, so that its description is not read as a finding.
 
     >>> catches("Raw text that got past the mechanism.")
     'Catches raw text that got past the mechanism.'

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 from dptext_etl.accounting import MEASURES
 from dptext_etl.errors import DPTextError, FrozenLedgerError, LedgerError
 from dptext_etl.guarantee import GuaranteeClass
-from dptext_etl.id_forms import COMPOSITE, IdForm
 from dptext_etl.ledger.storage.journal import Entry, Head, Journal, event_hash
 from dptext_etl.ledger.storage.segments import LAYOUTS
 from dptext_etl.ledger.storage.store import Store
@@ -430,12 +429,10 @@ class Contents:
         yield from ()
 
     def _id_form(self, _seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
-        """Follow a pinned form: it is pinned once; only a composite without fields gets them later."""
-        place, form = tuple(facts["place"]), facts["form"]
-        before = self.forms.get(place)
-        if before is not None and not refines(IdForm.parse(before), IdForm.parse(form)):
+        place = tuple(facts["place"])
+        if place in self.forms:
             yield "it changes the pinned form of ids"
-        self.forms[place] = form
+        self.forms[place] = facts["form"]
 
     def _forget(self, seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
         if facts.get(OF, UNIT) != UNIT:
@@ -469,8 +466,3 @@ class Contents:
 def _scope_of(facts: Facts) -> Scope:
     group = facts["name"].removeprefix(GROUP) if facts["name"].startswith(GROUP) else None
     return Scope(facts["dataset"], facts["period"], group, facts["unit"])
-
-
-def refines(before: IdForm, now: IdForm) -> bool:
-    """Return whether the new form says the fields of a composite that was pinned without them."""
-    return before.kind == now.kind == COMPOSITE and not before.fields and now.complete

@@ -258,7 +258,7 @@ class Releases:
         return bound if isinstance(bound, int) else None
 
     def disclosures(self, ref: ReleaseRef) -> frozenset[str]:
-        """Return the disclosures in the pinned claim of a release."""
+        """Return the disclosures of the pinned claim of a release."""
         return frozenset(self._facts(ref)["disclosures"])
 
     def _facts(self, ref: ReleaseRef) -> Facts:

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
-import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -89,16 +87,15 @@ def _write(db: Database, folder: Path, ids: Sequence[str]) -> dict[str, int]:
     rows = {**{name: read(db) for name, read in _ROWS.items()}, "asked": iter([{"hash": _hashes(db, ids)}])}
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise InputError("the folder of the tables holds something already", "name a new folder")
-    draft = folder.absolute().with_name(f".{folder.name}.{secrets.token_hex(8)}")
     failure: DPTextError | None = None
+    counts = dict[str, int]()
     try:
-        draft.mkdir(mode=0o700)
-        counts = {name: _write_table(draft / f"{name}.parquet", schema, rows[name]) for name, schema in SCHEMAS.items()}
-        draft.rename(folder)
+        with files.temporary_folder(folder.absolute().parent) as draft:
+            for name, schema in SCHEMAS.items():
+                counts[name] = _write_table(draft / f"{name}.parquet", schema, rows[name])
+            draft.rename(folder)
     except OSError as exc:
         failure = file_failure(exc, "the tables cannot be written", "the parent folder must exist and have room")
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     if failure is not None:
         raise failure
     return counts
@@ -386,22 +383,21 @@ def copy(source: Store, to: str) -> Anchor:
     to = resolve_url(to)
     if not to.startswith(POSTGRES):
         path = sqlite_path(to)
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         failure: DPTextError | None = None
         if path.exists():
             raise LedgerError(_TAKEN, _OTHER_FILE)
         try:
-            anchor = _draft(source, draft)
-            flush(draft)
-            os.link(draft, path)
-            flush(path.parent)
+            with files.temporary_folder(path.absolute().parent) as drafts:
+                draft = drafts / path.name
+                anchor = _draft(source, draft)
+                flush(draft)
+                os.link(draft, path)
+                flush(path.parent)
         except FileExistsError:
             failure = LedgerError(_TAKEN, _OTHER_FILE)
         except OSError as exc:
-            failure = file_failure(exc, "the copy cannot be written", "the folder must have room", LedgerError)
-        finally:
-            for left in path.parent.glob(f"{draft.name}*"):
-                left.unlink()
+            hint = "the folder must exist and have room"
+            failure = file_failure(exc, "the copy cannot be written", hint, LedgerError)
         if failure is not None:
             raise failure
         return anchor

@@ -112,7 +112,7 @@ class CommitOutcome(IntEnum):
 
 @dataclass(frozen=True)
 class Anchor:
-    """The head of the journal of a ledger at one moment.
+    """Number and hash of the last event of a ledger at one moment.
 
     Keep it elsewhere: later it shows whether the ledger still holds everything up to it.
     """

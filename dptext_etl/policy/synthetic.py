@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from dptext_etl.corpora.corpus import fetched, is_remote
+from dptext_etl.data_types import by_name
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import OTHER
 from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, Guarantee, GuaranteeClass, exact
@@ -75,8 +76,8 @@ class Labels(BaseModel):
         import polars as pl  # policies of other releases start without it
 
         if self.columns is None:
-            return pl.col(str(self.column)).cast(pl.String)
-        values = [pl.col(name).cast(pl.String) for name in self.columns]
+            return by_name(str(self.column)).cast(pl.String)
+        values = [by_name(name).cast(pl.String) for name in self.columns]
         for written, escaped in _ESCAPES:
             values = [value.str.replace_all(written, escaped, literal=True) for value in values]
         return pl.concat_str([value.fill_null(_NULL) for value in values], separator=SEPARATOR).alias("label")

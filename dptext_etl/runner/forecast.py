@@ -518,9 +518,9 @@ class Preview:
         )
         again = policy.on_changed == "release_again"
         answer = self._ledger.preview(Scope.of(policy), ready, again=again)
-        # a scope without a cap pins no components: a first cap counts the use of units all the same
+        # a scope without a cap, or with a cap on another measure, counts other components than the policy's
         used = answer.used
-        if not (len(used) or self.published):
+        if len(used) != len(self.forecast.components) and not self.published:
             used = self.forecast.used_before(self._ledger, units)
         return answer.outcome, answer.charged, answer.changes_committed, answer.units, used, answer.moved
 

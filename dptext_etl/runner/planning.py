@@ -19,6 +19,7 @@ from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import canary_sets
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import spends
+from dptext_etl.data_types import by_name
 from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, collect, counted, described, seam, together
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure
@@ -292,7 +293,7 @@ def _selected(policy: Policy, source: Examined[Any], previewed: Expected) -> dic
 def _persons(policy: Policy, frame: pl.LazyFrame) -> Iterator[pa.Array]:
     """Iterate over the canonical ids of the persons of a source, each once."""
     with seam("reading the persons of the source", InputError, READ_HINT):
-        named = frame.select(str(policy.subject)).drop_nulls().unique().collect(engine="streaming")
+        named = frame.select(by_name(str(policy.subject))).drop_nulls().unique().collect(engine="streaming")
     persons = persons_of(named, policy).unique()
     for part in persons.to_frame().iter_slices(_PERSONS_AT_ONCE):
         yield part.to_series().to_arrow()

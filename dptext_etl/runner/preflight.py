@@ -327,7 +327,7 @@ def _has_row_per_record(manifest: Manifest) -> bool:
 def _lost(
     source: Examined[Any], manifest: Manifest, expected: Expected, excluded: int, look: Callable[[Any], Expected]
 ) -> tuple[int, int]:
-    """Count the rows of the source that are published now, and how many of these rows a run would leave out."""
+    """Count the rows of the source that are published now, and how many of these a run would leave out."""
     assert source.without is not None and source.mark is not None  # noqa: S101, PT018  (whatever engine examined it)
     held = source.total - source.without(source.table.frame, manifest)[1]
     if excluded <= MOST_LOST * held:

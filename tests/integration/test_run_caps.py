@@ -121,6 +121,13 @@ def test_a_cap_is_set_by_command(ledger):
     assert job.run(cap=approx).rows["replayed"] == 240
 
 
+def test_a_plan_refuses_a_cap_on_another_measure(make_job):
+    job = make_job()
+    job.run()
+    cap = {"measure": "approx", "epsilon": 1000.0, "delta": 1e-6, "period": "2026"}
+    assert "is capped on pure, got approx" in plan(job.policy(cap=cap)).refusal["message"]
+
+
 @pytest.mark.parametrize("command", ["thaw", "accept-units"])
 @pytest.mark.parametrize(
     ("lost", "expected"),

@@ -1,6 +1,8 @@
 """`dptext ledger backup`: a copy of one moment, made while others write, from either kind of store to either kind."""
 
+import fcntl
 import json
+import os
 import shutil
 import stat
 import threading
@@ -8,6 +10,7 @@ import threading
 import pytest
 from typer.testing import CliRunner
 
+from dptext_etl import files
 from dptext_etl.cli.app import app
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger, Outcome
@@ -61,8 +64,29 @@ def test_a_copy_is_private_and_takes_no_place_that_is_taken(kit, goal, tmp_path)
     if "://" not in str(goal):
         assert stat.S_IMODE(goal.stat().st_mode) == 0o600
         assert [path.name for path in goal.parent.iterdir()] == ["copy.db"], "no draft is left"
-        with pytest.raises(LedgerError, match="a ledger cannot be made at"):
+        with pytest.raises(LedgerError, match="the copy cannot be written"):
             kit.ledger.backup(tmp_path / "nowhere" / "copy.db")
+
+
+@pytest.mark.parametrize("place", ["copy.db", "tables"])
+def test_drafts_of_killed_processes_go_with_the_next_copy_or_export(kit, tmp_path, place):
+    def leave(name, *, held):
+        draft = tmp_path / "copies" / f".{files.PREFIX}{name}"
+        (draft / "files").mkdir(parents=True)
+        (draft / "files" / "copy.db").write_bytes(b"half")
+        os.utime(draft, (1, 1))
+        descriptor = os.open(draft, os.O_RDONLY) if held else None
+        if descriptor is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return descriptor
+
+    kit.reserve(["a"], cap=9)
+    leave("killed", held=False)
+    held = leave("running", held=True)
+    to = tmp_path / "copies" / place
+    kit.ledger.backup(to) if to.suffix else kit.ledger.reports.write_tables(to)
+    assert sorted(path.name for path in to.parent.iterdir()) == [f".{files.PREFIX}running", place]
+    os.close(held)
 
 
 def test_copies_are_made_while_others_write(kit, new_kit, tmp_path):

@@ -164,6 +164,20 @@ def test_no_plan_is_made_for_the_values_of_a_statement(kit):
     assert found == [(0, True)]
 
 
+def test_a_server_that_is_read_only_names_the_primary(kit, raw):
+    """As a standby answers."""
+    raw.execute("alter role dptext set default_transaction_read_only = on")
+    try:
+        kit.reopen()
+        with pytest.raises(LedgerError, match=r"on a server that is read-only.*\nHint: name the primary"):
+            kit.reserve(["a"], cap=9)
+    finally:
+        raw.execute("begin read write; alter role dptext reset default_transaction_read_only; commit")
+    kit.reopen(read_only=True)
+    with pytest.raises(LedgerError, match="open it with read_only=False"):
+        kit.reserve(["a"], cap=9)
+
+
 def test_a_locked_ledger_says_so_and_loses_nothing(kit):
     kit.reserve(["a"], cap=9)
     other = Kit(kit.place)

@@ -86,8 +86,10 @@ def test_other_files_are_no_ledgers(tmp_path):
     with pytest.raises(LedgerError, match="is a database of another kind"):
         Ledger.open(tmp_path / "other.db")
     (tmp_path / "empty.db").touch()
-    with pytest.raises(LedgerError, match="is empty, not a ledger"):
+    with pytest.raises(LedgerError, match=r"is empty, not a ledger\nHint: a run makes a new ledger in the file"):
         Ledger.open(tmp_path / "empty.db", read_only=True)
+    with Ledger.open(tmp_path / "empty.db") as ledger:
+        assert ledger.verify().ok
     with pytest.raises(LedgerError, match=r"cannot be opened|no ledger at|cannot be made"):
         Ledger.open(tmp_path)
 

@@ -1,17 +1,19 @@
 """Verification finds whatever is edited, removed, reordered or inserted, and names the batch."""
 
 import sqlite3
+from contextlib import suppress
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.ledger import Scope
-from dptext_etl.ledger.plan import LedgerPlan
+from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.ledger.plan import Database, LedgerPlan
 from dptext_etl.ledger.storage import segments as module
 from dptext_etl.policy import Cap
 
-from .conftest import EPSILON, each_store
+from .conftest import EPSILON, ID_KEY, UndoError, each_store
 
 TWICE = ("a record", "an identity")
 
@@ -135,19 +137,34 @@ def test_an_empty_ledger_is_sound(kit):
 
 
 def test_every_stored_field_may_hold_anything(full):
-    """A verdict comes of every edit, and no error of json, NumPy or the database's driver."""
+    """A verdict or a refusal comes of every edit, and no error of json, NumPy or the database's driver."""
     columns = full.db.store.columns()
     for table in ("event", "meta"):
         for name in columns[table]:
             for value in ("{", '["x"]', "{}", "", -1, 2**62):
-                report = problems_or_refusal(full, f"update {table} set {name}=?", value)
+                edit = f"update {table} set {name}=?", value
+                report = ended(lambda edit=edit: full.problems(edit))
                 assert report is None or all(isinstance(problem, str) for problem in report)
+                ended(lambda edit=edit: run_after(full, *edit))
 
 
-def problems_or_refusal(kit, statement, value):
-    """The problems that an edit gives; None where the database refuses it."""
+def run_after(kit, statement, value):
+    """Run the steps of a charge in a process that opens an edited ledger; nothing of it stays."""
+    scope, cap = Scope("reviews", "2026"), Cap(epsilon=50, period="2026")
+    with suppress(UndoError), kit.db.store.transaction():
+        kit.db.store.execute(statement, (value,))
+        ledger = Ledger(Database(kit.db.store, f"env:{ID_KEY}" if "://" in kit.place else None))
+        ledger.agree_on_cap(scope, cap)
+        ids, people = pa.array(["late"]), pa.array(["p1"])
+        ledger.reserve("late", scope, cap, ids, people, [kit.charge(kit.ref(), ["late"])])
+        ledger.reports.show()
+        raise UndoError
+
+
+def ended(work):
+    """Return the result; None where the ledger or the database refuses."""
     try:
-        return kit.problems((statement, value))
+        return work()
     except (sqlite3.Error, LedgerError):
         return None
     except Exception as error:

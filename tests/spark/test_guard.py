@@ -141,7 +141,7 @@ def test_session_variables_are_refused(films, policy):
             guard(films.sql(query), policy=policy, id="id")
 
 
-NO_COLUMN = 40  # functions of Spark that take no column, such as pi(), or take types and options
+NO_COLUMN = 40  # functions of Spark without a column as argument, such as pi(), or with types and options
 
 
 def test_every_function_of_spark_over_a_raw_column_is_refused(films):

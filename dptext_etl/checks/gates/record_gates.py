@@ -252,7 +252,7 @@ class RowsLedgered(Gate):
         canary = rows[CANARY].fill_null(value=False).to_numpy() if marked else np.zeros(rows.height, np.bool_)
         ids = canonical_ids(rows[self.policy.id].to_arrow())
         column = self._policies[key.column]
-        bounds = positions_of(None if key.chain else column.mechanism, rows[name])
+        bounds = positions_of(None if key.chain else column.mechanism, rows[name].alias("text"))
         plain = shuffled_of(column.mechanism) is None
         digests = self._digests.of(rows, name) if plain else output_digests(column, ids, rows[name])
         self._comparisons[key].add(ids, digests, canary, bounds)

@@ -184,7 +184,7 @@ def _show_forms(facts: Mapping[str, Any]) -> None:
         [
             ("row by row", f"{rows['epsilon']:g}", "0", ", ".join(rows["columns"]), f"{rows['f1']:.2f}"),
             _central("shuffled", shuffled, "none: it has no labels"),
-            _central("synthetic", synthetic, f"{synthetic['f1']:.2f}, nearest mean {synthetic['f1_nearest_mean']:.2f}"),
+            _central("synthetic", synthetic, f"{synthetic['f1']:.2f}, classifier {synthetic['f1_classifier']:.2f}"),
             ("label names only", "0", "0", "nothing", f"{facts['f1_label_names']:.2f}"),
             ("raw requests", "", "", "", f"{facts['f1_raw']:.2f}"),
         ],

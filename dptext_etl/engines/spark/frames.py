@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard
 from dptext_etl.checks.comparison import Counted, short_digests
 from dptext_etl.checks.kept_strings import LEAST_CHARACTERS, compared_columns
-from dptext_etl.data_types import named_as, parsed, plain_type
+from dptext_etl.data_types import by_name, named_as, parsed, plain_type
 from dptext_etl.engines.spark.judging import (
     SCHEMA,
     SIZES,
@@ -123,7 +123,7 @@ def _ids(
                         series = read_ids(copies, name)
                     else:
                         table = pl.read_parquet(literal(copies.local_path(name)), columns=[column])
-                        series = table.select(named_as(pl.col(column), kind)).to_series()
+                        series = table.select(named_as(by_name(column), kind)).to_series()
                     ids = series.drop_nulls().to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema.field(0).type)
                     yield pa.RecordBatch.from_arrays([ids], schema=schema)
 
@@ -464,6 +464,14 @@ def traced(source: Examined[DataFrame], policy: Policy) -> dict[str, Any]:
         with seam("counting the rows that kept columns single out", InputError, HINT):
             counts = _count(rows, policy, ids=False, groups=table_check.groups_of(policy.kept_columns)).traced
     return table_check.of_source(policy, number, counts or [], source.table.schema)
+
+
+def require_untraceable(table: Table[DataFrame], policy: Policy) -> None:
+    """Refuse kept columns that single out many rows of a frame, unless the policy accepts it."""
+    if policy.keep and policy.keep_unique is None:
+        with seam("counting the rows that kept columns single out", InputError, HINT):
+            seen = _count(table.frame, policy, ids=False, groups=table_check.groups_of(policy.kept_columns))
+        table_check.refuse_traceable(table_check.of_source(policy, seen.ids.rows, seen.traced or [], table.schema))
 
 
 _SUMS = 256

@@ -220,10 +220,16 @@ class PostgresStore(Store):
     def _denied(self, problem: str, hint: str) -> LedgerError:
         return LedgerError(f"permission denied on the ledger {self.name}: {problem}", hint)
 
+    def _standby(self) -> LedgerError:
+        hint = "name the primary in the ledger's URL, or all hosts and target_session_attrs=read-write"
+        return LedgerError(f"the ledger {self.name} is on a server that is read-only, such as a standby", hint)
+
     def _meaning(self, state: str, error: str) -> LedgerError:
         if state == "42501":
             return self._denied(*pg.missing_grant(self._statement))
         other = (LedgerError, f"cannot be used ({error} {state})", "run `dptext ledger verify`")
+        if state == "25006" and not self.read_only:
+            return self._standby()
         kind, problem, hint = next(
             (meaning for prefix, meaning in _MEANINGS.items() if state.startswith(prefix)),
             other if state else _UNREACHABLE,
@@ -249,7 +255,7 @@ class _RightsStore(PostgresStore):
 
     def _prepare(self, *, create: bool) -> None:
         if self.rows("select pg_is_in_recovery()")[0][0]:
-            raise self._meaning("25006", "")
+            raise self._standby()
         if self.rows(_TABLES, (self.schema,)):
             super()._prepare(create=create)
             what = pg.missing_rights(self.rows(pg.LACKING, (self.schema, *pg.run_rights())))

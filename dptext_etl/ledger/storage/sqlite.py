@@ -79,7 +79,8 @@ class SqliteStore(Store):
             hint = "name a ledger, or a file that does not exist"
             raise LedgerError(f"{self.path} is a database of another kind", hint)
         if empty and self.read_only:
-            raise LedgerError(f"{self.path} is empty, not a ledger", "delete the file, or name another place")
+            hint = "a run makes a new ledger in the file; where charges were made before, restore the ledger instead"
+            raise LedgerError(f"{self.path} is empty, not a ledger", hint)
         self.require_version(VERSION if empty else version)
         if not self.read_only:
             self._use_log()

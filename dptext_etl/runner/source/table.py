@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 import polars as pl
 
 from dptext_etl import object_stores
-from dptext_etl.data_types import kind_of, plain_type
+from dptext_etl.data_types import by_name, kind_of, plain_type
 from dptext_etl.errors import DPTextError, InputError, PolicyError, by_place, seam, unlike_names
 from dptext_etl.files import literal
 from dptext_etl.object_stores import require_place
@@ -256,7 +256,7 @@ def why_hidden(rows: pl.LazyFrame) -> str | None:
 
     def compared() -> tuple[int, bool]:
         words = [name for name, dtype in schema.items() if dtype == pl.Boolean or plain_type(dtype) == pl.String]
-        lower = {name: pl.col(name).cast(pl.String).str.strip_chars().str.to_lowercase() for name in words}
+        lower = {name: by_name(name).cast(pl.String).str.strip_chars().str.to_lowercase() for name in words}
         equal = pl.any_horizontal(pl.lit(value=False), *((cell == name.lower()).any() for name, cell in lower.items()))
         return rows.select(pl.len(), repeats_name=equal).collect(engine="streaming").row(0)
 
