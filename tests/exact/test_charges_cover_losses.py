@@ -227,9 +227,19 @@ def test_each_family_of_words_compares_its_loss(kind, parameters):
         def _epsilon_tight(self):
             return None
 
-    assert kind(**parameters).cfg()
-    with pytest.raises(PolicyError, match=LESS):
-        Cheap(**parameters).cfg()
+    use = (lambda made: made.spend(1)) if kind is Madlib else (lambda made: made.cfg())
+    assert use(kind(**parameters))
+    cheap = Cheap(**parameters)
+    for _ in range(2):
+        with pytest.raises(PolicyError, match=LESS):
+            use(cheap)
+
+
+def test_mechanisms_are_compared_by_their_parameters():
+    one, other = (SanText(epsilon=4.0, limit=200) for _ in range(2))
+    assert one.cfg() == other.cfg()
+    assert (one == other, hash(one) == hash(other)) == (True, True)
+    assert one != SanText(epsilon=3.0, limit=200)
 
 
 def test_a_choice_of_a_public_text_compares_its_loss():
