@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from dptext_etl.column import require_row_by_row
-from dptext_etl.engines.spark.frames import open_table, require_untraceable
+from dptext_etl.engines.spark.frames import open_table, require_publishable
 from dptext_etl.engines.spark.session import require_workers
 from dptext_etl.engines.spark.spark_types import named
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers, opened, ship
@@ -274,9 +274,9 @@ def register_view(
 
     The view has the columns of the published table, in its order: ids as `ids` says, kept columns, and texts. Each text
     is released for the id of its row, and charged to that row's subject under the policy's cap. Rows over the cap, rows
-    of people who were forgotten, and under `on_null_subject = "quarantine"` rows without a person are left out. Kept
-    columns that single out more than 5% of the rows are refused now, unless the policy has `keep_unique`. Spark
-    evaluates the view at every read; the same rows give the same bytes and one charge.
+    of people who were forgotten, and under `on_null_subject = "quarantine"` rows without a person are left out. Now,
+    the call refuses kept columns that hold texts of their rows (`keep_copies`), or single out more than 5% of the rows
+    (`keep_unique`). Spark evaluates the view at every read; the same rows give the same bytes and one charge.
 
     Args:
         spark: The session, classic or Spark Connect.
@@ -311,7 +311,7 @@ def register_view(
         raw = spark.table(table)
         _ = raw.columns  # Spark Connect looks for the table only now
     opened_table = open_table(raw, policy, Layout(policy.source, policy.sink))
-    require_untraceable(opened_table, policy)
+    require_publishable(opened_table, policy)
     rows, given = opened_table.frame, [named(policy.id)]
     _refuse_without_run(policy, ledger)
     shown = {item: named(item) for item in shown_columns(policy)}

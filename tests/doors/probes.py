@@ -56,6 +56,9 @@ class Probe:
 PLAIN: tuple[tuple[str, dict[str, Any]], ...] = (("plain", {}),)
 
 
+LONG = pl.concat_str(pl.col("review"), pl.lit(" wordac wordad"))
+
+
 def tables() -> dict[str, pl.DataFrame]:
     numbers = range(ROWS)
     plain = pl.DataFrame(
@@ -77,6 +80,7 @@ def tables() -> dict[str, pl.DataFrame]:
         "nameless": plain.with_columns(user=pl.when(pl.col("id") > "r02").then("user")),
         "changed": plain.with_columns(review=pl.when(pl.col("id") > "r02").then("review").otherwise(pl.lit("wordba"))),
         "first half": plain.head(ROWS // 2),
+        "copied": plain.with_columns(review=LONG, body=LONG),
         "more": pl.concat([plain, plain.head(3).with_columns(pl.col("id", "other") + "x")]),
     }
 
@@ -112,9 +116,6 @@ def policy(folder: Path, vectors: str) -> dict[str, Any]:
 
 ELSEWHERE = {
     **dict.fromkeys(("source_catalog", "table.name", "table.catalog"), "integration/test_run_iceberg.py"),
-    **dict.fromkeys(
-        ("cap.dataset", "cap.unit", "cap.public_key", "cap.signature"), "integration/test_run_signed_cap.py"
-    ),
     **dict.fromkeys((path for path in entries() if path.startswith("shuffled.")), "integration/test_run_labels.py"),
     **dict.fromkeys((path for path in entries() if path.startswith("synthetic.")), "integration/test_run_synthetic.py"),
 }
@@ -160,6 +161,7 @@ def probes(folder: Path, vectors: str) -> dict[str, Probe]:
         "keep.bins": Probe({"keep": [{"column": "n", "bins": [1]}]}, {"keep": ["n"]}),
         "keep.top": Probe({"keep": [{"column": "kind", "top": ["a"]}]}),
         "keep_unique": Probe({"keep_unique": "accepted"}, {"keep": ["single"]}),
+        "keep_copies": Probe({"keep_copies": ["body"]}, {"keep": ["body"]}, table="copied"),
         "strict_columns": Probe({"strict_columns": True}),
         "key": Probe({"key": f"file:{folder / 'other.key'}"}),
         "ledger": Probe({"ledger": second}),

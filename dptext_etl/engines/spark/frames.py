@@ -466,12 +466,16 @@ def traced(source: Examined[DataFrame], policy: Policy) -> dict[str, Any]:
     return table_check.of_source(policy, number, counts or [], source.table.schema)
 
 
-def require_untraceable(table: Table[DataFrame], policy: Policy) -> None:
-    """Refuse kept columns that single out many rows of a frame, unless the policy accepts it."""
-    if policy.keep and policy.keep_unique is None:
-        with seam("counting the rows that kept columns single out", InputError, HINT):
-            seen = _count(table.frame, policy, ids=False, groups=table_check.groups_of(policy.kept_columns))
-        table_check.refuse_traceable(table_check.of_source(policy, seen.ids.rows, seen.traced or [], table.schema))
+def require_publishable(table: Table[DataFrame], policy: Policy) -> None:
+    """Refuse columns of a frame that hold texts of their rows, or single out many rows, as the first run does."""
+    groups = table_check.groups_of(policy.kept_columns) if policy.keep and policy.keep_unique is None else ()
+    compared = compared_columns(policy, table.schema)
+    if groups or compared:
+        with seam("reading the kept columns", InputError, HINT):
+            seen = _count(table.frame, policy, ids=bool(compared), groups=groups, compared=compared)
+        copies.refuse_copies(policy, seen.copied)
+        if groups:
+            table_check.refuse_traceable(table_check.of_source(policy, seen.ids.rows, seen.traced or [], table.schema))
 
 
 _SUMS = 256
