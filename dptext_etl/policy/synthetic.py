@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from dptext_etl.corpora.corpus import fetched, is_remote
-from dptext_etl.data_types import by_name
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import OTHER
 from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, Guarantee, GuaranteeClass, exact
@@ -73,7 +72,9 @@ class Labels(BaseModel):
 
     def label_of(self) -> pl.Expr:
         """Return the label of a row as text; equal only if all values are, null or not."""
-        import polars as pl  # policies of other releases start without it
+        import polars as pl
+
+        from dptext_etl.data_types import by_name  # policies of other releases start without it
 
         if self.columns is None:
             return by_name(str(self.column)).cast(pl.String)

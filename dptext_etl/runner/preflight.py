@@ -295,7 +295,7 @@ def refuse_fewer_rows(
 ) -> None:
     """Refuse to lose published rows that the source still holds, and that no one forgot, for example over the cap.
 
-    Specification: docs/spec/boundary.md.
+    Specification: docs/spec/boundary.md#inside-only.
     """
     policy, manifest = attempt.policy, source.manifest
     if attempt.accept_fewer_rows or manifest is None or source.base is not None or policy.synthetic is not None:

@@ -222,10 +222,10 @@ def test_the_page_leads_with_the_loss_of_the_most_charged_person(job, tmp_path):
     assert f"All releases in this ledger together charged the most charged person ε {expected['all']:g}" in second
 
 
-LINES = 40
+LINES = 45  # a screen states one fact per line
 
 
-def test_screens_have_at_most_40_lines(job):
+def test_screens_fit_on_one_page(job):
     policy = job.write_policy()
     planned, ran = dptext("plan", policy).output, dptext("run", policy).output
     again = dptext("run", policy, "--full").output

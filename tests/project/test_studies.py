@@ -66,7 +66,7 @@ def test_a_synthetic_table_is_measured_once_per_key(toy, tmp_path):
     assert data.labels == ("hotel", "music")
     made = utility.summed(data, statistic, 0)
     mean = utility.f1(TEST[1], utility.labels_of(made, TEST[0]))
-    assert utility.measured(kept, data, utility.NEAREST, 4.0, (0,), "example") == [mean]
+    assert utility.measured(kept, data, utility.CLASSIFIER, 4.0, (0,), "example") == [mean]
     assert f" / {mean:.3f} |" in line
     again = utility.FigureCache(tmp_path / "figures", measures=False)
     assert list(utility.brief(again, [data], (0,), "example"))[2] == line

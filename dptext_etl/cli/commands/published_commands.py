@@ -346,7 +346,7 @@ def label(
 
     classifier = open_classifier(release)
     with seam("reading the table", InputError, "name a .parquet file"):
-        rows = pl.read_parquet(texts)
+        rows = pl.read_parquet(files.literal(texts))
     if rows.schema.get(text) != pl.String or name in rows.columns or out.exists():
         msg = "the table needs a column of strings with texts, no column of that label, and a new file for the result"
         raise InputError(msg, "see --text, --label, and --out")

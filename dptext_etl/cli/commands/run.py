@@ -29,7 +29,7 @@ from dptext_etl.cli.options import (
     load_policy,
     skip_pandas,
 )
-from dptext_etl.errors import DPTextError, UsageError, refusal_of
+from dptext_etl.errors import DPTextError, UsageError, counted, refusal_of
 
 if TYPE_CHECKING:
     from dptext_etl.policy import Policy
@@ -362,7 +362,7 @@ def _show_plan(forecast: Mapping[str, Any], policy: Path, *, labeled: bool) -> N
             ("odds move by", _odds(odds.get("largest_subject") or odds.get("largest_record"))),
             ("cap", _cap(forecast["cap"])),
             ("at the cap", _cap_odds(forecast)),
-            ("over the cap", forecast["cap"] and f"{over['records']:,} records of {over['units']:,} {person}s"),
+            ("over the cap", _over_cap(over, person) if forecast["cap"] else None),
             ("they are", _THEN[forecast["on_cap"]] if forecast["cap"] and over["records"] else None),
         ]
     )
@@ -381,9 +381,9 @@ def _show_plan(forecast: Mapping[str, Any], policy: Path, *, labeled: bool) -> N
     )
     show_table(forecast["table"])
     terminal.sentences(forecast["notes"])
-    counted = forecast["rows"] - sum(forecast["excluded"].get(name, 0) for name in ("quarantined", "changed_excluded"))
+    released = forecast["rows"] - sum(forecast["excluded"].get(name, 0) for name in ("quarantined", "changed_excluded"))
     terminal.say("Rehearse on public texts before you run:")
-    terminal.say(f"  {rehearsal_call(shlex.quote(str(policy)), counted, labeled=labeled)}")
+    terminal.say(f"  {rehearsal_call(shlex.quote(str(policy)), released, labeled=labeled)}")
     terminal.sentences(f"also in the way of a run: {later['message']}" for later in forecast["refusals"][1:])
 
 
@@ -392,6 +392,10 @@ def _cap(cap: Mapping[str, Any] | None) -> str | None:
     if cap is None:
         return None
     return ", ".join(f"{name} {terminal.number(amount)}" for name, amount in cap.items() if name != "measure")
+
+
+def _over_cap(over: Mapping[str, Any], person: str) -> str:
+    return f"{counted(over['records'], 'record')} of {counted(over['units'], person)}"
 
 
 def _cap_odds(forecast: Mapping[str, Any]) -> str | None:

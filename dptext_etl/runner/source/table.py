@@ -22,8 +22,8 @@ from dptext_etl.object_stores import require_place
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import PLAIN_CSV, TABLE, CsvSpec
 from dptext_etl.runner.layout import FORMATS, Layout, format_of, is_remote
-from dptext_etl.runner.source import listing, versions
-from dptext_etl.runner.source.versions import Version
+from dptext_etl.runner.source import listing, table_versions
+from dptext_etl.runner.source.table_versions import Version
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
@@ -101,16 +101,16 @@ class Files:
         require_place(source)
         storage = storage or {}
         with seam(f"looking for the source {source}", InputError, "may you read it, and the folders above it?"):
-            kind = versions.table_format(source, storage)
+            kind = table_versions.table_format(source, storage)
             paths = [source] if kind or is_remote(source) else _local_files(source)
         if kind is not None:
             return cls((source,), kind, storage, Version.current(source, kind, storage))
         if is_remote(source):
             folder = re.split(r"[*?\[]", source, maxsplit=1)[0].rpartition("/")[0]
-            if folder.count("/") > 1 and versions.has_delta_log(folder, storage):
-                raise versions.part_of_delta("objects", source, folder)
+            if folder.count("/") > 1 and table_versions.has_delta_log(folder, storage):
+                raise table_versions.part_of_delta("objects", source, folder)
         else:
-            versions.refuse_parts_of_tables(source, paths)
+            table_versions.refuse_parts_of_tables(source, paths)
         if not paths:
             raise InputError(f"the source {source} has no files", f"known suffixes: {', '.join(FORMATS)}")
         _refuse_by_suffix(paths)
@@ -345,7 +345,7 @@ def _in_catalog(layout: Layout) -> str:
     if not layout.catalog:
         msg = f"the source {layout.source} is a table of Spark's catalog, which only Spark reads"
         raise InputError(msg, "run with --engine spark, or describe a catalog of Iceberg: source_catalog = { … }")
-    versions.require_library("iceberg")
+    table_versions.require_library("iceberg")
     from dptext_etl.table_formats.iceberg import metadata_file
 
     return metadata_file(name, layout.catalog)
