@@ -92,7 +92,7 @@ def together(problems: Sequence[DPTextError]) -> DPTextError:
     first, *_ = problems
     lines = [line for item in problems for line in (item.message, *item.fields.pop("also", ()))]
     if len(lines) > 1:
-        first.fields["also"] = [*dict.fromkeys(lines[1:])]
+        first.fields["also"] = [*dict.fromkeys(lines)][1:]
     return first
 
 
