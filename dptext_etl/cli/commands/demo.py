@@ -116,7 +116,7 @@ def _gates_with_dagster(place: DemoFolder) -> list[dict[str, Any]]:
             failure = DPTextError(msg, "`dptext demo --no-dagster` runs the demo without Dagster")
             failure.exit_code = run.exit_code
             raise failure
-    return [asdict(check) for check in done.gates]
+    return [{"applicable": True, **asdict(check)} for check in done.gates]
 
 
 def _gates_of_runs(policy: Policy) -> list[dict[str, Any]]:
