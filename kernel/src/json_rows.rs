@@ -354,7 +354,8 @@ mod tests {
 
     #[test]
     fn chunks_of_any_size_give_the_same() {
-        let files: [(&[u8], Option<(Problem, u64)>); 24] = [
+        type Case = (&'static [u8], Option<(Problem, u64)>);
+        let files: [Case; 24] = [
             (b"{\"a\":1}\n\n{\"a\":[{\"b\":-0.5e+3}, \"x\\n\\u00e9\", null]}\r\n{ }", None),
             (b"\xef\xbb\xbf{\"a\":\"\\ud83d\\ude00\"}\n", None),
             (b"[{\"a\":1},\n{\"a\":2}]\n", Some((Problem::Array, 1))),
