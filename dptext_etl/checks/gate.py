@@ -251,6 +251,9 @@ class Verdict:
         return cls(**{**verdict, "counts": counts})
 
 
+FILES = "published_files"  # the gate that compares the published files with the ledger
+
+
 def require(verdicts: Iterable[Verdict]) -> None:
     """Let a publication continue only if there are verdicts and all of them passed.
 
@@ -264,6 +267,8 @@ def require(verdicts: Iterable[Verdict]) -> None:
     if failed:
         messages = "; ".join(f"{verdict.name}: {verdict.message}" for verdict in failed)
         hint = "find and fix the defect, and release under a new name: charges remain"
+        if {verdict.name for verdict in failed} == {FILES}:
+            hint = "run the same policy again: it writes changed files again, at no cost"
         fields = {"failed": [verdict.name for verdict in failed], "gates": len(verdicts)}
         raise GateError(f"{len(failed)} of {len(verdicts)} gates failed: {messages}", hint, fields)
 
