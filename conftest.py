@@ -258,7 +258,7 @@ def word_mechanisms():
 
 @pytest.fixture(scope="session", autouse=True)
 def _cache(tmp_path_factory):
-    """Tables that tests build, and heads of their ledgers, stay out of the user's folders."""
+    """Tables that tests build, and anchors of their ledgers, stay out of the user's folders."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DPTEXT_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("DPTEXT_ANCHORS", str(tmp_path_factory.mktemp("anchors")))

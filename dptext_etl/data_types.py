@@ -121,7 +121,7 @@ def plain(column: pl.Expr, dtype: Any, *, rename: bool = False) -> pl.Expr:  # n
 def all_plain(frame: pl.LazyFrame, schema: Mapping[str, Any], *, rename: bool = False) -> pl.LazyFrame:
     """Return a frame of plain columns (`plain`); `schema` is the schema of the frame."""
     changed = {name: dtype for name, dtype in schema.items() if dtype != plain_type(dtype, rename=rename)}
-    return frame.with_columns(plain(pl.col(name), dtype, rename=rename) for name, dtype in changed.items())
+    return frame.with_columns(plain(by_name(name), dtype, rename=rename) for name, dtype in changed.items())
 
 
 def parts_of(dtype: Any) -> Iterator[Any]:

@@ -76,6 +76,26 @@ class DPTextError(Exception):
         return type(self), (self.message, self.hint, self.fields)
 
 
+def collect(problems: list[DPTextError] | None, step: Callable[[], object]) -> None:
+    """Carry out a step; with a list, collect its refusal instead of stopping there."""
+    try:
+        step()
+    except DPTextError as error:
+        if problems is None:
+            raise
+        if error.message not in {item.message for item in problems}:
+            problems.append(error)
+
+
+def together(problems: Sequence[DPTextError]) -> DPTextError:
+    """Return the first of several problems; its field `also` lists the messages of the others."""
+    first, *_ = problems
+    lines = [line for item in problems for line in (item.message, *item.fields.pop("also", ()))]
+    if len(lines) > 1:
+        first.fields["also"] = [*dict.fromkeys(lines)][1:]
+    return first
+
+
 def described(error: DPTextError) -> dict[str, Any]:
     """Return a failure as JSON holds it: code, exit code, message, hint (null if there is none), and fields."""
     return {name: getattr(error, name) for name in ("code", "exit_code", "message", "hint", "fields")}
@@ -215,7 +235,7 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def file_failure(error: OSError, problem: str, hint: str, kind: type[DPTextError] = InputError) -> DPTextError:
-    """Return what the system said of a file as an error of our own; a full disk has its own kind and hint."""
+    """Return an error of the system about a file as an error of this library; a full disk has its kind and hint."""
     if is_full(error):
         kind, hint = FullLedgerError if issubclass(kind, LedgerError) else DiskError, DISK_HINT
     return kind(f"{problem} ({error.strerror or type(error).__name__})", hint)

@@ -61,11 +61,6 @@ class IdForm:
             return f"{self.kind} (normalized: {', '.join(self.normalize)})" if self.normalize else self.kind
         return f"composite of {counted(len(self.fields), 'field')} ({', '.join(str(form) for _, form in self.fields)})"
 
-    @property
-    def complete(self) -> bool:
-        """Whether all is known: of a composite, also its fields."""
-        return self.kind != COMPOSITE or (bool(self.fields) and all(form.complete for _, form in self.fields))
-
     def unordered(self) -> Self:
         """Return the form with the fields of every composite in the order of their names."""
         fields = sorted(self.fields, key=lambda field: field[0])

@@ -64,7 +64,7 @@ class Released(NamedTuple):
     failed: pa.Array | None = None
 
 
-class Extension(BaseModel, ABC):
+class Extension(BaseModel, ABC):  # noqa: PLW1641  (pydantic adds the hash of frozen fields)
     """Base of mechanisms and post-processings: the fields are the parameters, and the file name is the name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
@@ -84,6 +84,12 @@ class Extension(BaseModel, ABC):
     _hub_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields of `_artifact_fields` whose names may look like paths, as names of models on a hub do. A policy reads such
     a name as a path only if this file exists. A name in the other fields is a path if it has a slash or a suffix."""
+
+    def __eq__(self, other: object) -> bool:
+        """Compare parameters; arrays that were computed from them have no truth value."""
+        return type(self) is type(other) and all(
+            getattr(self, name) == getattr(other, name) for name in type(self).model_fields
+        )
 
     @property
     def name(self) -> str:

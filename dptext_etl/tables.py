@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dptext_etl import column
 from dptext_etl.arrays import arrow_kind
-from dptext_etl.data_types import plain
+from dptext_etl.data_types import by_name, plain
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.policy import ColumnPolicy, PolicyLike, columns_and_id
 
@@ -49,7 +49,7 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
         with seam("reading the table", InputError, "is the query behind it valid?"):
             types = table.lazy().collect_schema()
         texts = {str(item.column): types[str(item.column)] for item in columns if item.column in types}
-        strings = table.with_columns(plain(pl.col(name), dtype) for name, dtype in texts.items())
+        strings = table.with_columns(plain(by_name(name), dtype) for name, dtype in texts.items())
         released: Any = strings.with_columns(privatize(str(item.column), item, id=ids) for item in columns)
         return released  # type: ignore[no-any-return]
     if any(

@@ -6,14 +6,9 @@ from reviews import make
 import dptext_etl.polars  # brings .dptext to expressions and frames
 from dptext_etl import Policy
 
-review = Policy.load(make()).column_policy("review")
-query = (
-    pl.scan_parquet("reviews.parquet")
-    .filter(pl.col("stars") >= 3)
-    .with_columns(pl.col("review").dptext.privatize(review, id=pl.col("id")))
-    .select("id", "stars", "review")
-)
-dptext_etl.polars.guard(query, policy="privacy.toml")  # refuses a plan in which raw text gets out
+policy = Policy.load(make())
+query = pl.scan_parquet("reviews.parquet").filter(pl.col("stars") >= 3).dptext.privatize(policy, select=True)
+dptext_etl.polars.guard(query, policy=policy)  # refuses a plan in which raw text gets out
 released = query.collect()
 print(released.head(3))
 print(released.group_by("stars").len().sort("stars"))

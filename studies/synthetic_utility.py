@@ -26,9 +26,10 @@ from surrogate_measures import EVERYDAY, FigureCache, Rows
 
 from dptext_etl import _kernel
 from dptext_etl.corpora import Corpus
-from dptext_etl.families.aggregate import Noisy, Statistic, describe, nearest_mean, noisy, partial_sum, table
+from dptext_etl.families.aggregate import Noisy, Statistic, describe, linear_discriminant, noisy, partial_sum, table
+from dptext_etl.families.aggregate.classifier import floored, name_vectors
 from dptext_etl.families.aggregate.contributions import Partial, encoded
-from dptext_etl.families.aggregate.max_entropy import _names, _points, fitted, floored, shares_of_rows
+from dptext_etl.families.aggregate.max_entropy import NAME_WEIGHT, corpus_points, fitted, shares_of_rows
 from dptext_etl_eval.classifier import counted, fit
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -111,6 +112,12 @@ def f1(truth: Sequence[str], guessed: Sequence[str]) -> float:
     return float(f1_score(truth, guessed, average="macro", zero_division=0))
 
 
+def labels_of(released_sums: Noisy, texts: Sequence[str]) -> list[str]:
+    """Return the labels that the classifier of a statistic gives texts."""
+    learned = linear_discriminant(released_sums)
+    return learned.predict(learned.encode(texts, released_sums.statistic.corpus))
+
+
 def by_vectors(place: Statistic, train: Rows, test: Rows) -> float:
     """Return macro-F1 of a logistic regression on vectors, whose classes weigh the same."""
     from sklearn.linear_model import LogisticRegression
@@ -143,14 +150,14 @@ def _weighted(sums: Noisy, logs: Floats) -> Rows:
 
 
 def _slopes(released_sums: Noisy) -> tuple[Floats, Floats, Floats]:
-    """Return points of the corpus, and sums and counts with names, as `nearest_mean` has them."""
+    """Return points of the corpus, and sums and counts with names, as the table has them."""
     statistic, k = released_sums.statistic, len(released_sums.statistic.labels)
-    weight = 6.0 * statistic.sigma
+    weight = NAME_WEIGHT * statistic.sigma
     sums, counts = (
-        released_sums.vectors[:k] + weight * _names(statistic, {}),
+        released_sums.vectors[:k] + weight * name_vectors(statistic, {}),
         floored(released_sums.counts[:k]) + weight,
     )
-    return _points(statistic, statistic.corpus.vectors), sums, counts
+    return corpus_points(statistic), sums, counts
 
 
 def maxent(released_sums: Noisy, sharp: float = 1.0) -> Rows:
@@ -174,7 +181,7 @@ def pooled(released_sums: Noisy, sharp: float = 1.0) -> Rows:
 def top(released_sums: Noisy) -> Rows:
     """Take the texts of highest score of each label."""
     statistic = released_sums.statistic
-    scores = nearest_mean(released_sums).scores(statistic.corpus.vectors)
+    scores = linear_discriminant(released_sums).scores(statistic.corpus.vectors)
     most = max(20, len(scores) // 2 // max(len(statistic.labels), 20))
     best = np.argsort(-scores, axis=0, kind="stable")[:most]
     texts = [statistic.corpus.texts[row] for row in best.T.ravel()]
@@ -182,10 +189,10 @@ def top(released_sums: Noisy) -> Rows:
 
 
 def labeled(released_sums: Noisy) -> Rows:
-    """Give every text of the corpus its nearest label; each label has its 20 best texts, too."""
+    """Give every text of the corpus the label of the classifier; each label has its 20 best texts, too."""
     texts, labels = top(released_sums)
     scores, most = (
-        nearest_mean(released_sums).scores(released_sums.statistic.corpus.vectors),
+        linear_discriminant(released_sums).scores(released_sums.statistic.corpus.vectors),
         len(texts) // len(released_sums.statistic.labels),
     )
     kept = [row for row in range(len(texts)) if row % most < 20]
@@ -202,7 +209,7 @@ def voted(data: Set, statistic: Statistic, seed: int, candidates: int) -> Rows:
     Each record votes for the nearest of its label's best texts. Noise of votes is Gaussian, not exact: a measurement.
     """
     first = summed(data, replace(statistic, variance=2 * statistic.variance), seed)
-    scores = nearest_mean(first).scores(statistic.corpus.vectors)
+    scores = linear_discriminant(first).scores(statistic.corpus.vectors)
     sigma = statistic.sigma  # votes differ by sqrt(2), sums by 2 clips
     points, random, labels = vectors(statistic, data.train[0]), np.random.default_rng(seed), np.array(data.train[1])
     texts: list[str] = []
@@ -229,7 +236,7 @@ CANDIDATES: dict[str, Callable[[Noisy], Rows]] = {
 }
 DEFAULT, *OTHERS = CANDIDATES
 VOTES = {f"two rounds, votes among {count} texts": count for count in (100, 500)}
-NEAREST, WORDS = "nearest mean", f"{DEFAULT}, learner on words"
+CLASSIFIER, WORDS = "linear discriminant", f"{DEFAULT}, learner on words"
 
 
 def baselines(kept: FigureCache, data: Set) -> dict[str, float]:
@@ -247,7 +254,7 @@ def baselines(kept: FigureCache, data: Set) -> dict[str, float]:
         "raw": once("raw", lambda: by_vectors(place, data.train, data.test)),
         "raw, words": once("raw, words", lambda: by_words(place, data.train, data.test)),
         "names": once("names", lambda: by_vectors(place, drawn(blank()), data.test)),
-        "names, nearest": once("names, nearest", lambda: f1(data.test[1], nearest_mean(blank()).predict(data.test[0]))),
+        "names, discriminant": once("names, discriminant", lambda: f1(data.test[1], labels_of(blank(), data.test[0]))),
     }
     if data.public[0]:
         scores["public"] = once("public", lambda: by_vectors(place, data.public, data.test))
@@ -262,8 +269,8 @@ def measured(
 
     def once(seed: int) -> float:
         released_sums = summed(data, statistic, seed)
-        if what == NEAREST:
-            return f1(data.test[1], nearest_mean(released_sums).predict(data.test[0]))
+        if what == CLASSIFIER:
+            return f1(data.test[1], labels_of(released_sums, data.test[0]))
         if what in VOTES:
             return by_vectors(statistic, voted(data, statistic, seed, VOTES[what]), data.test)
         if what == WORDS:
@@ -291,10 +298,10 @@ def lines(kept: FigureCache, sets: Sequence[Set], seeds: Sequence[int]) -> Itera
         base = baselines(kept, data)
         public = _shown(base["public"]) if "public" in base else "none"
         title = f"{data.name}, {len(data.train[0]):,} texts, {len(data.labels)} labels"
-        names = f"{_shown(base['names'])}, nearest {_shown(base['names, nearest'])}"
+        names = f"{_shown(base['names'])}, discriminant {_shown(base['names, discriminant'])}"
         yield f"| {title} | {_shown(base['raw'])} | {public} | {names} | table | {cells(data, DEFAULT)} |"
         yield f"| | {_shown(base['raw, words'])} | | | table, learner on words | {cells(data, WORDS)} |"
-        yield f"| | | | | nearest mean | {cells(data, NEAREST)} |"
+        yield f"| | | | | linear discriminant | {cells(data, CLASSIFIER)} |"
     yield ""
     yield f"| data set | how rows are drawn | {head} |"
     yield "|---" * (2 + len(EPSILONS)) + "|"
@@ -304,13 +311,14 @@ def lines(kept: FigureCache, sets: Sequence[Set], seeds: Sequence[int]) -> Itera
 
 
 def brief(kept: FigureCache, sets: Sequence[Set], seeds: Sequence[int], corpus: str) -> Iterator[str]:
-    """Yield a short table: the nearest mean and the learner on words, at epsilon 1 and 4."""
-    yield f"| data set, {corpus} | nearest mean, ε = 1 / 4 | table of {ROWS:,} rows, learner on words, ε = 1 / 4 |"
+    """Yield a short table: the linear discriminant and the learner on words, at epsilon 1 and 4."""
+    titles = f"linear discriminant, ε = 1 / 4 | table of {ROWS:,} rows, learner on words, ε = 1 / 4"
+    yield f"| data set, {corpus} | {titles} |"
     yield "|---|---|---|"
     for data in sets:
         cells = (
             " / ".join(f"{statistics.mean(measured(kept, data, what, at, seeds, corpus)):.3f}" for at in (1.0, 4.0))
-            for what in (NEAREST, WORDS)
+            for what in (CLASSIFIER, WORDS)
         )
         yield f"| {data.name} | {' | '.join(cells)} |"
 

@@ -5,12 +5,14 @@ import hashlib
 import numpy as np
 import pyarrow as pa
 
+from dptext_etl import _kernel
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
 from dptext_etl.ledger import Charge, Ledger, Scope
 from dptext_etl.policy import Cap
 
 MILLION = 1_000_000
+NOISE_KEY = _kernel.Secret.from_bytes(hashlib.sha256(b"a noise key for tests").digest())
 CLAIM = Guarantee(GuaranteeClass.COND_PURE, frozenset({Disclosure.LENGTH}), "two texts of equal length", "word")
 YEAR = Scope("reviews", "2026")
 
@@ -34,7 +36,7 @@ class Writer:
             "cfg": digest("cfg", column, release).hex(), "id_type": "string", "mechanism": "toy", "guarantee": CLAIM,
             "worst_case": Spend(eps_pure=10 * MILLION, eps_approx=10 * MILLION), "publishable": True,
             "configuration": {"mechanism": "toy", "epsilon": "1.0"},
-            "artifact_hashes": {"table": digest("table").hex()},
+            "artifact_hashes": {"table": digest("table").hex()}, "key": NOISE_KEY,
         }  # fmt: skip
         return self.ledger.releases.pin_release(dataset=dataset, column=column, release=release, **(stated | other))
 
@@ -85,7 +87,7 @@ def _write(book):
         ledger.abort("job-3", compute_never_started=True, reason="never computed"),
     ]
     said["expired"] = ledger.expire("job-1", reason="will not be run again")
-    ledger.releases.record_publication([review, note], "v1-0123456789ab", digest("manifest").hex(), 4)
+    ledger.releases.record_publication([review, note], "v1-0123456789ab", digest("manifest").hex(), 4, sink="here")
     said["caps"] = _caps(book)
     book.ledger.releases.revoke(book.release("r0"), "canaries_native")
     _lose(book)

@@ -28,5 +28,5 @@ def write_policy(path, values):
 
 def toml(value):
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{name} = {toml(item)}' for name, item in value.items())} }}"
+        return f"{{ {', '.join(f'{json.dumps(name)} = {toml(item)}' for name, item in value.items())} }}"
     return f"[{', '.join(map(toml, value))}]" if isinstance(value, list | tuple) else json.dumps(value)

@@ -22,13 +22,19 @@ def head(job, **entries):
         return None
 
 
+_PARTS = ("code", "exit_code", "message", "hint", "fields")
+
+
 def foretold(job, planning=plan, **entries):
     """The refusal that a plan foretells, raised or in its summary."""
     try:
         found = planning(job.policy(**entries)).refusal
     except DPTextError as error:
-        return error.code, error.exit_code, error.message, error.hint, error.fields
-    return found and tuple(found.values())
+        found = dict(zip(_PARTS, (error.code, error.exit_code, error.message, error.hint, error.fields), strict=True))
+    if not found:
+        return found
+    *parts, fields = found.values()
+    return (*parts, {name: value for name, value in fields.items() if name != "also"})  # a run raises the first only
 
 
 def same_refusal(job, entries, kind, around=nullcontext, running=None, planning=plan):

@@ -74,3 +74,10 @@ def test_a_run_refuses_them_before_anything_is_charged_and_keeps_other_digits(ma
     path.write_text(path.read_text().replace(f":{BIG + 3},", f":{BIG + 3}.5,"))
     refused = same_refusal(job, {"release": "2026-12"}, InputError)
     assert f"column {column!r} holds integers beyond 2^53 next to numbers" in refused.message
+
+
+def test_the_columns_of_a_folder_are_those_of_all_its_files(tmp_path):
+    (tmp_path / "a.ndjson").write_bytes(b'{"id":1,"note":null,"at":1}\n')
+    (tmp_path / "b.ndjson").write_bytes(b'{"id":2,"note":"x","more":true,"at":1.5}\n')
+    rows = [(1, None, 1.0, None), (2, "x", 1.5, True)]
+    assert Files.at(str(tmp_path)).scan().collect().select("id", "note", "at", "more").rows() == rows

@@ -225,21 +225,22 @@ class Verdict:
     counts: Mapping[str, int | float]  # whole numbers and bounds behind the outcome
     message: str  # one sentence for people; names of the policy's own columns and counts only
     catches: str = field(repr=False)  # the kind of defect that this gate finds, in a sentence
+    applicable: bool = True  # False if it has nothing to judge in a release of this policy; it then does not fail
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", MappingProxyType(dict(self.counts)))
 
     def __reduce__(self) -> tuple[type[Verdict], tuple[Any, ...]]:
-        return type(self), (self.name, self.passed, dict(self.counts), self.message, self.catches)
+        return type(self), (self.name, self.passed, dict(self.counts), self.message, self.catches, self.applicable)
 
     def __repr__(self) -> str:
-        return f"Verdict({self.name!r}, {'passed' if self.passed else 'FAILED'}: {self.message})"
+        return f"Verdict({self.name!r}, {status(vars(self))}: {self.message})"
 
     def _repr_html_(self) -> str:
         from dptext_etl import html_output
 
         about = {"outcome": self.message, "counts": dict(self.counts), "catches": self.catches}
-        return html_output.facts(f"{self.name}: {'passed' if self.passed else 'FAILED'}", about)
+        return html_output.facts(f"{self.name}: {status(vars(self))}", about)
 
     def as_dict(self) -> dict[str, Any]:
         counts = {key: value if math.isfinite(value) else str(value) for key, value in self.counts.items()}
@@ -252,6 +253,31 @@ class Verdict:
 
 
 FILES = "published_files"  # the gate that compares the published files with the ledger
+PASSED, FAILED, NOT_APPLICABLE = "passed", "FAILED", "not applicable"
+
+
+def status(verdict: Mapping[str, Any]) -> str:
+    """Return the outcome of a verdict as plain data, in a word or two."""
+    if not verdict["passed"]:
+        return FAILED
+    return PASSED if verdict["applicable"] else NOT_APPLICABLE
+
+
+def tally(verdicts: Iterable[Mapping[str, Any]]) -> str:
+    """Count verdicts as plain data by outcome: "8 passed, 1 not applicable"."""
+    outcomes = Counter(map(status, verdicts))
+    said = [f"{outcomes[PASSED]} passed"]
+    said += [f"{outcomes[name]} {name}" for name in (FAILED, NOT_APPLICABLE) if outcomes[name]]
+    return ", ".join(said)
+
+
+def catches(defects: str) -> str:
+    """State the defects that a gate or a report catches, so that its description is not read as a finding.
+
+    >>> catches("Raw text that got past the mechanism.")
+    'Catches raw text that got past the mechanism.'
+    """
+    return f"Catches {defects[0].lower()}{defects[1:]}"
 
 
 def require(verdicts: Iterable[Verdict]) -> None:
@@ -333,15 +359,18 @@ class Gate(ABC):
     def verdict(self) -> Verdict | tuple[Verdict, ...]:
         """Decide; called once, after all rows. A gate may judge several things separately, or have nothing to judge."""
 
-    def outcome(self, counts: Mapping[str, int | float], message: str, *, passed: bool) -> Verdict:
+    def outcome(
+        self, counts: Mapping[str, int | float], message: str, *, passed: bool, applicable: bool = True
+    ) -> Verdict:
         """Return a verdict of this gate.
 
         Args:
             counts: Whole numbers and bounds behind the decision.
             message: One sentence for people; it holds counts and the policy's own column names, never a cell or an id.
             passed: Whether the release may be published as far as this gate is concerned.
+            applicable: Whether the gate has anything to judge in a release of this policy.
         """
-        return Verdict(self.name, passed, counts, message, self.catches)
+        return Verdict(self.name, passed, counts, message, self.catches, applicable or not passed)
 
 
 def values_of(gate: Gate, kind: type[Value]) -> dict[str, Value]:
@@ -404,7 +433,7 @@ def judges(policy: Policy, stage: Stage) -> tuple[type[Gate], ...]:
 
 def gate_descriptions(policy: Policy, stage: Stage) -> dict[str, str]:
     """Return the defects that each gate of a stage catches, by name; known before anything runs."""
-    return {gate.name: gate.catches for gate in judges(policy, stage)}
+    return {gate.name: catches(gate.catches) for gate in judges(policy, stage)}
 
 
 def evaluate(candidate: Candidate, done: Callable[[int], object] = lambda _: None) -> tuple[Verdict, ...]:

@@ -37,8 +37,8 @@ def long_strings(column: pl.Series) -> list[pl.DataFrame]:
 
 def _strings(cells: pl.DataFrame) -> list[pl.DataFrame]:
     dtype = cells.schema[CELL]
-    if dtype == pl.Binary:
-        return _strings(cells.with_columns(pl.col(CELL).cast(pl.String, strict=False)))
+    if dtype == pl.Binary:  # bytes that are not UTF-8 hold no text; `cast` would fail by them
+        return _strings(cells.with_columns(pl.Series(CELL, [_decoded(cell) for cell in cells[CELL]], pl.String)))
     if dtype == pl.String:
         return [cells.filter(pl.col(CELL).str.len_chars() >= LEAST_CHARACTERS)]
     if isinstance(dtype, pl.Map):
@@ -49,6 +49,13 @@ def _strings(cells: pl.DataFrame) -> list[pl.DataFrame]:
         fields = (pl.col(CELL).struct.field(field.name).alias(CELL) for field in dtype.fields)
         return [inner for field in fields for inner in _strings(cells.select(ROW, field))]
     return []
+
+
+def _decoded(cell: bytes | None) -> str | None:
+    try:
+        return None if cell is None else cell.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def too_many(long: int, copied: int) -> bool:

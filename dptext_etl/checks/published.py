@@ -3,6 +3,7 @@
     published/                the current data files and nothing else, in row order
     published.versions/       versions before it (v1, …), until they expire; the name of the current one links to it
     published.manifest.json   which files are current, and their claims
+    published.classifier-….safetensors   the classifier of a synthetic table, named by its hash
 
 A file is named by its place and its hash, so a reader that lists and then opens never mixes two versions. A table of
 Delta Lake keeps all of this in its own folder, and its log says what readers see:
@@ -43,7 +44,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dptext_etl.checks.gate import BATCH_ROWS, Candidate, Gate, Stage, Verdict, batches, judges, make, verdicts_of
-from dptext_etl.data_types import from_text, in_json, kind_of, parsed, plain_type, readable
+from dptext_etl.data_types import by_name, from_text, in_json, kind_of, parsed, plain_type, readable
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
 from dptext_etl.files import literal
 from dptext_etl.ledger import Ledger
@@ -83,9 +84,11 @@ class LocalSink:
 
     @property
     def manifest(self) -> Path:
-        if self.table:
-            return self.path / TABLE / MANIFEST
-        return self.path.with_name(f"{self.path.name}.{MANIFEST}")
+        return self.beside(MANIFEST)
+
+    def beside(self, name: str) -> Path:
+        """Return the place of a file next to the manifest."""
+        return self.path / TABLE / name if self.table else self.path.with_name(f"{self.path.name}.{name}")
 
     def file(self, path: str, *, lasting: bool = False) -> Path:
         """Find a file of a manifest where readers look, or by a path that outlives the next publication."""
@@ -97,6 +100,11 @@ class LocalSink:
 def part_name(number: int, sha256: str, file_format: str) -> str:
     """Name a current data file by its place in row order and its hash."""
     return f"part-{number:05d}-{sha256[:16]}.{file_format}"
+
+
+def classifier_name(sha256: str) -> str:
+    """Name the file of a classifier by its hash."""
+    return f"classifier-{sha256[:16]}.safetensors"
 
 
 def place_of(sink: str) -> str:
@@ -153,6 +161,15 @@ class PublishedManifest:
         path = self.sink.file(part["path"]) if is_inside(part["path"]) else None
         return path if path is not None and path.is_file() else None
 
+    @property
+    def classifier(self) -> bool:
+        """Whether the file of the classifier is as the manifest says; also if it names none."""
+        sha256 = self.facts.get("classifier")
+        if sha256 is None:
+            return True
+        path = self.sink.beside(classifier_name(sha256))
+        return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256
+
     def present(self) -> list[Path]:
         return [path for part in self.parts if (path := self.file(part)) is not None]
 
@@ -176,6 +193,9 @@ def fetched(store: Objects, folder: Path) -> PublishedManifest:
     present = {name for top in {path.partition("/")[0] for path in listed} for name in store.names(top)}
     for path in sorted(listed | {name for name in present if is_inside(name)}):
         store.download(path, sink.versions / path)
+    if (sha256 := manifest.facts.get("classifier")) is not None:
+        name = classifier_name(sha256)
+        store.download(f"{TABLE}/{name}" if sink.table else name, sink.beside(name))
     return manifest
 
 
@@ -275,7 +295,7 @@ def _from_file(path: Path, policy: Policy, types: Mapping[str, str]) -> Iterator
     elif suffix in {".ndjson", ".jsonl"}:
         rows = pl.scan_ndjson(literal(path), infer_schema_length=None)
         nulls = {name for name, dtype in rows.collect_schema().items() if dtype == pl.Null}
-        columns = (pl.col(name).cast(dtype) for name, dtype in in_json(types).items() if name in nulls)
+        columns = (by_name(name).cast(dtype) for name, dtype in in_json(types).items() if name in nulls)
         yield from _typed(rows.with_columns(columns), _clear_types(policy, types))
     else:
         raise InputError(f"a published file is Parquet, CSV or NDJSON, got the suffix {suffix!r}", HINT)
@@ -292,11 +312,11 @@ def _typed(rows: pl.LazyFrame, types: Mapping[str, pl.DataType]) -> Iterator[pl.
     """Read rows in batches; columns of strings get the type under which they were published, if all cells have it."""
     schema = rows.collect_schema()
     values = {
-        name: [from_text(pl.col(name), dtype, strict=strict) for strict in (True, False)]
+        name: [from_text(by_name(name), dtype, strict=strict) for strict in (True, False)]
         for name, dtype in types.items()
         if schema.get(name) == pl.String
     }
-    same = rows.select(read.null_count() == pl.col(name).null_count() for name, (_, read) in values.items())
+    same = rows.select(read.null_count() == by_name(name).null_count() for name, (_, read) in values.items())
     fits = same.collect(engine="streaming").to_dicts()[0] if values else {}
     typed = rows.with_columns(value for name, (value, _) in values.items() if fits[name])
     return typed.collect_batches(chunk_size=BATCH_ROWS)

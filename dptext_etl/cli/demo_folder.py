@@ -114,6 +114,22 @@ def write(folder: Path) -> None:
         table.write_parquet(folder / "months" / f"{name}.parquet")
 
 
+PUBLIC_NUMBERS = range(2 * ROWS, 3 * ROWS + 3_000)
+"""Further requests, which stand for public texts of the same kind."""
+
+
+def write_sample(folder: Path) -> list[Path]:
+    """Write a table to try a first policy on, and public texts of the same kind to rehearse on."""
+    import polars as pl
+
+    tables = {folder / "requests.parquet": range(ROWS), folder / "public.parquet": PUBLIC_NUMBERS}
+    with seam(f"writing the sample into {folder}", hint="name a folder that you can write to: dptext demo FOLDER"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, numbers in tables.items():
+            pl.DataFrame(rows(numbers)).write_parquet(path)
+    return [*tables]
+
+
 _MARK = ".dptext-demo"
 FORMS = ("rows", "shuffled", "synthetic")
 
@@ -209,11 +225,13 @@ def _build_corpus(place: DemoFolder) -> dict[str, str]:
 def _figures(place: DemoFolder, topics: dict[str, str], policies: dict[str, Any]) -> dict[str, Any]:
     """Compare classifiers and shares of topics; the demo may read the raw table because it is public."""
     from dptext_etl.corpora.frequencies import estimate_frequencies
-    from dptext_etl.families.aggregate import nearest_mean, read_statistic
+    from dptext_etl.families.aggregate import read_statistic
+    from dptext_etl.runner import open_classifier
 
     raw = place.requests()
     rows, shuffled, synthetic = (place.published(form) for form in FORMS)
     statistic = read_statistic(place.forms / "synthetic.manifest.json", str(place.corpus))
+    learned = open_classifier(place.forms / "synthetic")
     f1 = _Comparison(statistic.statistic.corpus, set(raw["request"]))
     row_wise, (draw,) = policies["rows"].column_policies()[0].mechanism, policies["shuffled"].column_policies()
     near = {
@@ -243,7 +261,7 @@ def _figures(place: DemoFolder, topics: dict[str, str], policies: dict[str, Any]
                 "delta": maxent.delta,
                 "columns": synthetic.columns,
                 "f1": f1.of_table(synthetic),
-                "f1_nearest_mean": f1.of_answers(nearest_mean(statistic).predict(f1.texts)),
+                "f1_classifier": f1.of_answers(learned.predict(learned.encode(f1.texts, str(place.corpus)))),
             },
         },
         "topics": [

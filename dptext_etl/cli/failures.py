@@ -73,6 +73,8 @@ def report(error: BaseException) -> int:
         error = DiskError(FULL, DISK_HINT)
     if isinstance(error, DPTextError):
         note(f"Error: {error}", logging.ERROR)
+        for line in error.fields.get("also", ()):
+            note(f"Also: {line}", logging.ERROR)
         return error.exit_code
     note(f"Error: unexpected {_kind(error)}; its text is not shown because it could quote your data.", logging.ERROR)
     if os.environ.get(WHERE):

@@ -37,6 +37,7 @@ from dptext_etl.corpora.corpus import (
 )
 from dptext_etl.corpora.frequencies import EPSILONS, MOST_TEXTS, Hit, calibrate, near_texts
 from dptext_etl.csv_files import require_local_rows
+from dptext_etl.data_types import by_name
 from dptext_etl.embeddings import DEFAULT_VECTORS, WordVectors
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.files import literal
@@ -86,7 +87,7 @@ class Source:
                 f"column {self.column!r} of {self.path.name} is {schema[self.column]}; allowed: strings",
                 "name a text column with --text, or cast this one to strings",
             )
-        label = pl.lit(None, pl.String) if self.label is None else pl.col(self.label).cast(pl.String)
+        label = pl.lit(None, pl.String) if self.label is None else by_name(self.label).cast(pl.String)
         with seam(f"reading {self.path.name}", InputError, _SOURCE_HINT):
             rows = frame.select(text=self.column, label=label).drop_nulls("text").collect(engine="streaming")
         yield from rows.iter_rows()

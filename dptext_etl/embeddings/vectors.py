@@ -269,6 +269,8 @@ def read_grid(path: Path) -> tuple[tuple[str, ...], Grid, dict[str, Any]]:
         words = tuple(word_list(tensors["words"]))
         vectors: Grid = tensors["vectors"]
         scale = float(facts["scale"])
+    if not any(words):
+        raise ArtifactError(f"{path.name} holds no word vectors", _FORMS)
     sound = vectors.ndim == 2 and vectors.dtype in (np.int8, np.int16) and len(vectors) == len(words) and scale > 0
     text = "\n".join(words)  # all at once: as many words pass as when `written` reads each
     plain = text == text.lower() and "\u2019" not in text and tuple(text.split()) == words

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard, canary_sets, plant
+from dptext_etl.data_types import by_name
 from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.errors import InputError, without_panics
@@ -184,7 +185,7 @@ def _planned(work: Work[pl.LazyFrame]) -> Iterator[tuple[pa.Array, pa.Array | No
     """Iterate over the ids of a run: of its source, and of canary rows."""
     policy = work.attempt.policy
     names = [policy.id] if policy.unit == "record" or policy.subject is None else [policy.id, policy.subject]
-    for frame in batches(work.source.rows.select(names), _PLANNED):
+    for frame in batches(work.source.rows.select(map(by_name, names)), _PLANNED):
         yield canonical_ids(frame[policy.id].to_arrow()), subjects_of(frame, policy), None
     for plan in work.plans:
         ids = canonical_ids(plan.ids().to_arrow())

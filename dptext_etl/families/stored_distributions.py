@@ -250,6 +250,8 @@ class TableMechanism(MappedMechanism):
     def _build(self, path: Path, description: dict[str, Any]) -> None:
         """Write the table with its exact loss and the disclosure of its sets; refuse sets of one word."""
         parts = self.parts()
+        if not len(parts.inputs) or not len(parts.sets):
+            raise PolicyError(f"the vocabulary of {self.name} is empty", "name a list that holds words")
         smallest = min(len(members) for members in parts.sets)
         if smallest < 2:
             raise PolicyError("an output set has a single member, which would release its word unchanged", "raise k")

@@ -19,12 +19,11 @@ from pydantic import Field
 
 from dptext_etl import _kernel, column
 from dptext_etl.column import require_row_by_row
-from dptext_etl.errors import InputError, KeyReferenceError, LedgerError, counted
+from dptext_etl.errors import InputError, LedgerError, counted
 from dptext_etl.id_forms import IdForm, Normalization, arranged, normalized
 from dptext_etl.ledger.anchor_files import AnchorFiles, require_place
 from dptext_etl.ledger.batch import PreparedBatch
 from dptext_etl.ledger.ledger import Ledger
-from dptext_etl.ledger.releases import RESTORE
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.ledger.types import EXCLUDED, Charge, CommitOutcome, IdForms, Outcome, ReleaseRef, ReserveResult, Scope
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec
@@ -99,7 +98,6 @@ class Account:
         job = f"spark-{secrets.token_hex(8)}"
         batch = (ids, subjects, [Charge(ref, identities, *worst)])
         ready = self._ledger.make_ready(self._scope.unit, *batch)
-        self._require_key(ref, ready, forms)
         if self._is_committed(ref, ids, ready, forms):
             released = column.release(texts, ids, policy)
             committed_digests = self._ledger.committed(ref, ids).digests
@@ -142,17 +140,6 @@ class Account:
         self._ledger.require_forms(self._scope, [self._policy.column or ""], forms)
         answer = self._ledger.preview(self._scope, ready)
         return bool(((answer.outcome == Outcome.COMMITTED) & ~answer.moved).all())
-
-    def _require_key(self, ref: ReleaseRef, ready: PreparedBatch, forms: IdForms) -> None:
-        """Commit a release of an earlier version to its noise key, if a record of the batch shows that it is so."""
-        self._ledger.releases.require_key(ref, self._policy.secret)  # it may be committed since this worker began
-        if not self._ledger.releases.lacks_key(ref):
-            return
-        same_identity = np.isin(self._ledger.preview(self._scope, ready).outcome, (Outcome.COMMITTED, Outcome.PENDING))
-        if not same_identity.any():
-            msg = f"no record of this batch has the identity under this noise key that {ref} holds of it"
-            raise KeyReferenceError(msg, f"{RESTORE}; with the right key, begin with a query over its records")
-        self._ledger.releases.register(self._policy, forms.record.kind, proven=True)
 
     def _ref(self, id_type: str) -> ReleaseRef:
         if id_type not in self._refs:

@@ -4,12 +4,11 @@ A restored copy has forgotten charges, and a new ledger knows none. Both look li
 another folder show the difference (docs/spec/privacy.md#lost-ledger). An anchor is stored after a charge is durable
 and before a text is scored, so no text is released without a charge that is known elsewhere.
 
-The place of the anchors is a folder, or a prefix of an object store. There, a conditional write replaces the
-lock. One file per dataset, in two folders: one per ledger, which is named by the ledger's own id, so that it is found
-however its place is spelled; and one per place, so that a ledger which was replaced is noticed. Each charge looks at
-the anchors of all datasets that share a cap with it: the loss of one is the loss of the others. A stored anchor that
-the ledger does not hold is evidence of a loss. It is never overwritten before the loss is settled: the dataset freezes
-instead.
+The anchor store is a folder, or a prefix of an object store. There, a conditional write replaces the lock. One file per
+dataset, in two folders: one per ledger, which is named by the ledger's own id, so that it is found however its place is
+spelled; and one per place, so that a ledger which was replaced is noticed. Each charge looks at the anchors of all
+datasets that share a cap with it: the loss of one is the loss of the others. A stored anchor that the ledger does not
+hold is evidence of a loss. It is never overwritten before the loss is settled: the dataset freezes instead.
 """
 
 from __future__ import annotations
@@ -41,27 +40,27 @@ from dptext_etl.policy import LedgerSpec
 from dptext_etl.storage import Objects, Storage
 
 log = logging.getLogger("dptext_etl.ledger")
-VARIABLE = "DPTEXT_ANCHORS"  # names the place of the anchors where nothing else does
-_REASON = "this ledger misses the head that an earlier run stored: it was lost, restored from a copy, or replaced"
+VARIABLE = "DPTEXT_ANCHORS"  # names the anchor store where nothing else does
+_REASON = "this ledger misses the anchor that an earlier run stored: it was lost, restored from a copy, or replaced"
 _HINT = (
     "bring the right ledger back, or settle the loss with `dptext ledger thaw` and use a new release name. A copy of a "
-    f"project needs its own place of heads: set {VARIABLE} there"
+    f"project needs its own anchor store: set {VARIABLE} there"
 )
 _PLACE = f"name a place that lasts: anchors in the ledger's settings, or {VARIABLE}"
-_UNSTORED = set[str]()  # places in which this process could not store a head. Only `store` writes it, `notes` reads it
+_UNSTORED = set[str]()  # stores in which this process could store no anchor. Only `store` writes it, `notes` reads it
 _LONGEST_NAME = 200  # bytes of a file's name before its suffix, at most; file systems allow 255 in all
 _STALE = 60.0  # seconds after which no one is writing a draft any more
 _PATIENCE = 5.0  # seconds to wait for another writer of a file; one that was stopped holds up others no longer
 _DRAFT = re.compile(r".*\.json\.[0-9a-f]{16}")  # the name of the draft of a file
-_TRIES = 20  # how often a head is written into a store while others write it; one of them gets through each time
+_TRIES = 20  # how often an anchor is written into a store while others write it; one of them gets through each time
 
 
 class FrozenError(FrozenLedgerError):
-    """The ledger misses a head that was stored of it, so its datasets are frozen."""
+    """The ledger misses an anchor that was stored of it, so its datasets are frozen."""
 
 
 class StoredAnchor(NamedTuple):
-    """The stored head and names of a dataset in a ledger."""
+    """The stored anchor and names of a dataset in a ledger."""
 
     anchor: Anchor  # the anchor of the ledger after its last charge
     releases: tuple[str, ...]  # the release names that were used
@@ -145,7 +144,7 @@ def store(
     named: str | Path | None = None,
     options: Mapping[str, str] | None = None,
 ) -> None:
-    """Store the anchor of a ledger in the place of all anchors; a failure is a warning where no one named the place."""
+    """Store the anchor of a ledger in the anchor store; a failure is a warning where no one named the place."""
     try:
         AnchorFiles(ledger, named, options).store(scope, release)
     except FrozenError:
@@ -160,14 +159,15 @@ def store(
 
 
 def notes(named: str | Path | None) -> list[str]:
-    """Say that the heads of the ledger are stored nowhere apart from it, if that is so."""
+    """Say that the anchors of the ledger are stored nowhere apart from it, if that is so."""
     place = place_of(named)
     lost = not is_named(named) and (place.url in _UNSTORED or not _is_writable(place.folder))
     return [_unstored(place.url)] if lost else []
 
 
 def _unstored(place: str) -> str:
-    return f"the head of the ledger cannot be kept in {place}, so a lost or restored ledger may go unnoticed; {_PLACE}"
+    msg = f"the anchor of the ledger cannot be stored in {place}, so a lost or restored ledger may go unnoticed"
+    return f"{msg}; {_PLACE}"
 
 
 def require_place(spec: LedgerSpec, options: Mapping[str, str] | None = None) -> None:
@@ -179,10 +179,10 @@ def require_place(spec: LedgerSpec, options: Mapping[str, str] | None = None) ->
     if not is_named(spec.anchors):
         in_postgres = resolve_url(spec.url).startswith(POSTGRES)
         if in_postgres if spec.require_anchors is None else spec.require_anchors:
-            msg = "no place is named for the heads of this ledger: a restored copy of it could go unnoticed"
+            msg = "no anchor store is named for this ledger: a restored copy of it could go unnoticed"
             hint = (
-                'write into the ledger\'s settings: anchors = "s3://bucket/heads", or a folder that lasts and is apart '
-                f"from the ledger; or set {VARIABLE}. Without such a place: require_anchors = false"
+                'write into the ledger\'s settings: anchors = "s3://bucket/anchors", or a folder that lasts and is '
+                f"apart from the ledger; or set {VARIABLE}. Without such a place: require_anchors = false"
             )
             raise LedgerError(msg, hint)
         return
@@ -190,7 +190,7 @@ def require_place(spec: LedgerSpec, options: Mapping[str, str] | None = None) ->
     if place.remote:
         object_stores.require_writable(place.url, dict(place.options))
     elif not _is_writable(place.folder):
-        raise LedgerError(f"the head of the ledger cannot be kept in {place.folder}", _PLACE)
+        raise LedgerError(f"the anchor of the ledger cannot be stored in {place.folder}", _PLACE)
 
 
 def ledger_place(ledger: Ledger, named: str | None, options: Mapping[str, str] | None = None) -> Storage:
@@ -206,7 +206,7 @@ def require_environment(
     Args:
         environment: Name of the environment.
         owned: What belongs to one environment, and a name of it that reveals nothing: "ledger" and "noise key".
-        spec: The ledger's settings, which name the place of the anchors.
+        spec: The ledger's settings, which name the anchor store.
         options: Options of the store of that place.
         recording: Whether to store the environment of what belongs to none.
     """
@@ -247,7 +247,7 @@ def _file_name(dataset: str) -> str:
 
 
 def place_of(named: str | Path | None, options: Mapping[str, str] | None = None) -> Storage:
-    """Return the place of the anchors: the named one, the one in `DPTEXT_ANCHORS`, or a folder of this user's state."""
+    """Return the anchor store: the named one, the one in `DPTEXT_ANCHORS`, or a folder of this user's state."""
     place = str(named or os.environ.get(VARIABLE) or "").removeprefix("file://")
     if "://" in place:
         return Storage.open(place, options or {})
@@ -311,7 +311,7 @@ def _write_object(ledger: Ledger, place: Objects, scope: Scope, release: str | N
         text = _merged(ledger, before, scope, release, named=True)
         if place.replace_object(name, text, None if version is None else version[1]) is not None:
             return
-    raise BusyError(f"others keep writing the head of the ledger in {place.url}", "run again")
+    raise BusyError(f"others keep writing the anchor of the ledger in {place.url}", "run again")
 
 
 def write(ledger: Ledger, path: Path, scope: Scope, release: str | None, others: Iterable[Path] = ()) -> None:
@@ -332,7 +332,7 @@ def write(ledger: Ledger, path: Path, scope: Scope, release: str | None, others:
             draft.replace(path)
             flush(path.parent)
     except OSError as exc:
-        problem = f"the head of the ledger cannot be kept in {path.parent}"
+        problem = f"the anchor of the ledger cannot be stored in {path.parent}"
         failure = file_failure(exc, problem, _PLACE, LedgerError)
     else:
         return
@@ -396,7 +396,7 @@ class Maintained:
 
     problems: list[str]  # one sentence for each difference between the ledger and its journal, or an earlier anchor
     counts: dict[str, int] = field(default_factory=dict)  # rows of the ledger by kind
-    anchor: str = ""  # the head that was stored; empty if there were problems
+    anchor: str = ""  # the anchor that was stored; empty if there were problems
     copy: str | None = None  # the backup; None if there were problems, or no folder was given
     removed: list[str] = field(default_factory=list)  # older backups that were deleted
 
@@ -417,11 +417,11 @@ def maintain(
     backup: Path | None = None,
     keep: int = 7,
 ) -> Maintained:
-    """Verify a ledger; if it is intact, store its head and make a backup, so that a backup is never of a broken ledger.
+    """Verify a ledger; if it is intact, store its anchor and make a backup: no backup is of a broken ledger.
 
     Args:
         ledger: The ledger, open for reading.
-        anchors: The place of the anchors, as in a policy.
+        anchors: The anchor store, as in a policy.
         options: Options of the store of that place.
         backup: Folder of the backups, which are SQLite files without the id key; None makes none.
         keep: How many backups stay there.
@@ -434,7 +434,7 @@ def maintain(
     report = ledger.verify()
     problems, before = list(report.problems), _verified(place)
     if before is not None and not ledger.holds(Anchor.parse(before["anchor"])):
-        problems.append("the journal does not hold the head of the last maintenance: it was cut or is an old copy")
+        problems.append("the journal does not hold the anchor of the last maintenance: it was cut or is an old copy")
     if problems:
         return Maintained(problems, report.counts)
     anchor, copy, removed = ledger.anchor(), None, list[str]()

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 from dptext_etl.accounting import MEASURES
 from dptext_etl.errors import DPTextError, FrozenLedgerError, LedgerError
 from dptext_etl.guarantee import GuaranteeClass
-from dptext_etl.id_forms import COMPOSITE, IdForm
 from dptext_etl.ledger.storage.journal import Entry, Head, Journal, event_hash
 from dptext_etl.ledger.storage.segments import LAYOUTS
 from dptext_etl.ledger.storage.store import Store
@@ -67,7 +66,7 @@ class Release:
     id_type: str
     publishable: bool
     facts: dict[str, Any]
-    commitment: str | None  # to the noise key
+    commitment: str  # to the noise key
 
     def __str__(self) -> str:
         return f"{self.dataset}.{self.column}, release {self.release!r}"
@@ -131,6 +130,7 @@ class Contents:
         pins: Events and digests of pinned tables.
         published: Facts of all events that record a version.
         publications: Versions by release and nonce.
+        sinks: Keyed hashes of the sinks in which a manifest was recorded, by its digest.
     """
 
     def __init__(self, store: Store, journal: Journal) -> None:
@@ -161,6 +161,7 @@ class Contents:
         self.pins: dict[Key, tuple[int, str]] = {}
         self.published: list[Facts] = []
         self.publications: dict[Key, dict[str, Publication]] = {}
+        self.sinks: dict[str, set[str]] = {}
 
     def latest(self) -> Self:
         """Read newer events, and return the contents; refuse a journal that this library did not write.
@@ -280,6 +281,8 @@ class Contents:
             (item.dataset, item.column, item.release) == names for item in self.releases.values()
         ):
             yield "it pins a release name again, or under a number that is not the next one"
+        if "commitment" not in facts:
+            yield "its release is not committed to a noise key"
         self.releases[facts["release_id"]] = Release(
             facts["release_id"],
             *names,
@@ -287,14 +290,8 @@ class Contents:
             id_type=facts["id_type"],
             publishable=bool(facts["publishable"]),
             facts=facts["facts"],
-            commitment=facts.get("commitment"),
+            commitment=facts.get("commitment", ""),
         )
-
-    def _key(self, _seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
-        pinned = self.releases[facts["release"]]
-        if pinned.commitment not in {None, facts["commitment"]}:
-            yield "it commits a release to another noise key"
-        pinned.commitment = facts["commitment"]
 
     def _pin(self, seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
         yield from self._unusable(facts["release"])
@@ -423,6 +420,7 @@ class Contents:
         for release, nonce in facts["releases"]:
             self.publications.setdefault((release, nonce), {}).setdefault(facts["version"], version)
         self.published.append(facts)
+        self.sinks.setdefault(facts["manifest"], set()).add(facts["sink"])
 
     def _units(self, seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
         """Follow an acceptance of other units: columns and forms of units are pinned anew after it."""
@@ -434,12 +432,10 @@ class Contents:
         yield from ()
 
     def _id_form(self, _seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
-        """Follow a pinned form: it is pinned once; only a composite without fields gets them later."""
-        place, form = tuple(facts["place"]), facts["form"]
-        before = self.forms.get(place)
-        if before is not None and not refines(IdForm.parse(before), IdForm.parse(form)):
+        place = tuple(facts["place"])
+        if place in self.forms:
             yield "it changes the pinned form of ids"
-        self.forms[place] = form
+        self.forms[place] = facts["form"]
 
     def _forget(self, seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
         if facts.get(OF, UNIT) != UNIT:
@@ -448,7 +444,6 @@ class Contents:
 
     _HANDLERS: ClassVar[dict[Event, Callable[[Contents, int, Event, Facts], Iterator[str]]]] = {
         Event.RELEASE: _release,
-        Event.KEY: _key,
         Event.PIN: _pin,
         Event.BURN: _revoke,
         Event.FREEZE: _freeze,
@@ -474,8 +469,3 @@ class Contents:
 def _scope_of(facts: Facts) -> Scope:
     group = facts["name"].removeprefix(GROUP) if facts["name"].startswith(GROUP) else None
     return Scope(facts["dataset"], facts["period"], group, facts["unit"])
-
-
-def refines(before: IdForm, now: IdForm) -> bool:
-    """Return whether the new form says the fields of a composite that was pinned without them."""
-    return before.kind == now.kind == COMPOSITE and not before.fields and now.complete

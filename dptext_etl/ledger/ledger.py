@@ -43,20 +43,22 @@ class Ledger(LedgerReader):
     these steps in order: reserve, compute, stage, commit, publish. Several processes may write at the same time.
 
     Example:
-        >>> import numpy, pyarrow, tempfile
+        >>> import pyarrow, tempfile
+        >>> from dptext_etl import keys
         >>> from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
         >>> folder = tempfile.TemporaryDirectory()
         >>> ledger = Ledger.open(f"{folder.name}/ledger.db")
         >>> claim = Guarantee(GuaranteeClass.PURE_LDP, frozenset(), "any two texts", "record")
         >>> ref = ledger.releases.pin_release(dataset="reviews", column="review", release="1", cfg="ab" * 32,
         ...                      id_type="string", mechanism="custext", guarantee=claim,
-        ...                      worst_case=Spend(eps_pure=2_000_000), publishable=True)
-        >>> ids, keys = pyarrow.array(["r1", "r2"]), pyarrow.array([b"1" * 32, b"2" * 32], pyarrow.binary(32))
-        >>> charge = Charge(ref, keys, n_worst=[1, 1], spends={"eps_pure": [2_000_000, 2_000_000]})
+        ...                      worst_case=Spend(eps_pure=2_000_000), publishable=True,
+        ...                      key=keys.resolve(f"file:{folder.name}/ledger.db.id.key"))
+        >>> ids, texts = pyarrow.array(["r1", "r2"]), pyarrow.array([b"1" * 32, b"2" * 32], pyarrow.binary(32))
+        >>> charge = Charge(ref, texts, n_worst=[1, 1], spends={"eps_pure": [2_000_000, 2_000_000]})
         >>> people = pyarrow.array(["ann", "bob"])
         >>> ledger.reserve("job-1", Scope("reviews"), None, ids, people, [charge]).counts["RESERVED"]
         2
-        >>> ledger.commit("job-1", ref, ids, keys, digests=keys).tolist()
+        >>> ledger.commit("job-1", ref, ids, texts, digests=texts).tolist()
         [0, 0]
         >>> ledger.verify().ok
         True

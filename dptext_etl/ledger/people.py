@@ -24,7 +24,6 @@ from dptext_etl.errors import LedgerError, counted
 from dptext_etl.guarantee import PURE, Micro, exact, micro, millionths, steps
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger import views
-from dptext_etl.ledger.contents import refines
 from dptext_etl.ledger.plan import Database
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, WantedIds, binaries, hashed_ids, matrix
 from dptext_etl.ledger.types import (
@@ -73,11 +72,11 @@ def require_forms(
                 kinds = sorted({contents.releases[item.key[0]].id_type for item in charged})
                 if kinds and now.kind not in kinds:
                     raise LedgerError(f"the {what} are pinned as {' or '.join(kinds)}, got {now}", _HINT)
-        elif before != now and not refines(before, now):
+        elif before != now:
             order = "bring the fields into the pinned order: dptext runs do so by themselves"
             got = f"{now}, its fields under other names" if str(before) == str(now) else str(now)
             raise LedgerError(f"the {what} are pinned as {before}, got {got}", order if before.orders(now) else _HINT)
-        if pin and before != now:
+        if pin and before is None:
             _pin(db, place, now.written())
     for role, column in ({} if forms is None else forms.columns).items():
         place = (_COLUMN, scope.name, scope.dataset, role)

@@ -282,7 +282,7 @@ class LedgerReader:
             return cap_change(scope, self._db.scopes.find(scope), cap)
 
     def anchor(self) -> Anchor:
-        """Return the heads of the journal. Keep them where the keepers of the ledger cannot change them."""
+        """Return the anchor of the ledger. Keep it where the keepers of the ledger cannot change it."""
         with self._db.store.snapshot():
             return self._db.journal.anchor()
 

@@ -28,7 +28,6 @@ from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 
 RESTORE = "restore the key from your backup; a new key needs a new release name"
-SINK = "sink"  # names in a PUBLISH or RETIRE event the keyed hash of the sink
 _PINNED_FACTS = ("mechanism", "configuration", "artifact_hashes", "unit")
 _CLASSES = list(GuaranteeClass)  # from the strongest to the weakest
 _NEW_NAME = "use a new `release` name, which is charged in full"
@@ -97,7 +96,6 @@ class Releases:
         *,
         guarantee: Guarantee | None = None,
         worst_case: Spend | None = None,
-        proven: bool = False,
         pin: bool = True,
     ) -> ReleaseRef:
         """Pin the release of a column policy, and its noise key (see `pin_release`)."""
@@ -119,7 +117,6 @@ class Releases:
             nonce=policy.nonce,
             refundable=mechanism.refundable,
             key=policy.secret,
-            proven=proven,
             pin=pin,
         )
 
@@ -135,18 +132,16 @@ class Releases:
         guarantee: Guarantee,
         worst_case: Spend,
         publishable: bool,
+        key: Secret,
         configuration: Mapping[str, Any] | None = None,
         artifact_hashes: Mapping[str, str] | None = None,
         nonce: int = 0,
         refundable: bool = False,
-        key: Secret | None = None,
-        proven: bool = False,
         pin: bool = True,
     ) -> ReleaseRef:
         """Pin a release name to a configuration, or find it pinned to the same. All that is stated is public.
 
-        Of the noise key, only a commitment is stored, and another key is refused from then on. A release of an earlier
-        version that holds records is committed only if `proven`: a record of it has the same identity under this key.
+        Of the noise key, only a commitment is stored, and another key is refused from then on.
 
         Without `pin` it is refused all the same where it would be, and nothing is written.
         """
@@ -154,8 +149,7 @@ class Releases:
         facts |= {"configuration": dict(configuration or {}), "artifact_hashes": dict(artifact_hashes or {})}
         facts |= {"expost": True} if refundable else {}
         names = {"dataset": dataset, "column": column, "release": release, "cfg": cfg, "id_type": id_type}
-        pinned = partial(self._register, names, facts, publishable=publishable, nonce=nonce)
-        register = partial(pinned, key=key, proven=proven, pin=pin)
+        register = partial(self._register, names, facts, publishable=publishable, nonce=nonce, key=key, pin=pin)
         if pin:
             return self._store.write(0, register)
         with self._store.snapshot():
@@ -191,8 +185,7 @@ class Releases:
         *,
         publishable: bool,
         nonce: int,
-        key: Secret | None,
-        proven: bool,
+        key: Secret,
         pin: bool,
     ) -> ReleaseRef:
         """Pin a release name, or find it pinned to the same configuration, key, and to no stronger claim.
@@ -221,16 +214,14 @@ class Releases:
         else:
             number = pinned.id
         ref = ReleaseRef(number, dataset, column, release, names["cfg"], nonce)
-        if key is not None and pinned is not None:
+        if pinned is not None:
             self.require_key(ref, key)
-            if pin and pinned.commitment is None and (proven or not self.lacks_key(ref)):
-                self._journal.append(Event.KEY, release=number, commitment=commitment(key, dataset, column, release))
         return ref
 
-    def _pin(self, names: Mapping[str, str], facts: Facts, key: Secret | None, *, publishable: bool) -> int:
+    def _pin(self, names: Mapping[str, str], facts: Facts, key: Secret, *, publishable: bool) -> int:
         number = len(self._contents.latest().releases) + 1
-        committed = {} if key is None else {"commitment": commitment(key, *(names[name] for name in _COMMITTED_NAMES))}
-        stated = {"publishable": publishable, **names, "facts": facts, **committed}
+        committed = commitment(key, *(names[name] for name in _COMMITTED_NAMES))
+        stated = {"publishable": publishable, **names, "facts": facts, "commitment": committed}
         self._journal.append(Event.RELEASE, release_id=number, **stated)
         return number
 
@@ -243,17 +234,8 @@ class Releases:
         with self._store.snapshot():
             pinned = self._contents.latest().releases.get(ref.id)
         expected = commitment(key, ref.dataset, ref.column, ref.release)
-        if pinned is not None and pinned.commitment not in {None, expected}:
+        if pinned is not None and pinned.commitment != expected:
             raise KeyReferenceError(f"{ref} was made under another noise key", RESTORE)
-
-    def lacks_key(self, ref: ReleaseRef) -> bool:
-        """Return whether a release holds records and is not committed to a noise key, as in earlier versions."""
-        with self._store.snapshot():
-            contents = self._contents.latest()
-            pinned = contents.releases.get(ref.id)
-            tallies = [tally for key, tally in contents.tallies.items() if key[0] == ref.id]
-        holds = any(tally["records"] > max(tally["canaries"], tally["aborted"]) for tally in tallies)
-        return holds and (pinned is None or pinned.commitment is None)
 
     def require_usable(self, ref: ReleaseRef) -> None:
         """Refuse a release that is revoked, or that this ledger does not know."""
@@ -276,7 +258,7 @@ class Releases:
         return bound if isinstance(bound, int) else None
 
     def disclosures(self, ref: ReleaseRef) -> frozenset[str]:
-        """Return the disclosures in the pinned claim of a release."""
+        """Return the disclosures of the pinned claim of a release."""
         return frozenset(self._facts(ref)["disclosures"])
 
     def _facts(self, ref: ReleaseRef) -> Facts:
@@ -340,18 +322,6 @@ class Releases:
             msg = f"release {release!r} of {dataset} is revoked: nothing further happens under this name"
             raise LedgerError(msg, f"if a gate fired, fix the cause; then {_NEW_NAME}")
 
-    def sinks(self) -> dict[str, set[str]]:
-        """Return the keyed hashes of the sinks that are known of manifests; older events name none."""
-        sinks: dict[str, set[str]] = {}
-        for facts in self._contents.latest().published:
-            if SINK in facts:
-                sinks.setdefault(facts["manifest"], set()).add(facts[SINK])
-        return sinks
-
-    def _is_elsewhere(self, manifest: str, sink: str | None) -> bool:
-        """Return whether a manifest is known, and not of this sink: two sinks may hold equal ones."""
-        return sink is not None and sink not in self.sinks().get(manifest, {sink})
-
     def record_publication(
         self,
         refs: ReleaseRef | Sequence[ReleaseRef],
@@ -359,18 +329,18 @@ class Releases:
         manifest: str,
         rows: int,
         *,
-        sink: str | None = None,
+        sink: str,
     ) -> None:
-        """Record a publication, in a sink if it is given. The same publication again changes nothing.
+        """Record a publication in a sink. The same publication again changes nothing.
 
         Every published row must be committed.
         """
         listed = [refs] if isinstance(refs, ReleaseRef) else list(refs)
-        where = self._hashed(sink)
+        where = self._id_key.sink(sink)
         with self._store.transaction():
             _require_publication(listed, manifest)
             new = [ref for ref in listed if not self._is_recorded(ref, version, manifest, rows)]
-            new = listed if self._is_elsewhere(manifest, where) else new
+            new = new if self._is_in(where, manifest) else listed
             for ref in new:
                 self.require_usable(ref)
                 contents, facts = self._contents.latest(), self._facts(ref)
@@ -386,17 +356,17 @@ class Releases:
                 self._record(Event.PUBLISH, new, where, version=version, manifest=manifest, rows=rows)
 
     def retire(
-        self, refs: Sequence[ReleaseRef], place: str, version: str, manifest: str, rows: int, *, sink: str | None = None
+        self, refs: Sequence[ReleaseRef], place: str, version: str, manifest: str, rows: int, *, sink: str
     ) -> None:
         """Record a version from which rows were removed, and retire the versions before it in its place of the sink.
 
         Charges stay, as HMACs; a revoked or frozen release may be retired, too. The same call again changes nothing.
         """
-        where = self._hashed(sink)
+        where = self._id_key.sink(sink)
         with self._store.transaction():
             _require_publication(refs, manifest)
             is_recorded = all(self._is_recorded(ref, version, manifest, rows) for ref in refs)
-            if is_recorded and not self._is_elsewhere(manifest, where):
+            if is_recorded and self._is_in(where, manifest):
                 return
             before: dict[tuple[int, int], dict[str, int]] = {}
             contents = self._contents.latest()
@@ -417,9 +387,12 @@ class Releases:
                 facts["others"] = [[*names, sorted(digests)] for names, digests in sorted(before.items())]
             self._record(Event.RETIRE, refs, where, **facts)
 
-    def _record(self, kind: Event, refs: Sequence[ReleaseRef], sink: str | None, **facts: Any) -> None:
-        facts |= {} if sink is None else {SINK: sink}
-        self._journal.append(kind, releases=[[ref.id, ref.nonce] for ref in refs], **facts)
+    def _record(self, kind: Event, refs: Sequence[ReleaseRef], sink: str, **facts: Any) -> None:
+        self._journal.append(kind, releases=[[ref.id, ref.nonce] for ref in refs], sink=sink, **facts)
+
+    def _is_in(self, sink: str, manifest: str) -> bool:
+        """Return whether a manifest was recorded in a sink, or in none: two sinks may hold equal ones."""
+        return sink in self._contents.latest().sinks.get(manifest, {sink})
 
     def _is_recorded(self, ref: ReleaseRef, version: str, manifest: str, rows: int) -> bool:
         item = self._contents.latest().publications.get((ref.id, ref.nonce), {}).get(version)
@@ -449,30 +422,19 @@ class Releases:
 
         A person was removed from these. Without a sink, a manifest counts that was retired wherever it was published.
         """
-        where = self._hashed(sink)
+        where, retired_in = None if sink is None else self._id_key.sink(sink), dict[str, set[str]]()
         with self._store.snapshot():
-            places: dict[str, set[str | None]] = {}  # the sinks in which a manifest was retired; None means all sinks
-            for facts in self._contents.latest().published:
+            contents = self._contents.latest()
+            for facts in contents.published:
                 others = (digests for *names, digests in facts.get("others", ()) if names == [ref.id, ref.nonce])
                 for digest in chain(
                     facts.get("retired", ()) if [ref.id, ref.nonce] in facts["releases"] else (), *others
                 ):
-                    places.setdefault(digest, set()).add(facts.get(SINK))
-            sinks_of = self.sinks() if places else {}
-        return {digest for digest, sinks in places.items() if _is_retired(sinks, sinks_of.get(digest, set()), where)}
-
-    def _hashed(self, sink: str | None) -> str | None:
-        return None if sink is None else self._id_key.sink(sink)
-
-
-def _is_retired(retired_in: set[str | None], published_in: set[str], sink: str | None) -> bool:
-    """Say whether a manifest is retired in a sink, or without one in each where it was published."""
-    if None in retired_in:
-        return True
-    if sink is None:
-        return published_in <= retired_in
-    # an old version that is put where it never was stays retired; where it was published is not known of older events
-    return sink in retired_in or bool(published_in and sink not in published_in)
+                    retired_in.setdefault(digest, set()).add(facts["sink"])
+        if where is None:
+            return {digest for digest, sinks in retired_in.items() if contents.sinks[digest] <= sinks}
+        # an old version stays retired where it never was recorded
+        return {digest for digest, sinks in retired_in.items() if where in sinks or where not in contents.sinks[digest]}
 
 
 def _require_publication(refs: Sequence[ReleaseRef], manifest: str) -> None:

@@ -54,7 +54,6 @@ class Event(StrEnum):
     FORGET = "FORGET"
     READMIT = "READMIT"
     PIN = "PIN"
-    KEY = "KEY"
 
 
 DECISIONS = tuple(map(Event, ("CAP_SET", "FREEZE", "THAW", "UNITS", "FORGET", "READMIT", "BURN", "EXPIRE", "ABORT")))
@@ -113,7 +112,7 @@ class CommitOutcome(IntEnum):
 
 @dataclass(frozen=True)
 class Anchor:
-    """The head of the journal of a ledger at one moment.
+    """Number and hash of the last event of a ledger at one moment.
 
     Keep it elsewhere: later it shows whether the ledger still holds everything up to it.
     """

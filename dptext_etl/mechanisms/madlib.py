@@ -47,7 +47,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.families.distance import Draws, VectorMechanism
 from dptext_etl.families.loss import Loss, require_charge
 from dptext_etl.families.words import Division, Indices
-from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, exact
+from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, Spend, exact
 from dptext_etl.mechanism import PAD
 from dptext_etl.parallel import for_each_product
 from dptext_etl.sampling import TOKEN, Slots, WordSampler
@@ -168,8 +168,16 @@ class Madlib(VectorMechanism):
     def _loss_range(self) -> Fraction:
         return Fraction(self.diameter) * _WIDER
 
-    def require_charge(self) -> None:
-        require_charge(self, Loss.of(exact(self._unit_epsilon) * exact(self.diameter)), self._length_cost)
+    def spend(self, positions: int) -> Spend:
+        """Return the cost, compared once with the loss. Both need the diameter, which a worker that draws does not."""
+        if self.__dict__.setdefault("_uncompared", True):
+            self.__dict__["_uncompared"] = False
+            try:
+                require_charge(self, Loss.of(exact(self._unit_epsilon) * exact(self.diameter)), self._length_cost)
+            except BaseException:
+                self.__dict__["_uncompared"] = True
+                raise
+        return super().spend(positions)
 
     def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         farthest = {"D": self._loss_range} if self.allocation is None else {}

@@ -76,7 +76,7 @@ class LedgerAttributes(dg.Model, dg.Resolvable):
     anchors: Annotated[
         str | None,
         _described(
-            "Folder or prefix of an object store for the ledger's last head; by default this user's state folder."
+            "Folder or prefix of an object store for the ledger's anchors; by default this user's state folder."
         ),
     ] = None
     require_anchors: Annotated[

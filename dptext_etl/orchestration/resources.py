@@ -38,7 +38,7 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     Attributes:
         url: "sqlite:///path", a path, "postgresql://host/database", or "env:NAME".
         id_key: Reference to the key under which ids are stored; by default the file next to a SQLite ledger.
-        anchors: Folder or prefix of an object store, apart from the ledger, for its last head (`LedgerSpec.anchors`).
+        anchors: Folder or prefix of an object store, apart from the ledger, for its anchors (`LedgerSpec.anchors`).
         require_anchors: Refuse to charge if no such place is named (`LedgerSpec.require_anchors`).
     """
 

@@ -236,7 +236,8 @@ def of_published(staged: StagedRun, summary: RunSummary, raw: dg.AssetKey) -> Me
         **_of_table(staged.policy),
         **budget(summary.remaining),
         **row_counts(summary.rows),
-        "gates passed": ", ".join(gate["name"] for gate in summary.gates),
+        "gates passed": ", ".join(gate["name"] for gate in summary.gates if gate["applicable"]),
+        "gates not applicable": ", ".join(gate["name"] for gate in summary.gates if not gate["applicable"]),
     }
     if summary.published and manifest:
         facts |= {

@@ -297,7 +297,7 @@ def _charges(mechanism: InKernel) -> tuple[int, int]:
 
 
 _NULL_IDS = (
-    'every record needs an id of its own; put `when` inside the release, with .otherwise(pl.lit("")), because Polars '
+    "every record needs an id of its own; select rows before the release, not by `when` around it, because Polars "
     "sets ids to null around it"
 )
 

@@ -132,7 +132,8 @@ class _Walk:
         if kind not in _KINDS:
             refuse(columns.values(), f"an expression that cannot be followed ({kind})")
             return Content()
-        name, *options = item.function_data if kind == "Function" else [kind]
+        data = item.function_data if kind == "Function" else kind
+        name, *options = data if isinstance(data, (list, tuple)) else [data]
         if kind == "Literal" and type(item.value).__name__ == "PySeries":  # its name, or a name in its type, may be raw
             series = pl.Series._from_pyseries(item.value)  # noqa: SLF001
             return mixed([self._releases.column((series.name,), series.dtype, None, _parts)])

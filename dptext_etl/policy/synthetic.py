@@ -72,11 +72,13 @@ class Labels(BaseModel):
 
     def label_of(self) -> pl.Expr:
         """Return the label of a row as text; equal only if all values are, null or not."""
-        import polars as pl  # policies of other releases start without it
+        import polars as pl
+
+        from dptext_etl.data_types import by_name  # policies of other releases start without it
 
         if self.columns is None:
-            return pl.col(str(self.column)).cast(pl.String)
-        values = [pl.col(name).cast(pl.String) for name in self.columns]
+            return by_name(str(self.column)).cast(pl.String)
+        values = [by_name(name).cast(pl.String) for name in self.columns]
         for written, escaped in _ESCAPES:
             values = [value.str.replace_all(written, escaped, literal=True) for value in values]
         return pl.concat_str([value.fill_null(_NULL) for value in values], separator=SEPARATOR).alias("label")

@@ -122,6 +122,13 @@ class Layout:
         """The storage of the manifest and of the lock: where the parts are, or a folder there that clean-ups leave."""
         return self.published.child(TABLE) if self.logged else self.published
 
+    def beside(self, name: str) -> tuple[Storage, str]:
+        """Return the storage of a file next to the manifest, and its name there."""
+        if self.remote_sink:
+            return self.described, name
+        path = self.local.beside(name)
+        return Storage(str(path.parent)), path.name
+
     @property
     def table_format(self) -> TableFormat | None:
         """The published table, if it has a log."""

@@ -231,7 +231,7 @@ class Lineage:
                 version = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(summary.version))
                 facets = {"version": version, "schema": _schema(manifest.schema), "tags": _tags(manifest)}
                 facets[FACET] = _release(stated(manifest))
-        passed = {gate["name"]: gate["passed"] for gate in summary.gates}
+        passed = {gate["name"]: gate["passed"] for gate in summary.gates if gate["applicable"]}
         facets |= _assertions(passed or dict.fromkeys(facets[FACET].gates if facets else (), True))
         rows = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=summary.published_rows)
         self.send("COMPLETE", facets, {"outputStatistics": rows})

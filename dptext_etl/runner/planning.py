@@ -19,7 +19,8 @@ from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import canary_sets
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import spends
-from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, counted, described, seam
+from dptext_etl.data_types import by_name
+from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, collect, counted, described, seam, together
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure
 from dptext_etl.key_providers import BUILT_IN
@@ -44,7 +45,6 @@ from dptext_etl.runner.forecast import (
 )
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import (
-    collect,
     planned_canaries,
     preflight,
     published_facts,
@@ -58,7 +58,7 @@ from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt
 from dptext_etl.runner.shard.charging import Column, at_most
 from dptext_etl.runner.shard.computing import require_published_texts
 from dptext_etl.runner.source.examine import Examined, examine, present
-from dptext_etl.runner.source.roles import open_table
+from dptext_etl.runner.source.roles import Table, open_table
 from dptext_etl.runner.source.selection import persons_of
 from dptext_etl.runner.source.table import READ_HINT
 
@@ -159,7 +159,10 @@ def plan(
         traced = table_check.trace(source, policy)
         previewed, over_all = preflight(attempt, source, look, keep, refusals, traceable=traced)
     except DPTextError as error:  # this step must succeed before anything can be counted
-        raise (refusals or [error])[0] from None
+        refusals.append(error)
+        if "counts" in error.fields and policy.keep:  # only the ids are wrong: kept columns can be judged all the same
+            collect(refusals, partial(_judge_kept, policy, attempt.layout, table, error.fields["counts"]["rows"]))
+        raise together(refusals) from None
     rows, forecast = rows_by_outcome(policy, source, previewed), forecasts[0]
     over = forecast.over()
     subjects, (cap_change, cap_notes), refused = forecast.subjects(), cap_facts, [*map(described, refusals)]
@@ -202,6 +205,13 @@ def plan(
             *policy_notes(policy),
         ],
     )
+
+
+def _judge_kept(policy: Policy, layout: Layout, table: Table[pl.LazyFrame], rows: int) -> None:
+    """Refuse kept columns that single out rows, in a source whose ids are refused."""
+    counts = table_check.count(table.frame, table_check.groups_of(policy.kept_columns))
+    traced = table_check.of_source(policy, rows, counts, table.schema, table.frame)
+    table_check.require_untraceable(policy, layout, traced, None, ())
 
 
 def further(policy: PolicyLike) -> dict[str, Any]:
@@ -283,7 +293,7 @@ def _selected(policy: Policy, source: Examined[Any], previewed: Expected) -> dic
 def _persons(policy: Policy, frame: pl.LazyFrame) -> Iterator[pa.Array]:
     """Iterate over the canonical ids of the persons of a source, each once."""
     with seam("reading the persons of the source", InputError, READ_HINT):
-        named = frame.select(str(policy.subject)).drop_nulls().unique().collect(engine="streaming")
+        named = frame.select(by_name(str(policy.subject))).drop_nulls().unique().collect(engine="streaming")
     persons = persons_of(named, policy).unique()
     for part in persons.to_frame().iter_slices(_PERSONS_AT_ONCE):
         yield part.to_series().to_arrow()

@@ -22,9 +22,9 @@ from dptext_etl.errors import (
     DiskError,
     DPTextError,
     InputError,
-    KeyReferenceError,
     LedgerError,
     PolicyError,
+    collect,
     counted,
     seam,
 )
@@ -33,7 +33,7 @@ from dptext_etl.ledger import Ledger, ReleaseRef, Scope, anchor_files
 from dptext_etl.ledger.batch import resolve_id_key
 from dptext_etl.ledger.caps import limits
 from dptext_etl.ledger.people import refuse_other_units
-from dptext_etl.ledger.releases import RESTORE, refuse_other_table
+from dptext_etl.ledger.releases import refuse_other_table
 from dptext_etl.ledger.storage.opening import require_writable
 from dptext_etl.ledger.storage.store import POSTGRES, resolve_url, sqlite_path
 from dptext_etl.ledger.types import NEW
@@ -201,17 +201,6 @@ def preflight(
     return Previews(expected, over_all)
 
 
-def collect(refusals: list[DPTextError] | None, step: Callable[[], object]) -> None:
-    """Carry out a step; with a list, collect its refusal instead of stopping there."""
-    try:
-        step()
-    except DPTextError as error:
-        if refusals is None:
-            raise
-        if error.message not in {item.message for item in refusals}:
-            refusals.append(error)
-
-
 def _is_free(policy: Policy, ledger: Ledger | None) -> bool:
     """Return whether nothing is released, nothing can be over a cap, and no model can fail: then no row can matter."""
     return ledger is None and policy.cap is None and not policy.one_table and not replays(policy)
@@ -229,7 +218,6 @@ def refuse(  # noqa: PLR0917
     policy, layout, refs, (expected, over_all) = attempt.policy, attempt.layout, [item.ref for item in columns], both
     if source.pairs is not None and over_all.answers:
         check(partial(refuse_other_persons, source.pairs, sum(over_all.pairs.values()) % PAIRS))
-    check(partial(refuse_unproven_key, ledger, refs, over_all))
     check(partial(refuse_other_units, Scope.of(policy), over_all.moved, over_all.records))
     if source.base is not None:
         check(partial(refuse_unrecorded, layout, policy.ledger, source.base, ledger, refs))
@@ -253,17 +241,6 @@ def refuse(  # noqa: PLR0917
     draws = 0 if expected.charged_before or expected.over_cap else expected.words
     least = (asking - len(columns) * expected.over_cap) * _ROW_BYTES + draws * _DRAW_BYTES
     check(partial(_require_space, attempt, least))
-
-
-def refuse_unproven_key(ledger: Ledger | None, refs: Iterable[ReleaseRef], over_all: Expected) -> None:
-    """Refuse to commit a release of an earlier version to a key under which no record has the identity that it holds.
-
-    `over_all` counts all rows of the source.
-    """
-    for ref in refs:
-        if ledger is not None and not over_all.charged_before and ledger.releases.lacks_key(ref):
-            msg = f"{ref} holds records, and none of this source has the identity under this noise key that it holds"
-            raise KeyReferenceError(msg, f"{RESTORE}; with the right key, run over a source that holds one of them")
 
 
 def require_whole_table(ledger: Ledger | None, ref: ReleaseRef, expected: Expected) -> None:
@@ -318,7 +295,7 @@ def refuse_fewer_rows(
 ) -> None:
     """Refuse to lose published rows that the source still holds, and that no one forgot, for example over the cap.
 
-    Specification: docs/spec/boundary.md.
+    Specification: docs/spec/boundary.md#inside-only.
     """
     policy, manifest = attempt.policy, source.manifest
     if attempt.accept_fewer_rows or manifest is None or source.base is not None or policy.synthetic is not None:
@@ -350,7 +327,7 @@ def _has_row_per_record(manifest: Manifest) -> bool:
 def _lost(
     source: Examined[Any], manifest: Manifest, expected: Expected, excluded: int, look: Callable[[Any], Expected]
 ) -> tuple[int, int]:
-    """Count the rows of the source that are published now, and how many of these rows a run would leave out."""
+    """Count the rows of the source that are published now, and how many of these a run would leave out."""
     assert source.without is not None and source.mark is not None  # noqa: S101, PT018  (whatever engine examined it)
     held = source.total - source.without(source.table.frame, manifest)[1]
     if excluded <= MOST_LOST * held:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dptext_etl import escaping, files
+from dptext_etl.checks.gate import catches
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.guarantee import PURE
 from dptext_etl.html_output import document, of_markdown
@@ -420,14 +421,14 @@ def _cap(cap: Mapping[str, Any]) -> Section:
 
 
 def _gates(facts: Mapping[str, Any]) -> Section:
-    said = "A table is published only if all of these pass. None of them compares a row with its raw text."
+    said = "A table is published only if all of these pass. None of them compares a released text with its raw text."
     return "Checks before publication", (said,), [(gate["name"], _gate(gate)) for gate in facts["gates"]]
 
 
 def _gate(gate: Mapping[str, Any]) -> str:
     if gate["idle"]:
         return "Not applicable: it judges other mechanisms."
-    return f"Passed. Catches {gate['catches'][0].lower()}{gate['catches'][1:]}" if gate["catches"] else "Passed."
+    return f"Passed. {catches(gate['catches'])}" if gate["catches"] else "Passed."
 
 
 _ONE_NAME = (

@@ -22,7 +22,7 @@ from typing import Any, Self, TypeVar
 import dptext_etl
 from dptext_etl.artifacts import canon
 from dptext_etl.checks import Verdict
-from dptext_etl.checks.gate import Stage, judges
+from dptext_etl.checks.gate import Stage, judges, status, tally
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.types import Event
@@ -96,10 +96,8 @@ class RunSummary:
     table: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        passed = sum(gate["passed"] for gate in self.gates)
         rows = f"{counted(self.rows['released'], 'row')} released, {self.rows['new']:,} new"
-        gates = f"{passed} of {len(self.gates)} gates passed"
-        return f"RunSummary({self.dataset} {self.release}, {rows}, {gates}, version {self.version})"
+        return f"RunSummary({self.dataset} {self.release}, {rows}, gates: {tally(self.gates)}, version {self.version})"
 
     def _repr_html_(self) -> str:
         """Show the outcome in a notebook."""
@@ -114,7 +112,7 @@ class RunSummary:
             "largest epsilon of a record": largest.get("eps_approx"),
             "notes": " · ".join(self.notes),
         }
-        gates = [(gate["name"], "passed" if gate["passed"] else "FAILED", gate["message"]) for gate in self.gates]
+        gates = [(gate["name"], status(gate), gate["message"]) for gate in self.gates]
         head = html_output.facts(f"{self.dataset} {self.release}", about)
         beyond = [(item["name"], "BEYOND CHANCE", item["message"]) for item in self.reports if not item["passed"]]
         reports = html_output.table("reports", ("report", "", "outcome"), beyond) if beyond else ""

@@ -295,12 +295,19 @@ def require_untraceable(
         rules = {name: manifest.coarse.get(name, {}) for name in manifest.schema}
         first = any(rules.get(item.column) != item.rule for item in policy.kept)
     if first:
-        most, single = part["helps_most"], _share(part["single"], part["rows"])
-        msg = f"the kept columns single out {single}: a person who knows their values finds the row; "
-        msg += f"without {most!r}, {_share(part['single_without'][most], part['rows'])}; no budget used"
-        way = part["coarsen_by"] and f'coarsen it by keep = [{{ column = "{most}", {part["coarsen_by"]} }}], or '
-        hint = f'{way or ""}leave it out; if readers may find the rows of people, write keep_unique = "accepted"'
-        raise PolicyError(msg, hint, {"rows": part["rows"], "single": part["single"], "column": most})
+        refuse_traceable(part)
+
+
+def refuse_traceable(part: Mapping[str, Any]) -> None:
+    """Refuse many rows that are singled out, unless the policy accepts it."""
+    if not part or part["accepted"] or part["single"] <= MOST * part["rows"]:
+        return
+    most, single = part["helps_most"], _share(part["single"], part["rows"])
+    msg = f"the kept columns single out {single}: a person who knows their values finds the row; "
+    msg += f"without {most!r}, {_share(part['single_without'][most], part['rows'])}; no budget used"
+    way = part["coarsen_by"] and f'coarsen it by keep = [{{ column = "{most}", {part["coarsen_by"]} }}], or '
+    hint = f'{way or ""}leave it out; if readers may find the rows of people, write keep_unique = "accepted"'
+    raise PolicyError(msg, hint, {"rows": part["rows"], "single": part["single"], "column": most})
 
 
 def traceable_lines(part: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dptext_etl.spark.functions import function as function
     from dptext_etl.spark.functions import register as register
     from dptext_etl.spark.functions import register_view as register_view
+    from dptext_etl.spark.label_texts import label_function as label_function
     from dptext_etl.spark.spark_frame import published as published
     from dptext_etl.spark.spark_frame import run_frame as run_frame
     from dptext_etl.spark.spark_guard import guard as guard
@@ -21,13 +22,14 @@ _WHERE = {
     "LedgerSpec": "policy",
     "function": "spark.functions",
     "guard": "spark.spark_guard",
+    "label_function": "spark.label_texts",
     "run_frame": "spark.spark_frame",
     "published": "spark.spark_frame",
     "register": "spark.functions",
     "register_view": "spark.functions",
 }
 
-__all__ = ["LedgerSpec", "function", "guard", "published", "register", "register_view", "run_frame"]
+__all__ = ["LedgerSpec", "function", "guard", "label_function", "published", "register", "register_view", "run_frame"]
 
 
 def __getattr__(name: str) -> Any:

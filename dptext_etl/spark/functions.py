@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from dptext_etl.column import require_row_by_row
-from dptext_etl.engines.spark.frames import open_table
+from dptext_etl.engines.spark.frames import open_table, require_publishable
 from dptext_etl.engines.spark.session import require_workers
 from dptext_etl.engines.spark.spark_types import named
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers, opened, ship
@@ -274,8 +274,9 @@ def register_view(
 
     The view has the columns of the published table, in its order: ids as `ids` says, kept columns, and texts. Each text
     is released for the id of its row, and charged to that row's subject under the policy's cap. Rows over the cap, rows
-    of people who were forgotten, and under `on_null_subject = "quarantine"` rows without a person are left out. Spark
-    evaluates the view at every read; the same rows give the same bytes and one charge.
+    of people who were forgotten, and under `on_null_subject = "quarantine"` rows without a person are left out. Now,
+    the call refuses kept columns that hold texts of their rows (`keep_copies`), or single out more than 5% of the rows
+    (`keep_unique`). Spark evaluates the view at every read; the same rows give the same bytes and one charge.
 
     Args:
         spark: The session, classic or Spark Connect.
@@ -309,7 +310,9 @@ def register_view(
     with seam(f"looking for the table {table!r}", PolicyError, "is its name right, and may this session read it?"):
         raw = spark.table(table)
         _ = raw.columns  # Spark Connect looks for the table only now
-    rows, given = open_table(raw, policy, Layout(policy.source, policy.sink)).frame, [named(policy.id)]
+    opened_table = open_table(raw, policy, Layout(policy.source, policy.sink))
+    require_publishable(opened_table, policy)
+    rows, given = opened_table.frame, [named(policy.id)]
     _refuse_without_run(policy, ledger)
     shown = {item: named(item) for item in shown_columns(policy)}
     if policy.unit == "subject":
@@ -356,7 +359,7 @@ def _refuse_without_run(policy: Policy, spec: LedgerSpec | None, *, leaves_out: 
         (policy.on_null_subject not in wanted, f'on_null_subject = "{policy.on_null_subject}" is for runs', _RUN),
         (policy.on_changed != "refuse", f'on_changed = "{policy.on_changed}" is for runs', _RUN),
         (policy.per_subject is not None, "per_subject: only a run knows all rows of a person", _RUN),
-        (in_store, "storage_options: workers do not get them, and could not store heads of the ledger there", _RUN),
+        (in_store, "storage_options: workers do not get them, and could not store anchors of the ledger there", _RUN),
     ]
     _refuse(problems)
     if policy.environment is not None:

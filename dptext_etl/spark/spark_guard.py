@@ -191,7 +191,7 @@ class _Walk:
 
 
 def _carried(function: Any) -> dict[str, Any] | None:
-    """Return the data that a release sends to the workers; None if a Python function is not ours, or calls another module."""
+    """Return the data that a release sends to workers; None if a function is not ours, or calls another module."""
     command = bytes(function.command().unsafeArray())
     if functions.__name__.encode() not in command:
         return None

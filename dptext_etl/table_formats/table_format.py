@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
-from dptext_etl.data_types import kind_of
+from dptext_etl.data_types import by_name, kind_of
 from dptext_etl.errors import BusyError, InputError
 from dptext_etl.extensions import pip_install
 from dptext_etl.files import literal
@@ -86,7 +86,7 @@ def rewrites(files: Storage, before: Iterable[str], after: Iterable[str]) -> boo
         schema = old.collect_schema()
         if {*new.collect_schema()} != {*schema}:
             return False
-        whole = pl.struct(pl.col(name).cast(dtype) for name, dtype in schema.items())
+        whole = pl.struct(by_name(name).cast(dtype) for name, dtype in schema.items())
         hashes = [whole.hash(seed).alias(f"hash{number}") for number, seed in enumerate(seeds)]
         rows = pl.concat([old.select(*hashes, often=1), new.select(*hashes, often=-1)])
         left = rows.group_by("hash0", "hash1").agg(pl.col("often").sum()).filter(pl.col("often") != 0)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from dptext_etl import catalog, column, keys
 from dptext_etl.accounting import zcdp_epsilon
 from dptext_etl.corpora import Corpus
-from dptext_etl.families.aggregate import Noisy, Statistic, describe, nearest_mean, noisy, partial_sum, table
+from dptext_etl.families.aggregate import Noisy, Statistic, describe, linear_discriminant, noisy, partial_sum, table
 from dptext_etl.families.aggregate.statistic import rho_of, variance_of
 from dptext_etl.families.choice import Shuffled
 from dptext_etl.guarantee import exact, float_above, steps
@@ -61,8 +61,8 @@ class Form:
     model: str  # "local" or "central"
     says: str  # its output, whom it trusts, and its limits
     title: str  # its name in a sentence
-    use: str  # what readers can do with it
-    not_for: str  # their limits
+    use: str  # the work that readers can do with it
+    not_for: str  # the work that they cannot do
 
 
 def _surrogate(rows: StandIn, epsilon: float, per_person: int, delta: float) -> Released:  # noqa: ARG001
@@ -157,10 +157,14 @@ def _synthetic(rows: StandIn, epsilon: float, per_person: int, delta: float) -> 
     return Released(texts, labels, *_charged(statistic.statistic), entries=entries)
 
 
-def _nearest_mean(rows: StandIn, epsilon: float, per_person: int, delta: float) -> Released:
+def _linear_discriminant(rows: StandIn, epsilon: float, per_person: int, delta: float) -> Released:
     """Publish the same statistic, and use the classifier that comes with it."""
     statistic, entries = _statistic(rows, epsilon, per_person, delta)
-    predict = nearest_mean(statistic).predict
+    learned = linear_discriminant(statistic)
+
+    def predict(texts: Sequence[str]) -> list[str]:
+        return learned.predict(learned.encode(texts, statistic.statistic.corpus))
+
     return Released((), np.array([]), *_charged(statistic.statistic), predict=predict, entries=entries)
 
 
@@ -225,11 +229,11 @@ FORMS: Mapping[str, Form] = {
         _TRAIN,
         "read texts of your records",
     ),
-    "nearest_mean": Form(
-        _nearest_mean,
+    "linear_discriminant": Form(
+        _linear_discriminant,
         "central",
         "the same statistic, read by the classifier that comes with it, in the place of a learner on its table",
-        "a synthetic table with its nearest-mean classifier",
+        "the linear discriminant released with a synthetic table",
         "label texts",
         "read texts of your records",
     ),

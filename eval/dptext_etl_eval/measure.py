@@ -18,7 +18,7 @@ from dptext_etl_eval.pairs import CLASSES, CLASSIFIER, MASKED_MODEL, ROW_LINKS, 
 
 Kind = Literal["kept", "learnt"]
 
-MEAN = "nearest mean of the statistic"
+DISCRIMINANT = "linear discriminant of the statistic"
 """The classifier that a synthetic table's statistic gives."""
 
 WAYS = {

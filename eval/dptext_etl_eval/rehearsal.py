@@ -29,7 +29,7 @@ DELTA = 1e-8
 
 @dataclass(frozen=True)
 class Terms:
-    """The entries of a policy that a rehearsal uses."""
+    """The terms of a rehearsal, as a policy has them."""
 
     text: str | None = None  # the text column
     label: str | None = None  # the column of labels

@@ -13,7 +13,7 @@ from dptext_etl.errors import InputError, seam
 from dptext_etl.html_output import document
 from dptext_etl_eval.baselines import BLIND
 from dptext_etl_eval.evidence import INSIDE, Evidence, Measured
-from dptext_etl_eval.measure import MEAN, WAYS, Attack, Score
+from dptext_etl_eval.measure import DISCRIMINANT, WAYS, Attack, Score
 from dptext_etl_eval.verdict import baselines, verdict
 
 
@@ -60,8 +60,8 @@ def _table(evidence: Evidence) -> Iterator[str]:
         free = _free(measured.scores)
         yield (
             f"A classifier that learns from the synthetic table reaches macro-F1 {score.value:.2f} on raw texts, and "
-            f"the {MEAN} {values[MEAN]:.2f}. From raw texts it reaches {score.raw:.2f}; a blind guess gets "
-            f"{score.blind:.2f}."
+            f"the {DISCRIMINANT} {values[DISCRIMINANT]:.2f}. From raw texts it reaches {score.raw:.2f}; a blind guess "
+            f"gets {score.blind:.2f}."
         )
         if free:
             yield f"Without any private text: {', '.join(f'{name} {value:.2f}' for name, value in free.items())}."

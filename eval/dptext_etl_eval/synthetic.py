@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from dptext_etl.errors import InputError, PolicyError, seam
-from dptext_etl.families.aggregate import Noisy, nearest_mean, read_statistic
+from dptext_etl.families.aggregate import Noisy, linear_discriminant, read_statistic
 from dptext_etl.families.aggregate.statistic import OTHER
 from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import Synthetic
@@ -28,7 +28,7 @@ from dptext_etl_eval.baselines import Asked, guesses, labeled_texts
 from dptext_etl_eval.classifier import Guesses, counted, crossed, fit, scores
 from dptext_etl_eval.evaluators import of_rows
 from dptext_etl_eval.evidence import Evidence, Listener, without_rows
-from dptext_etl_eval.measure import MEAN, Metric, Score, attacks
+from dptext_etl_eval.measure import DISCRIMINANT, Metric, Score, attacks
 from dptext_etl_eval.metrics.downstream import free_guess
 from dptext_etl_eval.pairs import LABEL, RAW, Free, Pairs, Rows, Values, raw_sample
 from dptext_etl_eval.report import refuse_published
@@ -43,7 +43,7 @@ class LearnedFromTable(Metric):
     says: ClassVar[str] = (
         "TF-IDF and logistic regression, whose labels weigh the same. It learns from the synthetic table and is tested "
         "on raw texts, which may be among those that were summed. With raw texts in the place of the table it learns "
-        "from other rows, in five folds. The nearest mean of the statistic reads only the manifest. Label names, "
+        "from other rows, in five folds. The linear discriminant of the statistic comes with the release. Label names, "
         "public data, written texts, public labeled texts, and zero-shot labels alone need no private text: a table "
         "that does no better brings nothing."
     )
@@ -59,10 +59,11 @@ class LearnedFromTable(Metric):
         raw = crossed(pairs, LABEL, train=RAW, test=RAW)
         judged, listed = counted(pairs.raw), np.unique(raw.truth)
         learned: Values = fit(counted(self.texts), self.labels)(judged)
-        mean = np.array(nearest_mean(self.statistic, self.names).predict(pairs.raw))
+        classifier = linear_discriminant(self.statistic, self.names)
+        found = np.array(classifier.predict(classifier.encode(pairs.raw, self.statistic.statistic.corpus)))
         results = [
             *scores(Guesses(raw.truth, learned, raw.blind), raw, _LEARNED, pairs.subject),
-            *scores(Guesses(raw.truth, mean, raw.blind), raw, f"{{figure}}, {MEAN}", pairs.subject, _MACRO_F1),
+            *scores(Guesses(raw.truth, found, raw.blind), raw, f"{{figure}}, {DISCRIMINANT}", pairs.subject, _MACRO_F1),
         ]
         free = guesses(self.free, listed, pairs.raw)
         return results + [free_guess(what, guessed, pairs, raw) for what, guessed in free.items()]

@@ -1,4 +1,4 @@
-"""Say in one line which uses a measured release is good for, and which it is not."""
+"""Say in one line for which use a measured release is good, and for which it is not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dptext_etl_eval.baselines import BETTER, BLIND, FREE
 from dptext_etl_eval.evidence import Evidence
-from dptext_etl_eval.measure import MEAN, Score
+from dptext_etl_eval.measure import DISCRIMINANT, Score
 
 _MACRO_F1 = "macro-F1, "
 TABLE = "learned from the synthetic table"
@@ -59,7 +59,7 @@ def _of_rows(scores: Sequence[Score]) -> str:
 def _of_table(scores: Sequence[Score]) -> str:
     by_name = {score.what.removeprefix(_MACRO_F1): score.value or 0.0 for score in scores}
     name, baseline = _best(scores)
-    reached = {f"the {MEAN}": by_name[MEAN], "the synthetic table": by_name[TABLE]}
+    reached = {f"the {DISCRIMINANT}": by_name[DISCRIMINANT], "the synthetic table": by_name[TABLE]}
     good, poor = (
         [f"{what} (macro-F1 {value:.2f})" for what, value in reached.items() if (value > baseline + BETTER) == better]
         for better in (True, False)
@@ -82,7 +82,7 @@ def _of_shares(scores: Sequence[Score]) -> str:
     if least >= blind - BETTER:
         return (
             f"Do not publish. Use the corpus by itself: shares of labels that are counted in it are off by "
-            f"{blind:.2f}, and shares of the release by {least:.2f}."
+            f"{blind:.2f}, and shares in the release by {least:.2f}."
         )
     return (
         f"Use the release to count shares of labels (off by {least:.2f}; the corpus by itself {blind:.2f}); do not use "

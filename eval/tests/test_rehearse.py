@@ -73,7 +73,7 @@ def test_a_person_loses_at_most_what_was_asked_in_every_form(per_person):
         assert found.person <= per_person * (1.0 + 1e-9) + 1e-6, form
         assert found.person > 0.5 * per_person, form
         assert len(found.texts) == len(found.labels)
-        assert (found.predict is None) == bool(len(found.texts)) == (form != "nearest_mean")
+        assert (found.predict is None) == bool(len(found.texts)) == (form != "linear_discriminant")
         assert 0 <= found.delta <= per_person * 1e-6 * (1 + 1e-9)
         assert (found.delta > 0) == (model == "central")
 
@@ -132,11 +132,12 @@ def test_the_smallest_epsilon_that_beats_every_baseline_is_recommended():
 
 def test_the_best_form_at_that_epsilon_is_recommended_and_rows_follow():
     table, classifier = (
-        Figure(name, 1, 1, 1, 0.4, f1, (), 1e-8, "central") for name, f1 in (("synthetic", 0.7), ("nearest_mean", 0.8))
+        Figure(name, 1, 1, 1, 0.4, f1, (), 1e-8, "central")
+        for name, f1 in (("synthetic", 0.7), ("linear_discriminant", 0.8))
     )
     local = [Figure("surrogate", at, at, at, at / 2.3, f1) for at, f1 in ((4, 0.61), (8, 0.95))]
     said = recommendation([table, classifier, *local], NAMED)
-    assert said["verdict"].startswith("Use a synthetic table with its nearest-mean classifier")
+    assert said["verdict"].startswith("Use the linear discriminant released with a synthetic table")
     assert "do not trust the curator: surrogate at epsilon 8 per record (local)" in said["reasons"][1]
     assert said["reasons"][1].count("macro-F1 0.95") == 1
     assert "no row-wise release is good enough" in recommendation([table, local[0]], NAMED)["reasons"][1]

@@ -33,14 +33,14 @@ PLAN = ("Snips", "Banking77", "SST-2", "UCI sentences", "DrugLib, condition", "I
 CENTRAL = {
     "shuffled": ("one per label", "SHUFFLED_APPROX"),
     "synthetic": ("maxent", "CENTRAL_ZCDP"),
-    "nearest_mean": ("maxent", "CENTRAL_ZCDP"),
+    "linear_discriminant": ("maxent", "CENTRAL_ZCDP"),
 }
 """Forms that are measured here, with their variants and classes; forms of `surrogate` row by row are at hand."""
 SAYS = {
     "surrogate": "surrogate, row by row",
     "shuffled": "shuffled, one per label",
     "synthetic": "synthetic table",
-    "nearest_mean": "nearest mean of its statistic",
+    "linear_discriminant": "linear discriminant of its statistic",
 }
 
 

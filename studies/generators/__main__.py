@@ -37,6 +37,7 @@ WRITERS = {
     "versions": versions.versions,
     "form_entries": policy_tables.form_entries,
     "policy_entries": policy_tables.policy_entries,
+    "doors": policy_tables.doors,
 }
 WRITERS |= {"row_by_row": choices.row_by_row, "all_forms": choices.all_forms}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,6 +43,21 @@ def form_entries() -> str:
             "`shuffled.labels`": ShuffledLabels,
         }
     )
+
+
+def doors() -> str:
+    """Return how each way to release a table treats each entry of a policy, a row for entries that are alike."""
+    path = Path(__file__).resolve().parents[2] / "tests" / "doors" / "doors.toml"
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    marks = {"A": "yes", "R": "refused", "-": ""}
+    head = ["entries", *table["doors"].values()]
+    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
+    for names, letters in table["cells"].items():
+        entries = names.split(", ")
+        shown = [name for name in entries if name.rpartition(".")[0] not in entries] or entries
+        cells = [", ".join(f"`{name}`" for name in shown), *(marks[letter] for letter in letters.split())]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _entries(models: dict[str, type[BaseModel]]) -> str:

@@ -5,8 +5,8 @@ import pickle
 
 import pytest
 
-from dptext_etl.checks import Verdict, require
-from dptext_etl.checks.gate import Edge, declared_lineage
+from dptext_etl.checks import Stage, Verdict, gate_descriptions, require
+from dptext_etl.checks.gate import Edge, declared_lineage, status, tally
 from dptext_etl.checks.great_expectations import ExpectationOutcome, VerdictRecord
 from dptext_etl.errors import GateError
 from tests.policy_files import custext_column, policy_in
@@ -70,3 +70,21 @@ def test_lineage_says_where_every_column_comes_from(small_vectors, tmp_path):
         Edge("stars", "stars", "kept"),
         Edge("text", "text", "released", "custext", cfg),
     )
+
+
+def test_verdicts_are_counted_by_outcome():
+    idle = Verdict("idle", True, {}, "not applicable: no column", "a bug", applicable=False)
+    verdicts = [item.as_dict() for item in (verdict(), verdict(), idle)]
+    assert [*map(status, verdicts)] == ["passed", "passed", "not applicable"]
+    assert tally(verdicts) == "2 passed, 1 not applicable"
+    assert tally([verdict(passed=False).as_dict(), *verdicts]) == "2 passed, 1 FAILED, 1 not applicable"
+    assert pickle.loads(pickle.dumps(idle)) == idle == Verdict.from_dict(idle.as_dict())
+    assert repr(idle) == "Verdict('idle', not applicable: not applicable: no column)"
+
+
+def test_descriptions_say_what_is_caught_and_not_what_was_found(tmp_path, small_vectors):
+    policy = policy_in(tmp_path, custext_column(small_vectors))
+    for stage in Stage:
+        for name, text in gate_descriptions(policy, stage).items():
+            assert text.startswith("Catches "), name
+            assert text[8].islower(), name

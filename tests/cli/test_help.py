@@ -35,6 +35,7 @@ def test_the_commands_are_all_there_under_their_names():
     single = {
         "init", "mechanisms", "explain", "plan", "run", "check", "clean", "forget", "audit", "evaluate", "rehearse",
         "statement", "calibrate", "preview", "demo", "schema", "gx-suite", "export", "verify-export",
+        "label",
     }  # fmt: skip
     trainings = {words for words in ALL if words[0] == "train"}  # a file each
     assert ("train", "masked-lm") in trainings

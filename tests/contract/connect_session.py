@@ -38,7 +38,16 @@ def view(spark, policy):
     """The texts of a view of the same policy, whose readers choose no id."""
     column = {"name": "text", "mechanism": policy.mechanism, "allow": policy.allow}
     entries = {"dataset": "demo", "release": "r1", "source": "a", "sink": "b", "id": "id", "unit": "record"}
-    whole = Policy.parse({**entries, "key": policy.key, "ledger": {"url": "l.db"}, "keep": ["n"], "column": [column]})
+    whole = Policy.parse(
+        {
+            **entries,
+            "key": policy.key,
+            "ledger": {"url": "l.db"},
+            "keep": ["n"],
+            "keep_unique": "accepted",
+            "column": [column],
+        }
+    )
     made = register_view(spark, "released_films", table="films", policy=whole, charge=False)
     return [row.text for row in made.orderBy("n").collect()]
 

@@ -38,18 +38,22 @@ class Case:
         table = self.folder / f"{self.probe.table}.parquet"
         plain = {**probes.policy(self.folder, vectors), "source": str(table)} | self.probe.given
         self.values = plain | (self.probe.change if changed else {})
-        self.before = self.values if changed else plain  # entries of a run that comes first
         self.nonce = self.probe.nonce if changed else None
-        if self.probe.earlier is not None:
-            name, entries = self.probe.earlier
-            first = plain | entries | ({"source": str(self.folder / f"{name}.parquet")})
-            run(parsed(first))
+        for name, entries in self.probe.earlier:
+            run(parsed(plain | {"source": str(self.folder / f"{name}.parquet")} | entries))
         self.plain, self.frame = plain, pl.read_parquet(table)
 
     @property
     def policy(self) -> Policy | ColumnPolicy:
         policy = parsed(self.values)
         return policy if self.nonce is None else policy.column_policy().model_copy(update={"nonce": self.nonce})
+
+    def publish(self) -> None:
+        """Publish a table by the policy before the change, or after it, where the former publishes none."""
+        try:
+            run(parsed(self.plain))
+        except DPTextError:
+            run(parsed(self.plain | self.probe.change))
 
     @property
     def file(self) -> Path:
@@ -65,6 +69,7 @@ class Case:
             left |= {"rows": rows_of(scanned), "types": [*map(str, scanned.schema.items())]}
         parts = [pq.ParquetFile(part).metadata for part in sorted((folder / "out").glob("*.parquet"))]
         left["files"] = [part.row_group(0).column(0).compression for part in parts]
+        left["versions"] = len([*(folder / "out.versions").glob("v*")])
         left["log"] = (folder / "out" / "_delta_log").is_dir()
         for name in ("ledger.db", "second.db"):
             own = (folder / f"{name}.id.key").exists()
@@ -83,13 +88,17 @@ def rows_of(frame: pl.DataFrame) -> list[str]:
     return sorted(map(repr, frame.rows()))
 
 
+WRAPPING = {"pyspark", "_duckdb"}
+"""Libraries whose errors wrap ours."""
+
+
 def outcome(door: Callable[[Case], Any], case: Case) -> tuple[str, Any]:
     """Return ("done", the output of a door) or ("refused", its words), the same in every folder."""
     try:
         kind, shown = "done", door(case)
     except Exception as error:
-        if not isinstance(error, DPTextError) and type(error).__module__.partition(".")[0] not in {"pyspark", "_duckdb"}:
-            raise  # Spark and DuckDB wrap our errors
+        if not isinstance(error, DPTextError) and type(error).__module__.partition(".")[0] not in WRAPPING:
+            raise
         kind, shown = "refused", str(error)
     return kind, repr(shown).replace(str(case.folder), "")
 
@@ -120,7 +129,7 @@ def by_column(case: Case) -> Any:
 def by_dbt(case: Case) -> Any:
     import duckdb
 
-    run(parsed(case.plain))
+    case.publish()
     stub = types.ModuleType("dbt.adapters.duckdb.plugins")
     stub.BasePlugin = object
     names = ("dbt", "dbt.adapters", "dbt.adapters.duckdb", stub.__name__)
@@ -144,7 +153,7 @@ def by_dbt(case: Case) -> Any:
 def by_suite(case: Case) -> Any:
     from dptext_etl.checks.great_expectations.expectations import suite_for, validate_suite
 
-    run(parsed(case.plain))
+    case.publish()
     verdict = validate_suite(scan_published(str(case.folder / "out")).collect(), suite_for(case.policy))
     return [(item.name, item.column, item.success) for item in verdict.outcomes]
 
@@ -156,13 +165,10 @@ def by_asset(case: Case) -> Any:
 
 
 def by_component(case: Case) -> Any:
-    import dagster as dg
-
     from dptext_etl.orchestration.component import PolicyComponent
 
-    context = dg.ComponentTree.for_test().load_context if hasattr(dg.ComponentTree, "for_test") else None
     component = PolicyComponent(policy=str(case.file))
-    return _materialized(case, component.build_defs(context))
+    return _materialized(case, component.build_defs(types.SimpleNamespace(path=case.folder)))
 
 
 def _materialized(case: Case, definitions: Any) -> Any:
@@ -175,4 +181,36 @@ def _materialized(case: Case, definitions: Any) -> Any:
     if not result.success:
         failed = next(event.step_failure_data for event in result.all_events if event.is_step_failure)
         raise DPTextError(str(failed.user_failure_data or failed.error))
-    return case.left(), dict(job.tags), [dict(node.tags) for node in job.nodes]
+    checks = [
+        (item.check_name, item.passed, item.description, item.metadata) for item in result.get_asset_check_evaluations()
+    ]
+    return case.left(), dict(job.tags), sorted(map(str, checks))
+
+
+def of_spark(spark: Any) -> dict[str, Callable[[Case], Any]]:
+    """Return the ways of a session of Spark."""
+    from dptext_etl.engines.spark.spark_engine import SparkEngine
+    from dptext_etl.spark import register, register_view, run_frame
+
+    def raw(case: Case) -> Any:
+        return spark.createDataFrame(case.frame.to_pandas()).coalesce(1)
+
+    def by_spark_run(case: Case) -> Any:
+        if case.nonce is not None:
+            return run_frame(raw(case), case.policy, id="id")
+        policy = case.policy
+        with SparkEngine.started(policy, None) as engine:
+            return by_run(case, engine)
+
+    def by_view(case: Case) -> Any:
+        raw(case).createOrReplaceTempView("raw")
+        view = register_view(spark, "shown", table="raw", policy=case.policy)
+        return view.columns, sorted(map(tuple, view.collect()), key=repr), case.left()
+
+    def by_function(case: Case) -> Any:
+        raw(case).createOrReplaceTempView("raw")
+        register(spark, "private_text", case.policy, ledger=case.plain["ledger"]["url"])
+        rows = spark.sql("SELECT id, private_text(review, id, user) AS review FROM raw").collect()
+        return sorted(map(tuple, rows)), case.left()
+
+    return {"spark": by_spark_run, "view": by_view, "function": by_function}

@@ -49,8 +49,14 @@ class Probe:
     change: dict[str, Any]  # the entries with the value, which replace entries of the policy
     given: dict[str, Any] = field(default_factory=dict)  # entries that are the same before and after
     table: str = "plain"  # the table of the source
-    earlier: tuple[str, dict[str, Any]] | None = None  # a run before: its table, and its other entries
+    earlier: tuple[tuple[str, dict[str, Any]], ...] = ()  # runs before: their tables, and their other entries
     nonce: int | None = None  # for the policy of one column
+
+
+PLAIN: tuple[tuple[str, dict[str, Any]], ...] = (("plain", {}),)
+
+
+LONG = pl.concat_str(pl.col("review"), pl.lit(" wordac wordad"))
 
 
 def tables() -> dict[str, pl.DataFrame]:
@@ -64,7 +70,7 @@ def tables() -> dict[str, pl.DataFrame]:
             "kind": ["ab"[n % 2] for n in numbers],
             "n": [n % 2 for n in numbers],
             "day": [dt.date(2026, 1 + n % 2, 1) for n in numbers],
-            "single": [n for n in numbers],
+            "single": list(numbers),
             "review": [f"worda{'abcdefgh'[n % 8]} wordab" for n in numbers],
             "note": ["wordac wordad"] * ROWS,
         }
@@ -74,6 +80,7 @@ def tables() -> dict[str, pl.DataFrame]:
         "nameless": plain.with_columns(user=pl.when(pl.col("id") > "r02").then("user")),
         "changed": plain.with_columns(review=pl.when(pl.col("id") > "r02").then("review").otherwise(pl.lit("wordba"))),
         "first half": plain.head(ROWS // 2),
+        "copied": plain.with_columns(review=LONG, body=LONG),
         "more": pl.concat([plain, plain.head(3).with_columns(pl.col("id", "other") + "x")]),
     }
 
@@ -107,86 +114,98 @@ def policy(folder: Path, vectors: str) -> dict[str, Any]:
     }
 
 
+ELSEWHERE = {
+    **dict.fromkeys(("source_catalog", "table.name", "table.catalog"), "integration/test_run_iceberg.py"),
+    **dict.fromkeys((path for path in entries() if path.startswith("shuffled.")), "integration/test_run_labels.py"),
+    **dict.fromkeys((path for path in entries() if path.startswith("synthetic.")), "integration/test_run_synthetic.py"),
+}
+"""Entries that need a catalog, a signature, or another form of release, and the files that test their values."""
+
+
 def probes(folder: Path, vectors: str) -> dict[str, Probe]:
     """Return the probes of all entries that are not in `ELSEWHERE`."""
-    place, column = str, custext_column(vectors, "review")
+    column, csv = custext_column(vectors, "review"), {"source": str(folder / "plain.csv")}
     url = {"url": f"sqlite:///{folder / 'ledger.db'}", "anchors": str(folder / "anchors")}
-    cap, tight = {"epsilon": 1000.0}, {"epsilon": 4.0}
-    approx = {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5}
-    csv, again = {"source": place(folder / "plain.csv")}, [{"name": "again"}]
-    surrogate = [{"name": "review", "mechanism": {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}}]
-    shuffled = {"column": surrogate, "shuffled": {"rows": 10, "delta": 1e-9, "per_subject": 4}, "keep": [], "cap": approx}
+    second = url | {"url": f"sqlite:///{folder / 'second.db'}"}
+    cap, tight = {"cap": {"epsilon": 1000.0}}, {"cap": {"epsilon": 4.0}}
+    zcdp, delta = {"measure": "zcdp", "rho": 1000.0}, {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5}
+    again, approx = [{"name": "again"}], {"cap": delta}
+    surrogate = {"name": "review", "mechanism": {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}}
     maxent = {"name": "maxent", "epsilon": 2.0, "delta": 1e-9, "corpus": "example"}
-    synthetic = {"synthetic": {"column": "review", "rows": 20, "per_subject": 4, "mechanism": maxent}, "column": []}
-    santext = {"name": "santext", "variant": "plus", "epsilon": 3.0, "p": 0.4, "sensitive_share": 0.8, "vectors": vectors}
-    unbounded = {"name": "review", "mechanism": santext, "allow": ["sens_class"]}
-    kept = lambda **rule: {"keep": ["kind", *([rule] if rule else [])]}
+    synthetic = {"column": "review", "rows": 20, "per_subject": 4, "mechanism": maxent}
+    santext = {"name": "santext", "variant": "plus", "epsilon": 3.0, "p": 0.4, "vectors": vectors}
+    unbounded = {"name": "review", "mechanism": santext | {"sensitive_share": 0.8}, "allow": ["sens_class"]}
+    runs = (*PLAIN, ("more", {}), *PLAIN, ("more", {}))
     return {
         "dataset": Probe({"dataset": "e"}),
         "release": Probe({"release": "2"}),
-        "environment": Probe({"environment": "test"}, {"environment": "live"}, earlier=("plain", {})),
-        "source": Probe({"source": place(folder / "first half.parquet")}),
+        "environment": Probe({"environment": "test"}, {"environment": "live"}, earlier=PLAIN),
+        "source": Probe({"source": str(folder / "first half.parquet")}),
         "csv": Probe({"csv": {"separator": ";"}}, csv),
         "csv.separator": Probe({"csv": {"separator": ";"}}, csv),
         "csv.encoding": Probe({"csv": {"encoding": "utf-16"}}, csv),
-        "csv.quote": Probe({"csv": {"quote": "'"}}, {"source": place(folder / "quoted.csv")}),
+        "csv.quote": Probe({"csv": {"quote": "'"}}, {"source": str(folder / "quoted.csv")}),
         "csv.types": Probe({"csv": {"types": {"n": "String"}}}, csv | {"keep": ["n"]}),
-        "sink": Probe({"sink": place(folder / "elsewhere")}),
+        "sink": Probe({"sink": str(folder / "elsewhere")}),
         "table": Probe({"table": {"format": "delta"}}),
         "table.format": Probe({"table": {"format": "delta"}}),
         "compression": Probe({"compression": "none"}),
         "id": Probe({"id": "other"}),
-        "subject": Probe({"subject": "member"}, {"cap": tight}),
-        "normalize": Probe({"normalize": ["casefold"]}, {"cap": tight}),
+        "subject": Probe({"subject": "member"}, tight),
+        "normalize": Probe({"normalize": ["casefold"]}, tight),
         "unit": Probe({"unit": "record"}),
         "ids": Probe({"ids": "keyed"}),
         "keep": Probe({"keep": ["kind", "n"]}),
-        "keep.column": Probe(kept(column="n"), kept()),
-        "keep.as": Probe(kept(column="day", **{"as": "month"}), kept(column="day")),
-        "keep.bins": Probe(kept(column="n", bins=[1]), kept(column="n")),
+        "keep.column": Probe({"keep": [{"column": "n"}]}),
+        "keep.as": Probe({"keep": [{"column": "day", "as": "month"}]}, {"keep": ["day"]}),
+        "keep.bins": Probe({"keep": [{"column": "n", "bins": [1]}]}, {"keep": ["n"]}),
         "keep.top": Probe({"keep": [{"column": "kind", "top": ["a"]}]}),
         "keep_unique": Probe({"keep_unique": "accepted"}, {"keep": ["single"]}),
+        "keep_copies": Probe({"keep_copies": ["body"]}, {"keep": ["body"]}, table="copied"),
         "strict_columns": Probe({"strict_columns": True}),
         "key": Probe({"key": f"file:{folder / 'other.key'}"}),
-        "ledger": Probe({"ledger": url | {"url": f"sqlite:///{folder / 'second.db'}"}}),
-        "ledger.url": Probe({"ledger": url | {"url": f"sqlite:///{folder / 'second.db'}"}}),
+        "ledger": Probe({"ledger": second}),
+        "ledger.url": Probe({"ledger": second}),
         "ledger.id_key": Probe({"ledger": url | {"id_key": f"file:{folder / 'ids.key'}"}}),
-        "ledger.anchors": Probe({"ledger": url | {"anchors": place(folder / "heads")}}),
+        "ledger.anchors": Probe({"ledger": url | {"anchors": str(folder / "heads")}}),
         "ledger.require_anchors": Probe(
             {"ledger": {"url": url["url"], "require_anchors": True}}, {"ledger": {"url": url["url"]}}
         ),
-        "cap": Probe({"cap": tight}),
-        "cap.measure": Probe({"cap": {"measure": "zcdp", "rho": 1000.0}}, {"cap": cap}),
-        "cap.epsilon": Probe({"cap": tight}, {"cap": cap}),
-        "cap.rho": Probe({"cap": {"measure": "zcdp", "rho": 3.0}}, {"cap": {"measure": "zcdp", "rho": 1000.0}}),
-        "cap.delta": Probe({"cap": approx | {"delta": 1e-6}}, {"cap": approx}),
-        "cap.period": Probe({"cap": cap | {"period": "2026"}}, {"cap": cap}),
-        "cap.group": Probe({"cap": cap | {"group": "all"}}, {"cap": cap}),
-        "on_cap": Probe({"on_cap": "refuse"}, {"cap": tight}),
+        "cap": Probe(tight),
+        "cap.measure": Probe({"cap": zcdp}, cap),
+        "cap.epsilon": Probe(tight, cap),
+        "cap.rho": Probe({"cap": zcdp | {"rho": 3.0}}, {"cap": zcdp}),
+        "cap.delta": Probe({"cap": delta | {"delta": 1e-6}}, approx),
+        "cap.period": Probe({"cap": cap["cap"] | {"period": "2026"}}, cap),
+        "cap.group": Probe({"cap": cap["cap"] | {"group": "all"}}, cap),
+        "on_cap": Probe({"on_cap": "refuse"}, tight),
         "on_null_subject": Probe({"on_null_subject": "quarantine"}, table="nameless"),
-        "on_changed": Probe({"on_changed": "keep"}, table="changed", earlier=("plain", {})),
+        "on_changed": Probe({"on_changed": "keep"}, table="changed", earlier=PLAIN),
         "per_subject": Probe({"per_subject": 2}),
-        "min_released": Probe({"min_released": 1.0}, {"cap": tight}),
+        "min_released": Probe({"min_released": 1.0}, tight),
         "publish": Probe({"publish": False}),
-        "incremental": Probe({"incremental": True}, table="more", earlier=("plain", {})),
+        "incremental": Probe({"incremental": True}, table="more", earlier=PLAIN),
         "deletions": Probe(
-            {"deletions": "keep"}, {"incremental": True}, table="first half", earlier=("plain", {"incremental": False})
+            {"deletions": "keep"}, {"incremental": True}, "first half", earlier=(("plain", {"incremental": False}),)
         ),
-        "staging": Probe({"staging": place(folder / "deep")}),
+        "staging": Probe({"staging": str(folder / "deep")}),
         "storage_options": Probe({"storage_options": {"aws_secret_access_key": "env:DPTEXT_NOT_SET"}}),
-        "retention": Probe({"retention": {"staging_days": 0.0}}),
+        "retention": Probe({"retention": {"versions": 5}}, earlier=runs),
+        "retention.versions": Probe({"retention": {"versions": 5}}, earlier=runs),
         "retention.staging_days": Probe({"retention": {"staging_days": 0.0}}),
-        "retention.quarantine_days": Probe({"retention": {"quarantine_days": 0.0}}, {"cap": tight}),
+        "retention.quarantine_days": Probe({"retention": {"quarantine_days": 0.0}}, tight),
         "retention.kept_days": Probe({"retention": {"kept_days": 0.0}}),
         "shard_rows": Probe({"shard_rows": 10}),
         "shard_bytes": Probe({"shard_bytes": 100}),
         "sql_function": Probe({"sql_function": False}),
-        "copy_gate_false_alarm": Probe({"copy_gate_false_alarm": 1e-9}, {"cap": approx}),
+        "copy_gate_false_alarm": Probe({"copy_gate_false_alarm": 1e-9}, approx),
         "reports": Probe({"reports": ["copies"]}),
         "dagster": Probe({"dagster": {"tags": {"dagster/priority": "3"}}}),
         "dagster.tags": Probe({"dagster": {"tags": {"dagster/priority": "3"}}}),
-        "shuffled": Probe({"shuffled": shuffled["shuffled"]}, shuffled | {"shuffled": None}),
-        "synthetic": Probe(synthetic, {"cap": approx, "keep": []}),
+        "shuffled": Probe(
+            {"shuffled": {"rows": 10, "delta": 1e-9, "per_subject": 4}}, approx | {"column": [surrogate], "keep": []}
+        ),
+        "synthetic": Probe({"synthetic": synthetic, "column": []}, approx | {"keep": []}),
         "column": Probe({"column": [column, custext_column(vectors, "note")]}),
         "column.name": Probe({"column": [custext_column(vectors, "note")]}),
         "column.mechanism": Probe({"column": [custext_column(vectors, "review", epsilon=3.0)]}),

@@ -9,15 +9,17 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 
+from dptext_etl import _kernel
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
 from dptext_etl.ledger import Charge, Ledger, Outcome, Scope
 from dptext_etl.policy import Cap
 
 EPSILON = 1_000_000
+KEY = _kernel.Secret.from_bytes(bytes(range(32)))
 CLAIM = Guarantee(GuaranteeClass.COND_PURE, frozenset(), "two texts of equal length", "word")
 SCOPE = Scope("reviews", "2026")
 STATED = {"id_type": "string", "mechanism": "toy", "guarantee": CLAIM, "publishable": True}
-STATED |= {"worst_case": Spend(eps_pure=10 * EPSILON, eps_approx=10 * EPSILON)}
+STATED |= {"worst_case": Spend(eps_pure=10 * EPSILON, eps_approx=10 * EPSILON), "key": KEY}
 
 
 def charge_all(place, id_key, name, keys, people, per_subject, batch):

@@ -125,7 +125,7 @@ def test_a_restored_dump_with_an_empty_home(job, store, drill, tmp_path, monkeyp
     home = tmp_path / "home"
     ledger = {"url": f"sqlite:///{job.folder / 'ledger.db'}", "require_anchors": True}
     unnamed = run(job.write_policy(ledger=ledger), HOME=str(home), XDG_STATE_HOME=str(home))
-    job.values |= {"ledger": {**ledger, "anchors": "s3://bucket/heads"}, "storage_options": store.options}
+    job.values |= {"ledger": {**ledger, "anchors": "s3://bucket/anchors"}, "storage_options": store.options}
     first = run(job.write_policy(), HOME=str(home), XDG_STATE_HOME=str(home))
     with job.ledger() as opened:
         opened.backup(job.folder / "copy.db")

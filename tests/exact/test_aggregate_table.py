@@ -14,7 +14,7 @@ from scipy import stats
 
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families.aggregate import Noisy, describe, nearest_mean, noisy, partial_sum, table
+from dptext_etl.families.aggregate import Noisy, describe, linear_discriminant, noisy, partial_sum, table
 from dptext_etl.families.aggregate.contributions import unpacked
 from dptext_etl.families.aggregate.max_entropy import drawn_rows, flattened, floored, shares_of_rows
 
@@ -67,9 +67,9 @@ def test_texts_are_about_their_label(statistic):
 
 
 def test_the_classifier_finds_what_was_summed(statistic):
-    learned = nearest_mean(released(statistic, 300))
+    learned = linear_discriminant(released(statistic, 300))
     texts = [(text, label) for label, some in SAYS.items() for text in some]
-    assert learned.predict([text for text, _ in texts]) == [label for _, label in texts]
+    assert learned.predict(learned.encode([text for text, _ in texts])) == [label for _, label in texts]
 
 
 def test_written_texts_follow_if_their_label_is_the_nearest_one_under_the_statistic(statistic):
@@ -97,11 +97,11 @@ def test_a_table_is_a_function_of_the_noisy_sums_and_public_facts(statistic):
 def test_names_of_labels_say_something_where_the_noise_is_large():
     statistic = describe("example", epsilon=0.05, delta=1e-6, labels=("a", "b"))
     empty = unpacked(statistic, bytes(8 * (math.prod(statistic.shape) + statistic.moments)))
-    learned = nearest_mean(empty, {"a": "play a song", "b": "doctor and pain"})
-    assert learned.predict(["the concert", "the doctor"]) == ["a", "b"]
-    assert nearest_mean(empty, {"a": "", "b": ""}).slopes.shape == (2, statistic.projection.width)
+    learned = linear_discriminant(empty, {"a": "play a song", "b": "doctor and pain"})
+    assert learned.predict(learned.encode(["the concert", "the doctor"])) == ["a", "b"]
+    assert linear_discriminant(empty, {"a": "", "b": ""}).slopes.shape == (2, statistic.projection.width)
     with pytest.raises(InputError, match="names"):
-        nearest_mean(empty, {"c": "x"})
+        linear_discriminant(empty, {"c": "x"})
 
 
 def test_a_statistic_of_no_records_gives_a_table(statistic):

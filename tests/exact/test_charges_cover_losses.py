@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 from dptext_etl import artifacts
 from dptext_etl.accounting import PureDraws, spend
 from dptext_etl.corpora.frequencies import Weights
+from dptext_etl.embeddings.vectors import write_grid
 from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl.families.stored_distributions import TableMechanism, TableParts
 from dptext_etl.guarantee import Disclosure
@@ -106,6 +107,29 @@ def test_sets_that_nothing_discloses_and_words_that_stay_have_no_finite_loss():
         _ = Plain(epsilon=4.0, sets=2).table
     with pytest.raises(PolicyError, match="releases 1 words unchanged"):
         _ = Plain(epsilon=4.0, kept=("the",)).table
+
+
+@pytest.mark.parametrize("sets", [[], [np.arange(2)]])
+def test_an_empty_vocabulary_is_refused(sets):
+    class Empty(Plain):
+        def parts(self):
+            weights = [np.ones((0, 2), np.uint64)] * len(sets)
+            return TableParts((), sets, np.zeros(0, np.uint32), weights, outputs=WORDS[:2])
+
+    with pytest.raises(PolicyError, match="the vocabulary of test_charges_cover_losses is empty"):
+        Empty.example().cfg()
+
+
+@pytest.mark.parametrize("kind", [CusText, SanText, Madlib, Diffractor])
+@pytest.mark.parametrize("name", ["none.txt", "header.txt", "none.safetensors"])
+def test_vectors_without_a_word_are_refused(tmp_path, kind, name):
+    path = tmp_path / name
+    if path.suffix == ".txt":
+        path.write_text("0 3\n" if name == "header.txt" else "")
+    else:
+        write_grid(path, (), np.zeros((0, 3), np.int16), {"scale": "0.01"})
+    with pytest.raises(ArtifactError, match="holds no word vectors"):
+        kind(epsilon=1.0, vectors=str(path)).cfg()
 
 
 def test_an_unknown_word_is_compared_with_every_word():
@@ -203,9 +227,19 @@ def test_each_family_of_words_compares_its_loss(kind, parameters):
         def _epsilon_tight(self):
             return None
 
-    assert kind(**parameters).cfg()
-    with pytest.raises(PolicyError, match=LESS):
-        Cheap(**parameters).cfg()
+    use = (lambda made: made.spend(1)) if kind is Madlib else (lambda made: made.cfg())
+    assert use(kind(**parameters))
+    cheap = Cheap(**parameters)
+    for _ in range(2):
+        with pytest.raises(PolicyError, match=LESS):
+            use(cheap)
+
+
+def test_mechanisms_are_compared_by_their_parameters():
+    one, other = (SanText(epsilon=4.0, limit=200) for _ in range(2))
+    assert one.cfg() == other.cfg()
+    assert (one == other, hash(one) == hash(other)) == (True, True)
+    assert one != SanText(epsilon=3.0, limit=200)
 
 
 def test_a_choice_of_a_public_text_compares_its_loss():

@@ -1,4 +1,4 @@
-"""Three small jobs: what their tables hold, what their policies say, and how far each was run when it was frozen.
+"""Three small jobs: the rows of their tables, their policies, and how far each was run when it was frozen.
 
 Every path is relative, so that a copy works wherever it lies: tests change into its folder. The keys are for tests.
 """
@@ -28,7 +28,7 @@ REVIEWS = {
     "release": "2026-11",
     "source": "raw.parquet",
     "sink": "published",
-    "compression": "zstd-3",  # as every published file was compressed that day
+    "staging": "staging",
     "id": "id",
     "subject": "user_id",
     "keep": ["stars", "day"],
@@ -56,6 +56,7 @@ TICKETS = {
     "release": "Q4 é",
     "source": "in/{partition}.csv",
     "sink": "out/{partition}",
+    "staging": "staging",
     "id": "number",
     "unit": "record",
     "keep": ["state"],
@@ -76,6 +77,7 @@ FILMS = {
     "release": "2026-11",
     "source": "raw.ndjson",
     "sink": "published",
+    "staging": "staging",
     "id": "id",
     "subject": "user_id",
     "key": "file:noise.key",
@@ -149,6 +151,13 @@ def tickets(count, first):
     return pl.DataFrame({"number": numbers, "state": state, "text": texts(count, first)})
 
 
+def films(count):
+    numbers = range(count)
+    return pl.DataFrame(
+        {"id": [f"f{i}" for i in numbers], "user_id": [f"u{i % 3}" for i in numbers], "review": texts(count)}
+    )
+
+
 class StoppedError(Exception):
     """Stands for a process that dies."""
 
@@ -185,13 +194,23 @@ def make_tickets(folder):
     raise AssertionError("the run was to be stopped")
 
 
-JOBS = {"reviews": make_reviews, "tickets": make_tickets}
+def make_films(folder):
+    """A release of a language model, whose draws are settled; its bytes are kept next to the published ones."""
+    from dptext_etl_models.inference.example_model import example_model
+
+    with chdir(folder):
+        Path("model").mkdir()
+        for name, artifact in example_model("masked").items():
+            (Path("model") / name).write_bytes(artifact.path.read_bytes())
+        films(12).write_ndjson("raw.ndjson")
+        run(policy(FILMS))
+
+
+JOBS = {"reviews": make_reviews, "tickets": make_tickets, "films": make_films}
 
 
 def make(name, folder):
     """Make a job from nothing in a folder."""
     Path(folder).mkdir(mode=0o700, parents=True)
     write_keys(folder)
-    for staging in {"tickets": ["out/_"], "reviews": ["published", "published-12"]}[name]:
-        (Path(folder) / f"{staging}.staging").mkdir(parents=True)  # where those versions had it
     JOBS[name](folder)

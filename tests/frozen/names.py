@@ -15,8 +15,6 @@ from dptext_etl.policy import Cap, ColumnPolicy, ColumnSpec, LedgerSpec, Policy
 ROOT = Path(__file__).resolve().parents[2]
 LABEL = re.compile(r"""["'](dptext/[a-z/]+/v[0-9]+|dptext-[a-z-]+/[0-9]+)(?:\\0|\0)?(?:/|["'])""")
 NUMBER = re.compile(r"[0-9a-f]{12,}|[0-9]+")
-PLACE = re.compile(r"^(form|post|key)/.*")
-"""Names of pinned forms of ids hold names of datasets and columns, those of batches and keys hold numbers."""
 
 
 def paths(value, before=""):
@@ -38,9 +36,11 @@ def of_ledger(path):
     with sqlite3.connect(path) as connection:
         ask = connection.execute
         tables = [row[0] for row in ask("select name from sqlite_schema where type='table' order by 1")]
-        bodies = {}
+        bodies, scopes = {}, set()
         for kind, body in ask("select kind, body from event"):
-            bodies.setdefault(kind, set()).update(paths(json.loads(body)))
+            facts = json.loads(body)
+            bodies.setdefault(kind, set()).update(paths(facts))
+            scopes |= {facts["name"].partition(":")[0]} if "scope" in facts else set()
         segments = {}
         for kind, name in ask("select distinct kind, name from event join segment on event.seq = segment.seq"):
             segments.setdefault(kind, set()).add(name)
@@ -49,10 +49,10 @@ def of_ledger(path):
                 ask(f"pragma {name}").fetchone()[0] for name in ("application_id", "user_version")
             ],
             "tables": {name: [row[1] for row in ask(f"pragma table_info({name})")] for name in tables},
-            "meta": sorted({PLACE.sub(r"\1/", row[0]) for row in ask("select name from meta")}),
+            "meta": sorted(row[0] for row in ask("select name from meta")),
             "events": {kind: sorted(entries) for kind, entries in sorted(bodies.items())},
             "segments": {kind: sorted(names) for kind, names in sorted(segments.items())},
-            "scopes": sorted({row[0].partition(":")[0] for row in ask("select name from scope")}),
+            "scopes": sorted(scopes),
         }
     connection.close()
     return found

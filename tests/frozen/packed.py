@@ -1,43 +1,44 @@
 """Frozen folders as archives without times, owners, keys or logs of SQLite; opened as copies, with keys for tests."""
 
-import json
+import lzma
 import sqlite3
 import tarfile
 from contextlib import closing
 from pathlib import Path
 
-from dptext_etl.checks.published import MANIFEST, VERSIONS
-from dptext_etl.ledger.storage.store import INDEXED
-
 from . import jobs
 
 HERE = Path(__file__).parent
+UNPACKED = {"noise.key", "ledger.key", "ledger.db-wal", "ledger.db-shm", "unchanged.json"}
+"""Keys, logs, and the notes by which a run knows that nothing changed: a copy has other times."""
+
+
+def pack(folder, name):
+    """Write a folder as NAME.tar.xz; its ledger, if it has one, must be closed."""
+    ledger = Path(folder) / "ledger.db"
+    if ledger.exists():
+        with closing(sqlite3.connect(ledger)) as connection:
+            connection.execute("pragma wal_checkpoint(truncate)")
+
+    def plain(entry):
+        if Path(entry.name).name in UNPACKED:
+            return None
+        entry.mtime = entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        return entry
+
+    with (
+        lzma.open(HERE / f"{name}.tar.xz", "wb", preset=9) as file,
+        tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for path in sorted(Path(folder).rglob("*")):
+            archive.add(path, str(path.relative_to(folder)), recursive=False, filter=plain)
 
 
 def unpack(name, folder):
-    """Make a copy of a frozen folder with keys, in the layout of version 0.2: README.md names what changed since."""
+    """Make a copy of a frozen folder with keys."""
     with tarfile.open(HERE / f"{name}.tar.xz") as archive:
         archive.extractall(folder, filter="tar")
-    if (ledger := Path(folder) / "ledger.db").exists():
+    if (Path(folder) / "ledger.db").exists():
         jobs.write_keys(folder)
-        with closing(sqlite3.connect(ledger)) as connection:
-            connection.execute(f"pragma user_version={INDEXED}")
-    for kept in Path(folder).glob("**/*.staging/ledger.json"):
-        kept.write_text(json.dumps({"groups": [], "losses": 0, **json.loads(kept.read_text())}))
-    for sink in {version.parent for version in Path(folder).glob("**/v[0-9]")}:
-        move(sink)
     return Path(folder)
-
-
-def move(sink):
-    """Put manifest and versions next to a sink, and let it show the current version."""
-    versions = sink.rename(sink.with_name(sink.name + VERSIONS))
-    if not (versions / MANIFEST).is_file():
-        return
-    manifest = (versions / MANIFEST).rename(sink.with_name(f"{sink.name}.{MANIFEST}"))
-    said = json.loads(manifest.read_text())
-    shown = versions / f"v{said['version']}.files"
-    shown.mkdir()
-    for number, part in enumerate(said["parts"]):
-        (shown / f"part-{number:05d}.{said['file_format']}").hardlink_to(versions / part["path"])
-    sink.symlink_to(Path(versions.name) / shown.name)

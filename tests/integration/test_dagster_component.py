@@ -94,7 +94,7 @@ def test_from_nothing_to_a_published_partition(project, dg, small_vectors, senti
     assert code == 0, said
     assert TYPE in said
 
-    code, said = dg("scaffold", "defs", TYPE, "reviews", "--source", "raw/2026-01.parquet")
+    code, said = dg("scaffold", "defs", TYPE, "reviews", "--source", "raw/2026-01.parquet", "--form", "rows")
     assert code == 0, said
     policy = privacy(project, small_vectors)
     assert policy.dataset == "reviews"

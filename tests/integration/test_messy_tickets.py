@@ -164,7 +164,8 @@ def test_each_refusal_is_foretold_with_its_figures(folder):
     nulls, again, doubled, cap, capped = read(folder, "refusals.json")
     assert nulls == again
     counts = {"rows": ROWS, "null_ids": 0, "doubled_ids": DOUBLED, "null_subjects": NAMELESS}
-    assert nulls[1] == {"rows": NAMELESS, "column": "Kunde Größe", "counts": counts}
+    also = ["80 record ids occur more than once in column 'Ticket Nr'; a record is released once"]
+    assert nulls[1] == {"rows": NAMELESS, "column": "Kunde Größe", "counts": counts, "also": also}
     assert doubled[1] == {"ids": DOUBLED, "column": "Ticket Nr", "counts": counts}
     shown = (folder / "counts.txt").read_text()
     assert all(re.search(rf"{title} +{count}\n", shown) for title, count in COUNTED.items()), shown

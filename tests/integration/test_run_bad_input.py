@@ -84,7 +84,7 @@ def test_a_file_that_breaks_off(job):
     path = job.folder / "raw.parquet"
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    refused(job, InputError, "source")
+    refused(job, InputError, "raw.parquet failed")
     path.write_bytes(whole[:200] + bytes(50) + whole[250:])
     refused(job, InputError, "source")
 

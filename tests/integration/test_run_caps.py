@@ -52,11 +52,11 @@ def test_a_run_that_leaves_most_rows_out_publishes_nothing(make_job):
     lower = {"cap": {**TYPO, "epsilon": 210.0}, "release": "2026-12"}
     charged, caps = job.charged(), caps_of(job)
     with pytest.raises(BudgetError, match=r"of 240 rows would be left out \(over the cap\); .*min_released") as caught:
-        run(job.policy(**lower), accept_lower_cap=True)
+        run(job.policy(**lower), accept_lower_cap=True, accept_fewer_rows=True)
     assert caught.value.exit_code == 3
     assert job.files() == files, "readers see the same files"
     assert (job.charged(), caps_of(job)) == (charged, caps), "nothing was charged, and no cap was lowered"
-    summary = run(job.policy(**lower, min_released=0.0), accept_lower_cap=True)
+    summary = run(job.policy(**lower, min_released=0.0), accept_lower_cap=True, accept_fewer_rows=True)
     assert 0 < summary.published_rows < 120
     assert scan_published(str(job.folder / "published")).collect().height < rows.height
 

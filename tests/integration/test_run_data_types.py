@@ -20,7 +20,6 @@ from dptext_etl.polars import released, run_frame
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.planning import plan
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.source import roles
 from dptext_etl.runner.source.guessing import guess
 from tests.quick import quick
 
@@ -284,21 +283,6 @@ def test_a_person_whose_id_is_a_uuid_is_forgotten(make_job):
         typed().filter(pl.Series([each != PEOPLE[3] for each in PEOPLE]).to_arrow()), job.folder / "raw.parquet"
     )
     assert forget(job.policy(), subjects=[str(PEOPLE[3])]).removed == 6
-
-
-def test_ids_that_were_pinned_as_bytes_stay_bytes(make_job, monkeypatch):
-    job = make_job(keep=[], incremental=True)
-    write_by_pyarrow(typed().slice(0, 60), job.folder / "raw.parquet")
-    with monkeypatch.context() as before:
-        before.setattr(roles, "logical_types", lambda *_: {"review": pa.json_(), "note": pa.null()})
-        job.run()
-    charged = job.charged()
-    write_by_pyarrow(typed(), job.folder / "raw.parquet")
-    summary = job.run()
-    assert (summary.rows["already_published"], summary.rows["new"]) == (60, 60)
-    assert released(str(job.folder / "published")).collect()["id"].to_list() == [each.bytes for each in IDS]
-    assert job.charged()["review"][0] > charged["review"][0]
-    assert job.run(release="2026-12", incremental=False).rows["new"] == 120
 
 
 def test_files_with_uuids_and_with_bytes_are_refused(make_job):

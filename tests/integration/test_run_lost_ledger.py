@@ -1,4 +1,4 @@
-"""A ledger restored from a copy, or lost, is noticed by the next run; where a run stores the heads that show it."""
+"""A ledger restored from a copy, or lost, is noticed by the next run; where a run stores the anchors that show it."""
 
 import json
 import shutil
@@ -35,7 +35,7 @@ def test_a_ledger_restored_from_an_old_copy_is_noticed(make_job, tmp_path, revie
     for path in copy.iterdir():
         shutil.copy2(path, job.folder)
     for release in ("2026-12", "2027-01"):
-        with pytest.raises(LedgerError, match="the dataset reviews is frozen: this ledger misses the head"):
+        with pytest.raises(LedgerError, match="the dataset reviews is frozen: this ledger misses the anchor"):
             job.run(release=release)
     assert facts("ledger", "freeze", "reviews", "--reason", "x", "--ledger", job.folder / "ledger.db")["frozen"] == [
         "reviews"
@@ -101,7 +101,7 @@ def test_a_lost_ledger_is_noticed_by_the_next_partition(make_job, reviews, save,
         run(policy, partition="2026-02")
 
 
-def test_heads_are_remembered_by_runs_side_by_side(make_job):
+def test_anchors_are_remembered_by_runs_side_by_side(make_job):
     job = make_job()
     with Ledger.open(str(job.folder / "other.db")) as ledger, ThreadPoolExecutor(8) as pool:
         layout = Layout.of(job.policy(), None)
@@ -151,35 +151,35 @@ def lose(job, copy):
     shutil.rmtree(job.folder.parent / "empty", ignore_errors=True)
 
 
-def test_a_restored_ledger_is_noticed_by_the_heads_in_a_store(pod, store):
-    pod.values.update(ledger(pod, anchors="s3://bucket/heads"), storage_options=store.options)
+def test_a_restored_ledger_is_noticed_by_the_anchors_in_a_store(pod, store):
+    pod.values.update(ledger(pod, anchors="s3://bucket/anchors"), storage_options=store.options)
     pod.run()
     with pod.ledger() as opened:
         opened.backup(pod.folder / "copy.db")
     pod.run(release="r2")
-    heads = {name: content for name, content in store.objects.items() if name.startswith("heads/")}
-    assert len(heads) == 2
-    assert not (pod.folder.parent / "empty").exists(), "no head is anywhere else"
+    anchors = {name: content for name, content in store.objects.items() if name.startswith("anchors/")}
+    assert len(anchors) == 2
+    assert not (pod.folder.parent / "empty").exists(), "no anchor is anywhere else"
     lose(pod, pod.folder / "copy.db")
-    with pytest.raises(FrozenLedgerError, match="this ledger misses the head that an earlier run stored"):
+    with pytest.raises(FrozenLedgerError, match="this ledger misses the anchor that an earlier run stored"):
         pod.run(release="r3")
-    assert {name: store.objects[name] for name in heads} == heads
+    assert {name: store.objects[name] for name in anchors} == anchors
 
 
 def test_a_run_without_a_named_place_is_refused_where_one_is_required(pod):
     error = same_refusal(pod, ledger(pod, require_anchors=True), LedgerError)
-    assert 'anchors = "s3://bucket/heads"' in error.hint
+    assert 'anchors = "s3://bucket/anchors"' in error.hint
 
 
-def test_a_store_of_heads_that_is_away_is_refused_before_a_charge(pod, store):
+def test_a_store_of_anchors_that_is_away_is_refused_before_a_charge(pod, store):
     away = {**store.options, "aws_endpoint_url": "http://127.0.0.1:9"}
-    entries = {**ledger(pod, anchors="s3://bucket/heads"), "storage_options": away}
+    entries = {**ledger(pod, anchors="s3://bucket/anchors"), "storage_options": away}
     assert same_refusal(pod, entries, UnavailableError).exit_code == 6
 
 
-def test_heads_that_cannot_be_stored_are_named_by_the_plan_and_the_summary(pod, caplog):
+def test_anchors_that_cannot_be_stored_are_named_by_the_plan_and_the_summary(pod, caplog):
     pod.folder.parent.joinpath("empty").write_text("a file, so no folder can be made there")
-    said = "the head of the ledger cannot be kept in"
+    said = "the anchor of the ledger cannot be stored in"
     assert [note for note in plan(pod.policy()).notes if note.startswith(said)]
     summary = pod.run()
     (note,) = (note for note in summary.notes if note.startswith(said))

@@ -5,8 +5,6 @@ import pytest
 
 from dptext_etl import _kernel, run
 from dptext_etl.errors import KeyReferenceError
-from dptext_etl.ledger.releases import Releases
-from dptext_etl.polars import run_frame
 from dptext_etl.runner.planning import plan
 from dptext_etl.runner.publish.forgetting import forget
 from tests.quick import quick
@@ -20,22 +18,6 @@ JOBS = {
     "synthetic": ("make_synthetic", {}),
     "with hidden ids": ("make_job", {"ids": "keyed", "incremental": True}),
 }
-
-
-@pytest.fixture
-def run_as_before(monkeypatch):
-    """Run a job as versions did that committed to no key."""
-
-    def run_job(job):
-        pin = Releases._pin
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                Releases, "_pin", lambda self, names, facts, _, **other: pin(self, names, facts, None, **other)
-            )
-            job.run()
-        job.forget_that_nothing_changed()
-
-    return run_job
 
 
 def other_key(job):
@@ -65,33 +47,6 @@ def test_a_key_that_is_gone_is_refused_with_the_same_sentence(job):
     with pytest.raises(KeyReferenceError, match="cannot be opened") as caught:
         job.run()
     assert caught.value.hint.startswith(RESTORE)
-
-
-@pytest.mark.parametrize("name", quick(["rows", "shuffled", "synthetic", "with hidden ids"]))
-def test_a_release_of_an_earlier_version_commits_to_the_key_that_its_records_show(request, name, run_as_before):
-    make, changes = JOBS[name]
-    job = request.getfixturevalue(make)()
-    job.values |= changes
-    run_as_before(job)
-    before, key = outcome(job), other_key(job)
-    with pytest.raises(KeyReferenceError, match="none of this source has the identity") as caught:
-        job.run(key=key)
-    assert caught.value.hint.startswith(RESTORE)
-    assert outcome(job) == before
-    job.run()
-    with pytest.raises(KeyReferenceError, match="was made under another noise key"):
-        job.run(key=key)
-    with job.ledger() as ledger:
-        assert ledger.verify().ok
-
-
-def test_new_rows_do_not_show_the_key_of_an_earlier_release(job, reviews, run_as_before):
-    job.values |= {"incremental": True, "deletions": "keep", "on_changed": "keep"}
-    run_as_before(job)
-    with pytest.raises(KeyReferenceError, match="none of this source"):
-        run_frame(reviews(20, 500), job.policy())
-    run_frame(reviews(20, 230), job.policy())
-    run_frame(reviews(20, 500), job.policy())
 
 
 def test_forgetting_publishes_no_ids_under_another_key(job, save):

@@ -1,6 +1,7 @@
 """Runs whose ledger is in PostgreSQL: the same release, one charge; plans say which rights a role lacks."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -131,17 +132,17 @@ def test_an_auditor_may_not_write(job, admin, url, ledgers):
     Ledger.open(ledgers[0]["url"], ledgers[0]["id_key"]).close()
     grant(admin, url, "auditor")
     error = same_refusal(job, {"ledger": ledgers[1]}, LedgerError)
-    assert "it lacks INSERT and UPDATE on the table meta" in error.message
+    assert "it lacks INSERT on the table event" in error.message
     assert "grants --role writer" in error.hint
 
 
 def test_each_right_that_a_run_needs_is_asked_for(admin, url, ledgers):
     Ledger.open(ledgers[0]["url"], ledgers[0]["id_key"]).close()
     grant(admin, url, "writer")
-    for table, right in ((table, right) for table, rights in WRITES.items() for right in rights.split(", ")):
+    for table, right in ((table, right) for table, rights in WRITES.items() for right in rights.split(", ") if right):
         place = f"{url.rpartition('=')[2]}.{table}"
         admin.execute(f"revoke {right} on {place} from {ROLE}")
-        with pytest.raises(LedgerError, match=f"it lacks {right} on the table {table}"):
+        with pytest.raises(LedgerError, match=re.escape(f"it lacks {right} on the table {table}")):
             require_writable(ledgers[1]["url"])
         admin.execute(f"grant {right} on {place} to {ROLE}")
 

@@ -223,6 +223,30 @@ def test_a_plan_collects_what_a_run_would_meet_one_after_the_other(released):
     assert "also in the way of a run: the texts of 7 records changed" in said.stdout
 
 
+def test_a_plan_of_a_messy_table_lists_everything_at_once(job, reviews):
+    """Rows without a person, doubled ids, and a kept column that singles out rows; then columns of wrong types."""
+    frame = reviews().with_columns(
+        id=pl.when(pl.col("id") == "r00007").then(pl.lit("r00008")).otherwise("id"),
+        user_id=pl.when(pl.col("id") == "r00003").then(None).otherwise("user_id"),
+        stars=pl.int_range(pl.len()),
+    )
+    frame.write_parquet(job.folder / "raw.parquet")
+    with pytest.raises(InputError) as caught:
+        plan(job.policy(keep_unique=None))
+    ids, kept = caught.value.fields["also"]
+    assert "1 row has no subject (column 'user_id' is null)" in caught.value.message
+    assert "1 record id occurs more than once in column 'id'" in ids
+    assert "the kept columns single out 240 of 240 rows" in kept
+    assert "without 'stars'" in kept
+    shown = CliRunner().invoke(app, ["plan", str(job.write_policy(keep_unique=None))])
+    assert [f"Also: {line}" in shown.stderr for line in (ids, kept)] == [True, True]
+    frame.with_columns(review=7, note=7.5, id=pl.lit(1.5)).write_parquet(job.folder / "raw.parquet")
+    error = same_refusal(job, {}, InputError)
+    assert "text column 'review' must hold strings" in error.message
+    note, record = error.fields["also"]
+    assert ("text column 'note'" in note, "record ids (column 'id') of type Float64" in record) == (True, True)
+
+
 def test_a_full_disk(job, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1 << 40, 1 << 40, 4096))
     error = same_refusal(job, {}, DiskError)

@@ -6,6 +6,8 @@ import pytest
 from dptext_etl.engines import run
 from dptext_etl.engines.spark.spark_engine import SparkEngine
 from dptext_etl.errors import DPTextError
+from dptext_etl.polars import label
+from dptext_etl.spark import label_function
 
 from ..synthetic_runs import labeled, used, verified
 from .spark_runs import frame_of
@@ -85,3 +87,14 @@ def test_a_source_that_changes_between_two_readings_is_not_published(spark, make
     save(labeled(reviews()), job.folder / "raw.parquet")
     assert job.run().rows["resumed"] == 240
     assert verified(job) == []
+
+
+def test_a_column_of_spark_is_labeled_by_the_published_classifier(spark, make_synthetic):
+    job = make_synthetic()
+    job.run()
+    place, texts = job.folder / "published", ["the bank closed my account", None, "play the new album"]
+    frame = spark.createDataFrame([(text,) for text in texts], "text string")
+    spark.udf.register("topic", label_function(place))
+    found = [row.t for row in frame.selectExpr("topic(text) AS t").collect()]
+    assert found == pl.DataFrame({"text": texts}).select(label("text", place))["text"].to_list()
+    assert found[1] is None

@@ -249,14 +249,14 @@ def test_what_a_retry_can_mend_is_tried_again_by_spark_and_refused_at_its_last_a
     assert failing.messages.stopped
 
 
-def test_a_task_stores_heads_in_the_store_of_its_staging(make_job, store):
+def test_a_task_stores_anchors_in_the_store_of_its_staging(make_job, store):
     staging_job = make_job()
-    spec = {"url": f"sqlite:///{staging_job.folder / 'ledger.db'}", "anchors": "s3://bucket/heads"}
+    spec = {"url": f"sqlite:///{staging_job.folder / 'ledger.db'}", "anchors": "s3://bucket/anchors"}
     staging_job.values.update(
         remote(staging_job, store, source=staging_job.values["source"], staging="s3://bucket/inside", ledger=spec)
     )
     bench = Bench(staging_job)
-    before = {name: held for name, held in store.objects.items() if name.startswith("heads/")}
+    before = {name: held for name, held in store.objects.items() if name.startswith("anchors/")}
     assert done(next(bench.attempt())).outcomes["RESERVED"] == 240
     assert len(before) == 2
     assert all(store.objects[name] != held for name, held in before.items())

@@ -12,7 +12,7 @@ from dptext_etl.errors import GateError, InputError, LedgerError, LockedLedgerEr
 from dptext_etl.families.aggregate import (
     contributions,
     counted,
-    nearest_mean,
+    linear_discriminant,
     noisy,
     partial_sum,
     read_statistic,
@@ -112,7 +112,7 @@ def test_the_published_statistic_can_be_read(released):
     path = job.folder / "published.manifest.json"
     found = read_statistic(path, "example")
     assert [topic.label for topic in found.topics()] == ["music", "money", "other"]
-    assert nearest_mean(found).labels == ("music", "money", "other")
+    assert linear_discriminant(found).labels == ("music", "money", "other")
     assert table(found, 50)["text"].to_pylist() == job.published()["review"].to_list()
     facts = json.loads(path.read_text())
     said = facts["columns"][0]["statistic"]

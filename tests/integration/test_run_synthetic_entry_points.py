@@ -238,7 +238,7 @@ def test_a_corpus_that_is_the_private_column_is_refused(make, rows, tmp_path, ki
     job, corpus = make(kind, frame=rows), tmp_path / "corpus"
     build([Source(job.folder / "raw.parquet", "review")], corpus, Options(name="own", texts=1_000, **STATED))
     for way in (_plan, _run):
-        _refused(job, way, _of(kind, str(corpus)), "it is the private column, and not public")
+        _refused(job, way, _of(kind, str(corpus)), "it holds the private column, and is not public")
 
 
 def test_so_is_a_corpus_that_was_calibrated_on_it_and_the_command_on_spark(make, rows, tmp_path):
@@ -254,6 +254,6 @@ def test_so_is_a_corpus_that_was_calibrated_on_it_and_the_command_on_spark(make,
     building.write_recalibrated(built, building.recalibrate(built, own), own)
     policy = job.policy(**_of("synthetic", str(corpus)))
     for refused in (lambda: run(policy), lambda: read_source(None, policy)):
-        with pytest.raises(DPTextError, match="it is the private column"):
+        with pytest.raises(DPTextError, match="it holds the private column"):
             refused()
     assert spent(job) == 0

@@ -13,7 +13,7 @@ from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.planning import plan
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.source import versions
+from dptext_etl.runner.source import table_versions
 from dptext_etl.runner.source.table import partitions_of_source
 from tests.command_line import dptext
 from tests.quick import quick
@@ -78,7 +78,7 @@ def test_without_the_extra_such_a_table_is_refused(job, reviews, monkeypatch, so
     if source == "table":
         (job.folder / "table" / "_delta_log").mkdir()
     reviews().write_parquet(job.folder / "table" / "part-0.parquet")
-    monkeypatch.setattr(versions, "find_spec", lambda name: None)
+    monkeypatch.setattr(table_versions, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="is read by its log") as caught:
         job.run(source=str(job.folder / source))
     assert "deleted rows" in caught.value.hint

@@ -30,13 +30,27 @@ def test_persons_are_counted_by_spelling():
     names = ["Ann ", "ann", "ANN", "Cafe\u0301", "Caf\u00e9", None, "Bo"]
     frame = pl.DataFrame({"who": names, "number": range(7)})
     for column, how, counts in [
-        ("who", (), {"persons": 6, "alike": 3}),
-        ("who", ("nfc",), {"persons": 5, "alike": 3}),
+        ("who", (), {"persons": 6, "alike": 3, "folded": 3}),
+        ("who", ("nfc",), {"persons": 5, "alike": 3, "folded": 3}),
         ("number", (), {}),
     ]:
         spelled = guessing.Spelled(how)
         spelled.add(frame[column])
         assert spelled.counts() == counts
+
+
+def test_spellings_that_differ_in_punctuation_and_accents_are_reported():
+    same = ["O'Brien", "o brien", "OBrien", "O\u2019Brien", "\uff2f\uff22rien", "\u00d3Br\u00eden"]
+    apart = ["1-11", "11-1", "u1", "u-2", "u.3", "--", "??"]
+    spelled = guessing.Spelled()
+    for part in (same[:3], same[3:] + apart, [None, "obrien", "u 2"]):
+        spelled.add(pl.Series(part, dtype=pl.String))
+    counts = spelled.counts()
+    assert counts == {"persons": 15, "alike": 14, "folded": 1 + len(apart)}
+    first, second = guessing.spelling_lines(counts)
+    assert first.startswith("15 persons; 14 without case and blanks")
+    assert second == "6 more would join without punctuation and accents: spell these alike in the source"
+    assert guessing.spelling_lines({**counts, "alike": 8, "persons": 8}) == ["8 persons"]
 
 
 @pytest.mark.parametrize(("most", "share"), [(1, 3 / 10), (2, 5 / 10), (6, 9 / 10), (7, 1.0)])
@@ -55,7 +69,7 @@ def test_a_plan_shows_spellings_and_what_caps_keep(make_job, reviews):
     one = plan(job.policy(cap=None)).per_record["max"]
     cap = {"measure": "pure", "epsilon": 10 * one, "period": "2026"}
     found = plan(job.policy(cap=cap))
-    assert found.table["spellings"] == {"persons": 3, "alike": 3}
+    assert found.table["spellings"] == {"persons": 3, "alike": 3, "folded": 3}
     kept = {cap / one: count for cap, count in found.table["selection"]["caps"]}
     assert (kept, found.excluded["quarantined"]) == ({5: 15, 10: 30, 14: 38, 20: 50, 28: 58}, 30)
     again = plan(job.policy(cap={**cap, "epsilon": 14 * one}))

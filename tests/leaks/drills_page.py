@@ -28,7 +28,7 @@ ELSEWHERE = {
 AROUND = {
     "one text released for every id in Spark": (
         "`first_value(text) OVER (…)` as the text",
-        "`guard`: a release takes a column of its own row; `tests/spark/test_guard.py`",
+        "`guard`: a raw column occurs only as the plain argument of a release; `tests/spark/test_guard.py`",
     ),
     "another budget or mode released in Spark": (
         "a second function in the session",

@@ -44,14 +44,14 @@ a new period while charges exist | a cap of 2026 after charges without a period
     a new balance is opened by name
     ledger/test_periods.py::test_a_new_period_beside_charges_is_opened_by_name
 any writer on a ledger restored from an old copy | a failover, a backup
-    heads kept apart from the ledger; the dataset freezes
+    anchors kept apart from the ledger; the dataset freezes
     ledger/test_anchor_files.py::test_no_writer_overwrites_a_head_that_the_ledger_misses
 a revocation lost by a restore | a gate fired after the backup
-    a revocation stores the head
+    a revocation stores the anchor
     ledger/test_anchor_files.py::test_nothing_is_written_to_a_ledger_that_misses_a_head
 a restored ledger under another spelling of its place | `localhost` for 127.0.0.1, a link
-    heads are filed by the ledger's id
-    ledger/test_anchor_files.py::test_heads_are_found_however_the_place_is_spelled
+    anchors are filed by the ledger's id
+    ledger/test_anchor_files.py::test_anchors_are_found_however_the_place_is_spelled
 a door that drops a setting of the policy | Dagster resources, Spark workers, suites
     every field is passed through every door
     policy/test_policy_fields.py::test_no_field_has_its_default

@@ -95,7 +95,7 @@ def test_it_stops_a_run(bench, toy, tmp_path):
 def test_the_catalog_and_the_documentation_list_it(bench, toy):
     for stage in Stage:
         assert list(gate_descriptions(bench.policy, stage))[-1] == NAME
-        assert gate_descriptions(bench.policy, stage)[NAME].startswith("Line ends, NULs")
+        assert gate_descriptions(bench.policy, stage)[NAME].startswith("Catches line ends, NULs")
     sys.path.insert(0, str(ROOT / "studies"))
     try:
         from generators.tables import gates as documented

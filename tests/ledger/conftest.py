@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dptext_etl import _kernel
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
 from dptext_etl.ledger import Charge, Ledger, Scope
 from dptext_etl.policy import Cap
@@ -17,6 +18,7 @@ from dptext_etl.policy import Cap
 ID_KEY = "DPTEXT_TEST_LEDGER_SECRET"
 CLAIM = Guarantee(GuaranteeClass.COND_PURE, frozenset(), "two texts of equal length", "word")
 EPSILON = 1_000_000
+NOISE_KEY = _kernel.Secret.from_bytes(bytes(range(32)))
 STEPS = [{"name": "toy", "cfg": "aa" * 32, "model_hash": "bb" * 32, "training_provenance": "public"}]
 """Steps of post-processing that learned from public texts."""
 
@@ -61,6 +63,7 @@ class Kit:
             "guarantee": CLAIM,
             "worst_case": Spend(eps_pure=10 * EPSILON, eps_approx=10 * EPSILON),
             "publishable": True,
+            "key": NOISE_KEY,
         }
         names = {"dataset": dataset, "column": column, "release": release, "cfg": cfg}
         return self.ledger.releases.pin_release(**names, **(stated | other))

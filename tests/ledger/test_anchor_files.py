@@ -1,4 +1,4 @@
-"""Heads that are remembered apart from a ledger show that it was lost or restored, to all who share a cap.
+"""Anchors that are remembered apart from a ledger show that it was lost or restored, to all who share a cap.
 
 Specification: docs/spec/privacy.md#lost-ledger.
 """
@@ -21,7 +21,7 @@ from dptext_etl.policy import Cap, LedgerSpec
 
 from .conftest import Kit, each_store
 
-FROZEN = "is frozen.*: this ledger misses the head that an earlier run stored"
+FROZEN = "is frozen.*: this ledger misses the anchor that an earlier run stored"
 
 
 class Charger:
@@ -115,7 +115,7 @@ def test_a_loss_is_settled_once_for_all(sqlite, folder, tmp_path):
     with pytest.raises(LedgerError, match=FROZEN):
         a.charge("a2", 1)
     sqlite.ledger.losses.thaw("b", {"eps_pure": 3})
-    assert b.charge("b2", 1, "r2", cap=57) == Outcome.RESERVED, "its own head is missing, and that is settled"
+    assert b.charge("b2", 1, "r2", cap=57) == Outcome.RESERVED, "its own anchor is missing, and that is settled"
     assert a.charge("a2", 1, "r2", cap=57) == Outcome.RESERVED
     sqlite.ledger.backup(tmp_path / "second.db")
     b.charge("b3", 1, "r2", cap=57)
@@ -167,7 +167,7 @@ def test_what_goes_on_is_the_same(kit, folder):
     assert {path.stat().st_mode & 0o777 for path in place.iterdir()} == {0o600}
 
 
-def test_heads_only_grow_when_many_write(sqlite, folder):
+def test_anchors_only_grow_when_many_write(sqlite, folder):
     scope = Scope("a")
 
     def work(at):
@@ -193,34 +193,34 @@ def test_a_file_that_is_broken_says_so(kit, folder):
 
 def test_a_folder_that_cannot_be_used_says_so(kit, tmp_path):
     (tmp_path / "taken").write_text("")
-    with pytest.raises(LedgerError, match=r"cannot be kept in .*\nHint: name a place that lasts: .*DPTEXT_ANCHORS"):
+    with pytest.raises(LedgerError, match=r"cannot be stored in .*\nHint: name a place that lasts: .*DPTEXT_ANCHORS"):
         Charger(kit, tmp_path / "taken", "a").charge("x", 1)
 
 
-def test_a_full_disk_at_the_place_of_heads_is_a_full_disk(kit, tmp_path, monkeypatch):
+def test_a_full_disk_at_the_anchor_store_is_a_full_disk(kit, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    charger = Charger(kit, tmp_path / "heads", "a")
+    charger = Charger(kit, tmp_path / "anchors", "a")
     charger.charge("x", 1)
     monkeypatch.setattr(anchor_files.os, "fsync", full)
-    with pytest.raises(FullLedgerError, match=r"cannot be kept in .*\(No space left on device\)\nHint: free"):
+    with pytest.raises(FullLedgerError, match=r"cannot be stored in .*\(No space left on device\)\nHint: free"):
         charger.charge("y", 1)
     monkeypatch.undo()
-    for folder in (tmp_path / "heads").iterdir():
+    for folder in (tmp_path / "anchors").iterdir():
         draft = folder / f"a.json.{'ab' * 8}"
         draft.write_text("of a process that was killed")
         os.utime(draft, (1, 1))
     charger.charge("z", 1)
-    assert [path.suffix for path in (tmp_path / "heads").rglob("*") if path.is_file()] == [".json"] * 2
+    assert [path.suffix for path in (tmp_path / "anchors").rglob("*") if path.is_file()] == [".json"] * 2
 
 
-def test_where_heads_are_kept(monkeypatch, tmp_path):
+def test_where_anchors_are_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("DPTEXT_ANCHORS", str(tmp_path / "env"))
     assert (place_of("named").folder, is_named("named")) == (Path("named").absolute(), True)
     assert (place_of(None).folder, is_named(None)) == (tmp_path / "env", True)
-    monkeypatch.setenv("DPTEXT_ANCHORS", "s3://bucket/heads")
-    assert (place_of(None).url, place_of(None).remote) == ("s3://bucket/heads", True)
+    monkeypatch.setenv("DPTEXT_ANCHORS", "s3://bucket/anchors")
+    assert (place_of(None).url, place_of(None).remote) == ("s3://bucket/anchors", True)
     monkeypatch.delenv("DPTEXT_ANCHORS")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert (place_of(None).folder, is_named(None)) == (tmp_path / "dptext" / "anchors", False)
@@ -236,8 +236,8 @@ POSTGRES, SQLITE = "postgresql://host/db", "sqlite:///ledger.db"
     ("entries", "variable", "refused"),
     [
         ({"url": POSTGRES}, None, True),
-        ({"url": POSTGRES}, "heads", False),
-        ({"url": POSTGRES, "anchors": "heads"}, None, False),
+        ({"url": POSTGRES}, "anchors", False),
+        ({"url": POSTGRES, "anchors": "anchors"}, None, False),
         ({"url": POSTGRES, "require_anchors": False}, None, False),
         ({"url": SQLITE}, None, False),
         ({"url": SQLITE, "require_anchors": True}, None, True),
@@ -251,7 +251,8 @@ def test_a_ledger_in_postgres_needs_a_named_place(monkeypatch, tmp_path, entries
     if not refused:
         require_place(LedgerSpec(**entries))
         return
-    with pytest.raises(LedgerError, match=r'no place is named .*\nHint: write .*: anchors = "s3://bucket/heads", or'):
+    hint = r'\nHint: write .*: anchors = "s3://bucket/anchors", or'
+    with pytest.raises(LedgerError, match=f"no anchor store is named .*{hint}"):
         require_place(LedgerSpec(**entries))
     assert list(tmp_path.iterdir()) == []
 
@@ -266,7 +267,7 @@ def test_a_head_that_nowhere_can_be_stored_is_a_warning_once(kit, monkeypatch, t
         anchor_files.store(kit.ledger, Scope("a"))
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warning.startswith(
-        f"the head of the ledger cannot be kept in {tmp_path}/home/.local/state/dptext/anchors, so"
+        f"the anchor of the ledger cannot be stored in {tmp_path}/home/.local/state/dptext/anchors, so"
     )
     assert anchor_files.notes(None) == [warning]
     assert anchor_files.notes(tmp_path / "named") == []
@@ -283,14 +284,14 @@ def served(monkeypatch):
 
 
 @pytest.fixture
-def heads(served):
+def anchors(served):
     """A prefix of an object store, and its options."""
-    return "s3://bucket/heads", served.options
+    return "s3://bucket/anchors", served.options
 
 
-def test_heads_in_an_object_store_show_a_loss(sqlite, heads, served, tmp_path, monkeypatch):
+def test_anchors_in_an_object_store_show_a_loss(sqlite, anchors, served, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    a, b = Charger(sqlite, heads, "a/ü"), Charger(sqlite, heads, "b")
+    a, b = Charger(sqlite, anchors, "a/ü"), Charger(sqlite, anchors, "b")
     a.charge("a0", 1)
     sqlite.ledger.backup(tmp_path / "copy.db")
     a.charge("a1", 32)
@@ -300,7 +301,7 @@ def test_heads_in_an_object_store_show_a_loss(sqlite, heads, served, tmp_path, m
     with pytest.raises(LedgerError, match=FROZEN):
         b.charge("b0", 1)
     with pytest.raises(LedgerError, match=FROZEN):
-        AnchorFiles(sqlite.ledger, *heads).store(Scope("a/ü", "2026", "people"), "r1")
+        AnchorFiles(sqlite.ledger, *anchors).store(Scope("a/ü", "2026", "people"), "r1")
     assert served.objects == before, "the evidence stays"
     sqlite.ledger.losses.thaw("a/ü", {"eps_pure": 32})
     assert b.charge("b2", 1, "r2", cap=28) == Outcome.RESERVED
@@ -308,10 +309,10 @@ def test_heads_in_an_object_store_show_a_loss(sqlite, heads, served, tmp_path, m
     sqlite.sound()
 
 
-def test_a_store_lets_one_writer_of_a_head_through_at_a_time(sqlite, heads, served):
+def test_a_store_lets_one_writer_of_an_anchor_through_at_a_time(sqlite, anchors, served):
     def work(at):
         sqlite.ref(dataset="a", release=f"r{at}")
-        AnchorFiles(sqlite.ledger, *heads).store(Scope("a"), f"r{at}")
+        AnchorFiles(sqlite.ledger, *anchors).store(Scope("a"), f"r{at}")
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(12)))
@@ -322,16 +323,16 @@ def test_a_store_lets_one_writer_of_a_head_through_at_a_time(sqlite, heads, serv
 
 
 def test_a_store_that_cannot_be_written_to_is_refused_before_a_charge(served):
-    spec = LedgerSpec(url=SQLITE, anchors="s3://bucket/heads")
+    spec = LedgerSpec(url=SQLITE, anchors="s3://bucket/anchors")
     require_place(spec, served.options)
     assert served.objects == {}
-    served.refusing = "heads"
-    with pytest.raises(InputError, match="checking write access to s3://bucket/heads failed"):
+    served.refusing = "anchors"
+    with pytest.raises(InputError, match="checking write access to s3://bucket/anchors failed"):
         require_place(spec, served.options)
 
 
 def forgetful(kit, tmp_path, folder):
-    """A ledger that was restored from a copy and misses a charge of dataset `a`; the file with the head it misses."""
+    """A ledger that was restored from a copy and misses a charge of dataset `a`; the file with the anchor it misses."""
     charger = Charger(kit, folder, "a")
     charger.charge("a1", 20)
     kit.ledger.backup(str(tmp_path / "copy.db"))
@@ -341,7 +342,7 @@ def forgetful(kit, tmp_path, folder):
 
 
 def test_no_writer_overwrites_a_head_that_the_ledger_misses(sqlite, tmp_path, folder):
-    """The head is the only evidence: the next writer keeps it, and freezes the dataset."""
+    """The anchor is the only evidence: the next writer keeps it, and freezes the dataset."""
     scope, files = forgetful(sqlite, tmp_path, folder)
     before = [path.read_bytes() for path in files]
     with pytest.raises(LedgerError, match=FROZEN):
@@ -363,7 +364,7 @@ def test_nothing_is_written_to_a_ledger_that_misses_a_head(sqlite, tmp_path, fol
 
 
 @pytest.mark.parametrize("spelled", ["sqlite:///{path}", "{folder}/./ledger.db", "{folder}/link.db", "{folder}/moved"])
-def test_heads_are_found_however_the_place_is_spelled(sqlite, tmp_path, folder, spelled):
+def test_anchors_are_found_however_the_place_is_spelled(sqlite, tmp_path, folder, spelled):
     """A copy of a file elsewhere, and a server under another name, are the same ledger."""
     forgetful(sqlite, tmp_path, folder)
     (tmp_path / "link.db").symlink_to(sqlite.path)

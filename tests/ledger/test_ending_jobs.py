@@ -46,7 +46,7 @@ def test_jobs_lists_what_is_open(kit, dptext):
 def test_a_release_is_revoked(kit, dptext, answer, yes):
     kit.reserve(["a"], cap=9)
     kit.commit(["a"])
-    kit.ledger.releases.record_publication(kit.ref(), "v1", "ab" * 32, 1)
+    kit.ledger.releases.record_publication(kit.ref(), "v1", "ab" * 32, 1, sink="here")
     done = dptext("revoke", "reviews", "r1", "--reason", "wrong table", "--json", *yes, answer=answer)
     assert json.loads(done.stdout) == {"revoked": "r1", "dataset": "reviews", "records": 1, "published": ["v1"]}
     assert ("(1 charged records, published as v1) for good?" in done.stderr) == (not yes)

@@ -65,7 +65,7 @@ def test_nothing_happens_in_a_frozen_dataset(kit):
         lambda: kit.ref(release="new"),
         lambda: kit.reserve(["c"], cap=9, refs=[ref]),
         lambda: kit.commit(["b"], ref=ref),
-        lambda: kit.ledger.releases.record_publication(ref, "v1", "ab" * 32, 1),
+        lambda: kit.ledger.releases.record_publication(ref, "v1", "ab" * 32, 1, sink="here"),
     ):
         with pytest.raises(LedgerError, match=said):
             attempt()
@@ -141,8 +141,11 @@ def test_a_ledger_of_an_older_or_a_newer_schema_is_refused_untouched(kit, schema
     kit.ledger.close()
     before = None if on_server else kit.path.read_bytes()
     for options in ({}, {"read_only": True}):
-        with pytest.raises(LedgerError, match=f"has ledger schema {schema}; this version of dptext-etl knows 5"):
+        with pytest.raises(
+            LedgerError, match=f"has ledger schema {schema}; this version of dptext-etl knows 5"
+        ) as caught:
             kit.open(**options)
+        assert caught.value.hint.startswith("versions before 0.3.0 wrote it: start a new" if schema < 5 else "upgrade")
     assert on_server or kit.path.read_bytes() == before
 
 

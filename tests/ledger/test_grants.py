@@ -98,8 +98,8 @@ def test_a_writer_does_all_that_writers_do(admin, place):
     ids = pa.array(["0-0", "0-1"])
     step = {"name": "again", "cfg": "ab" * 32, "model_hash": "cd" * 32, "training_provenance": "public"}
     kit.ledger.post("job", ref, "ef" * 32, [step], ids, kit.keys(ref, ids.to_pylist()))
-    kit.ledger.releases.record_publication(ref, "v1", "ab" * 32, 30)
-    kit.ledger.releases.retire([ref], "v", "v2", "cd" * 32, 20)
+    kit.ledger.releases.record_publication(ref, "v1", "ab" * 32, 30, sink="here")
+    kit.ledger.releases.retire([ref], "v", "v2", "cd" * 32, 20, sink="here")
     kit.ledger.people.forget("reviews", pa.array(["0-0"]), pa.array([], pa.string()))
     kit.ledger.expire("job")
     kit.reserve(["late"], refs=[ref], job="late")

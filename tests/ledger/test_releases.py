@@ -11,6 +11,7 @@ from dptext_etl.errors import KeyReferenceError, LedgerError
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
 from dptext_etl.ledger import Outcome
 from dptext_etl.ledger.releases import commitment
+from dptext_etl.ledger.types import Event
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.policy import ColumnPolicy
 
@@ -96,7 +97,7 @@ def test_a_revoked_name_is_revoked_in_every_column(kit):
     review, title = kit.ref(), kit.ref("title")
     kit.reserve(["a", "b"], cap=9, refs=[review, title])
     kit.commit(["a"], ref=title)
-    kit.ledger.releases.record_publication(title, "v1", MANIFEST, 1)
+    kit.ledger.releases.record_publication(title, "v1", MANIFEST, 1, sink="here")
     kit.ledger.releases.revoke(review, "canary rows, in-vocabulary")
     kit.ledger.releases.revoke(title, "again")
     for action in (
@@ -105,11 +106,11 @@ def test_a_revoked_name_is_revoked_in_every_column(kit):
         lambda: kit.ref("a third column"),
         lambda: kit.reserve(["c"], cap=9, refs=[title]),
         lambda: kit.commit(["b"], ref=title),
-        lambda: kit.ledger.releases.record_publication(title, "v2", MANIFEST, 1),
+        lambda: kit.ledger.releases.record_publication(title, "v2", MANIFEST, 1, sink="here"),
     ):
         with pytest.raises(LedgerError, match="release 'r1' of reviews is revoked"):
             action()
-    kit.ledger.releases.record_publication(title, "v1", MANIFEST, 1)
+    kit.ledger.releases.record_publication(title, "v1", MANIFEST, 1, sink="here")
     assert kit.used("of-a") == [2], "the charge stays"
     assert kit.ref(release="r2").id
     kit.sound()
@@ -127,13 +128,13 @@ def test_a_publication_needs_commits_and_a_theorem(kit):
     kit.reserve(["a", "b"], cap=9)
     kit.commit(["a"])
     with pytest.raises(LedgerError, match="has 1 committed rows, got a publication of 2"):
-        kit.ledger.releases.record_publication(ref, "v1", MANIFEST, 2)
+        kit.ledger.releases.record_publication(ref, "v1", MANIFEST, 2, sink="here")
     with pytest.raises(LedgerError, match="SHA-256 of its manifest"):
-        kit.ledger.releases.record_publication(ref, "v1", "no digest", 1)
-    kit.ledger.releases.record_publication([ref], "v1", MANIFEST, 1)
-    kit.ledger.releases.record_publication(ref, "v1", MANIFEST, 1)
+        kit.ledger.releases.record_publication(ref, "v1", "no digest", 1, sink="here")
+    kit.ledger.releases.record_publication([ref], "v1", MANIFEST, 1, sink="here")
+    kit.ledger.releases.record_publication(ref, "v1", MANIFEST, 1, sink="here")
     with pytest.raises(LedgerError, match="has published version 'v1' with another manifest"):
-        kit.ledger.releases.record_publication(ref, "v1", "cd" * 32, 1)
+        kit.ledger.releases.record_publication(ref, "v1", "cd" * 32, 1, sink="here")
     assert kit.ledger.reports.show()[0]["published"] == [{"version": "v1", "rows": 1}]
     for release, claim, publishable in (
         ("bench", GuaranteeClass.COND_PURE, False),
@@ -142,7 +143,7 @@ def test_a_publication_needs_commits_and_a_theorem(kit):
         stated = Guarantee(claim, frozenset(), "any", "word")
         weak = kit.ref(release=release, guarantee=stated, publishable=publishable)
         with pytest.raises(LedgerError, match="is not publishable"):
-            kit.ledger.releases.record_publication(weak, "v1", MANIFEST, 0)
+            kit.ledger.releases.record_publication(weak, "v1", MANIFEST, 0, sink="here")
     assert kit.sound()["committed"] == 1
 
 
@@ -192,16 +193,13 @@ def test_a_release_takes_one_key(kit):
 
 
 @each_store
-def test_a_release_that_holds_records_commits_to_a_key_that_is_proven(kit):
-    key, other = _kernel.Secret(), _kernel.Secret()
-    kit.reserve(["a"], cap=9)
+def test_a_release_without_a_commitment_to_a_key_is_refused(kit):
     ref = kit.ref()
-    assert kit.ledger.releases.lacks_key(ref)
-    kit.ref(key=other)
-    assert kit.ledger.releases.lacks_key(ref)
-    kit.ref(key=key, proven=True)
-    assert not kit.ledger.releases.lacks_key(ref)
-    with pytest.raises(KeyReferenceError):
-        kit.ref(key=other, proven=True)
-    kit.ledger.releases.require_key(ref, key)
-    assert kit.ledger.verify().ok
+    kit.reserve(["a"], cap=9)
+    store = kit.db.store
+    with store.transaction():  # as no version of the library writes it
+        facts = kit.db.journal.facts(1)
+        del facts["commitment"], facts["seq"], facts["event"], facts["ts"], facts["writer"]
+        kit.db.journal.append(Event.RELEASE, **facts | {"release": "r2", "release_id": ref.id + 1})
+    with pytest.raises(LedgerError, match="its release is not committed to a noise key: nothing is charged"):
+        kit.reserve(["b"], cap=9)

@@ -167,7 +167,7 @@ def test_an_answer_that_never_arrives_is_given_up(kit, postgres, monkeypatch, tm
     network = Stalling(postgres.port)
     far = Kit(kit.place.replace(f":{postgres.port}/", f":{network.port}/"))
     far.reopen(timeout=2)  # to connect, too
-    ids, scope, ref = pa.array(["a"]), Scope("reviews", "2026"), far.ref()
+    ids, scope, ref, copies = pa.array(["a"]), Scope("reviews", "2026"), far.ref(), itertools.count()
 
     def ask():
         if call == "verify":
@@ -177,7 +177,7 @@ def test_an_answer_that_never_arrives_is_given_up(kit, postgres, monkeypatch, tm
         if call == "preview":
             return far.ledger.preview(scope, far.ledger.make_ready("subject", ids, ids, [far.charge(ref, ["a"])]))
         if call == "backup":
-            return far.ledger.backup(tmp_path / f"copy{bool(network.left)}.db")
+            return far.ledger.backup(tmp_path / f"copy{next(copies)}.db")
         return far.reserve(["b"], refs=[ref]) if call == "reserve" else far.commit(["a"])
 
     network.left = bytes_

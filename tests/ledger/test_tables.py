@@ -45,7 +45,7 @@ def full(new_place):
     events.write(place, key)
     with Ledger.open(place, key) as ledger:
         db = events.Writer(ledger)
-        ledger.releases.retire([db.release()], "v1", "v2-0123456789ab", events.digest("later").hex(), 3)
+        ledger.releases.retire([db.release()], "v1", "v2-0123456789ab", events.digest("later").hex(), 3, sink="here")
         ledger.people.forget("reviews", pa.array(["r1"]), pa.array([], pa.string()))
         yield ledger
 

@@ -211,9 +211,8 @@ def test_a_ledger_from_before_pins_what_its_releases_state(kit):
 
 
 @each_store
-def test_fields_may_be_told_later_but_never_changed(kit):
+def test_a_composite_keeps_its_fields(kit):
     scope = Scope("reviews", "2026", unit="record")
-    kit.reserve(["1"], None, scope=scope, forms=IdForms(IdForm("composite")))
     kit.reserve(["2"], None, scope=scope, forms=IdForms(SHOP))
     with pytest.raises(LedgerError, match=r"are pinned as composite of .*, got composite\n"):
         kit.reserve(["3"], None, scope=scope, forms=IdForms(IdForm("composite")))

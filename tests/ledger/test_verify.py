@@ -36,7 +36,7 @@ def full(kit):
     kit.reserve(["d"], ["p1"], 3, cap=40, job="fourth")
     kit.commit(first[17:19], ref=refs[1], spent=[0, EPSILON])
     kit.post(first[:3])
-    kit.ledger.releases.record_publication(refs[0], "v1", "ab" * 32, 15)
+    kit.ledger.releases.record_publication(refs[0], "v1", "ab" * 32, 15, sink="here")
     kit.ledger.releases.revoke(kit.ref(release="burnt"), "gate")
     kit.ledger.set_cap(Scope("reviews", "2026"), Cap(epsilon=50, period="2026"), raising=True)
     kit.sound()
@@ -149,7 +149,7 @@ def test_every_stored_field_may_hold_anything(full):
 
 
 def run_after(kit, statement, value):
-    """Do what a run does in a process that opens an edited ledger; nothing of it stays."""
+    """Run the steps of a charge in a process that opens an edited ledger; nothing of it stays."""
     scope, cap = Scope("reviews", "2026"), Cap(epsilon=50, period="2026")
     with suppress(UndoError), kit.db.store.transaction():
         kit.db.store.execute(statement, (value,))

@@ -133,7 +133,7 @@ HORIZONTAL = {
 def test_functions_of_several_columns_and_arguments_are_refused(table, policy, name):
     expression = HORIZONTAL[name](pl.col("review"), pl.col("kept_string"))
     for plan in (table.select("id", x=expression), table.with_columns(review=expression).select(release(policy))):
-        with pytest.raises(GateError, match="is used in"):
+        with pytest.raises(GateError, match=r"is used in|does not know"):
             guard(plan, policy)
 
 
@@ -170,6 +170,6 @@ def test_a_prepared_text_is_refused(table, policy, name):
         table.join(table, left_on=text, right_on=text).select("id"),
     )
     for plan in plans:
-        with pytest.raises(GateError, match="is used in") as caught:
+        with pytest.raises(GateError, match=r"is used in|does not know") as caught:
             guard(plan, policy)
         assert "prepare the text in the source" in str(caught.value)

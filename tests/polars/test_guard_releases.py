@@ -67,7 +67,8 @@ def test_texts_of_their_own_rows_are_released(tmp_path, policy, name):
 @pytest.mark.parametrize("name", OTHER_ROWS)
 def test_texts_that_several_ids_could_have_are_refused(lf, policy, name):
     with pytest.raises(
-        GateError, match=r"different rows|computed record ids|not one column|names 'id'|as an id|is used in|does not know"
+        GateError,
+        match=r"different rows|computed record ids|not one column|names 'id'|as an id|is used in|does not know",
     ):
         guard(OTHER_ROWS[name](lf, policy), policy)
 

@@ -50,7 +50,7 @@ shard_bytes = 54321
 sql_function = false
 copy_gate_false_alarm = 1e-7
 reports = ["copies"]
-ledger = { url = "env:LEDGER_SECRET_URL", id_key = "env:IDS_SECRET", anchors = "heads", require_anchors = true }
+ledger = { url = "env:LEDGER_SECRET_URL", id_key = "env:IDS_SECRET", anchors = "anchors", require_anchors = true }
 cap = { measure = "approx", epsilon = 500.0, delta = 1e-3, period = "2026", group = "cinema" }
 retention = { versions = 2, staging_days = 3.0, quarantine_days = 4.0, kept_days = 5.0 }
 dagster = { tags = { team = "films" } }

@@ -322,6 +322,6 @@ def test_a_plan_lists_the_hosts():
         "table.catalog.uri: catalog",
         "ledger.url: one.example,two.example",
     ]
-    heads = {"url": "env:THE_URL", "anchors": "s3://safe/heads"}
-    assert contacted(policy(sink="out", ledger=heads)) == ["ledger.anchors: s3://safe", "ledger.url: env:THE_URL"]
+    anchors = {"url": "env:THE_URL", "anchors": "s3://safe/anchors"}
+    assert contacted(policy(sink="out", ledger=anchors)) == ["ledger.anchors: s3://safe", "ledger.url: env:THE_URL"]
     assert contacted(policy(sink="out")) == []

@@ -11,9 +11,12 @@ from tests import memory_folder
 DOORS = {
     "polars": {
         *("SPEND", "DataFrameNamespace", "ExprNamespace", "LazyFrameNamespace"),
-        *("guard", "privatize", "released", "run_frame"),
+        *("guard", "label", "privatize", "released", "run_frame"),
     },
-    "spark": {"LedgerSpec", "function", "guard", "run_frame", "published", "register", "register_view"},
+    "spark": {
+        *("LedgerSpec", "function", "guard", "label_function"),
+        *("published", "register", "register_view", "run_frame"),
+    },
 }
 
 

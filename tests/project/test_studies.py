@@ -65,8 +65,8 @@ def test_a_synthetic_table_is_measured_once_per_key(toy, tmp_path):
     statistic = utility.describe("example", epsilon=4.0, delta=utility.DELTA, labels=data.labels)
     assert data.labels == ("hotel", "music")
     made = utility.summed(data, statistic, 0)
-    mean = utility.f1(TEST[1], utility.nearest_mean(made).predict(TEST[0]))
-    assert utility.measured(kept, data, utility.NEAREST, 4.0, (0,), "example") == [mean]
+    mean = utility.f1(TEST[1], utility.labels_of(made, TEST[0]))
+    assert utility.measured(kept, data, utility.CLASSIFIER, 4.0, (0,), "example") == [mean]
     assert f" / {mean:.3f} |" in line
     again = utility.FigureCache(tmp_path / "figures", measures=False)
     assert list(utility.brief(again, [data], (0,), "example"))[2] == line
@@ -113,7 +113,8 @@ def test_a_recipe_runs_on_the_command_line(study, tmp_path, monkeypatch):
     recipe, folder = STUDIES / "recipes" / "uci_sentences" / "policy.toml", tmp_path / "work"
     utility.prepared(folder, recipe, tables, {"VECTORS": "english-20k"})
     figures = utility.released(folder, recipe, 4.0, 0)
-    assert figures["nearest mean of the statistic"] > 0.7  # word vectors without weights: the recipe has better ones
+    # word vectors without weights: the recipe has better ones
+    assert figures["linear discriminant of the statistic"] > 0.7
     assert figures["public labeled texts alone"] > 0.8
     monkeypatch.setattr(utility, "dptext", None)
     assert utility.released(folder, recipe, 4.0, 0) == figures

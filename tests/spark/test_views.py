@@ -17,7 +17,14 @@ later("pyspark", reason="pyspark is not installed (extra: spark)")
 def whole(policy, tmp_path):
     """The policy of a dataset, for views."""
     column = {"name": "review", "mechanism": EXAMPLE, "allow": ["cluster"]}
-    facts = {"dataset": "films", "release": "1", "unit": "subject", "subject": "user", "keep": ["n"]}
+    facts = {
+        "dataset": "films",
+        "release": "1",
+        "unit": "subject",
+        "subject": "user",
+        "keep": ["n"],
+        "keep_unique": "accepted",
+    }
     return policy_in(tmp_path, column, **facts, key=policy.key, sql_function=False)
 
 

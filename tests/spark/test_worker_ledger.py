@@ -173,7 +173,7 @@ def test_a_ledger_in_another_state_or_place_is_refused(policy, url, tmp_path, mo
     monkeypatch.setenv("DPTEXT_ANCHORS", str(tmp_path / "taken"))
     monkeypatch.setattr("dptext_etl.spark.worker.column.release", interrupted)
     worker.function_state.cache_clear()
-    with pytest.raises(LedgerError, match="the head of the ledger cannot be kept in"):
+    with pytest.raises(LedgerError, match="the anchor of the ledger cannot be stored in"):
         worker.release(carried, texts(), ids())
 
 
@@ -196,7 +196,7 @@ def test_a_ledger_that_was_restored_is_noticed(policy, url, tmp_path, charged_si
         lambda: worker.release(carried, texts(ROWS[:1]), ids(ROWS[:1])),
         lambda: plan_of(policy, url, unit="record"),
     ):
-        with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger misses the head"):
+        with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger misses the anchor"):
             attempt()
     with Ledger.open(url) as ledger:
         assert ledger.losses.frozen() == ["films"]
@@ -213,7 +213,7 @@ def test_a_worker_that_lives_on_looks_before_every_batch(policy, url, tmp_path):
     worker.release(carried, texts(ROWS[:20]), ids(ROWS[:20]))
     with sqlite3.connect(tmp_path / "ledger.db") as raw:
         raw.execute("delete from event where seq > (select max(seq) from event) - 2")  # the charge and its commit
-    with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger misses the head"):
+    with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger misses the anchor"):
         worker.release(carried, texts(ROWS[20:]), ids(ROWS[20:]))
 
 
@@ -221,11 +221,11 @@ def test_a_ledger_that_was_replaced_is_noticed(policy, url, tmp_path):
     worker.release(plan_of(policy, url, unit="record"), texts(), ids())
     for path in tmp_path.glob("ledger.db*"):
         path.unlink()
-    with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger misses the head"):
+    with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger misses the anchor"):
         plan_of(policy, url, unit="record")
 
 
-def test_the_folder_of_the_heads_may_be_named(policy, url, tmp_path, monkeypatch):
+def test_the_folder_of_the_anchors_may_be_named(policy, url, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     carried = plan_of(policy, LedgerSpec(url=url, anchors="safe"), unit="record")
     monkeypatch.chdir("/")
@@ -296,7 +296,15 @@ def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, er
     monkeypatch.setattr(tasks, "policies", lambda *_: (None, None))
     monkeypatch.setattr(tasks, "coarsened", lambda rows, *_: rows)
     config = SimpleNamespace(
-        messages=messages, names=(), most=1, step=1, open=lambda _: releasing, policy="", columns=(), bundled=False
+        messages=messages,
+        names=(),
+        most=1,
+        step=1,
+        open=lambda _: releasing,
+        policy="",
+        columns=(),
+        bundled=False,
+        zones={},
     )
     (said,) = tasks.records(config, iter(()))
     if isinstance(error, LockedLedgerError):
@@ -337,21 +345,3 @@ def test_another_key_is_refused_by_name(policy, url, tmp_path):
     with pytest.raises(KeyReferenceError, match="was made under another noise key") as caught:
         worker.release(other, texts(ROWS[5:8]), ids(ROWS[5:8]))
     assert (caught.value.hint, counts(url)) == (RESTORE, before)
-
-
-def test_a_release_of_an_earlier_version_commits_to_the_key_that_a_record_shows(policy, url, tmp_path, monkeypatch):
-    pin = Releases._pin
-    with monkeypatch.context() as patch:
-        patch.setattr(Releases, "_pin", lambda *given, **other: pin(*given[:3], None, **other))
-        worker.release(plan_of(policy, url, unit="record"), texts(ROWS[:5]), ids(ROWS[:5]))
-    before = counts(url)
-    other = plan_of(other_key(policy, tmp_path), url, unit="record")
-    worker.function_state.cache_clear()
-    for carried in (other, plan_of(policy, url, unit="record")):
-        with pytest.raises(KeyReferenceError, match="no record of this batch has the identity") as caught:
-            worker.release(carried, texts(ROWS[5:8]), ids(ROWS[5:8]))
-        assert caught.value.hint.startswith(RESTORE)
-    assert counts(url) == before
-    worker.release(plan_of(policy, url, unit="record"), texts(ROWS[4:8]), ids(ROWS[4:8]))
-    with pytest.raises(KeyReferenceError, match="was made under another noise key"):
-        worker.release(other, texts(ROWS[8:]), ids(ROWS[8:]))

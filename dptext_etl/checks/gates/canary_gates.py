@@ -284,7 +284,7 @@ class CanaryWordsReplaced(InVocabularyGate):
         message += powerless(without_power)
         if not self._columns:
             message = "not applicable: no column replaces words one by one"
-        return self.outcome(counts, message, passed=passed)
+        return self.outcome(counts, message, passed=passed, applicable=bool(self._columns))
 
     def _survived(self, name: str, mechanism: WordByWord) -> tuple[Texts, Counter[int], int]:
         """Return, by shard, the canary texts of a column and how many of their words came back; and misaligned rows."""
@@ -388,14 +388,15 @@ class CanaryRowsReproducible(Gate):
         """
         rows = wrong = 0
         for item in self.policy.column_policies():
-            counts = self.candidate.recomputed.get(item.column or "", {"rows": 0, "equal": 0, "moved": 0})
-            rows += counts["rows"]
-            wrong += counts["equal"] < (counts["rows"] if item.mechanism.reproducible else counts["moved"])
+            again = self.candidate.recomputed.get(item.column or "", {"rows": 0, "equal": 0, "moved": 0})
+            rows += again["rows"]
+            wrong += again["equal"] < (again["rows"] if item.mechanism.reproducible else again["moved"])
         message = f"{rows:,} canary texts were released again without other rows, "
         message += f"with other results in {counted(wrong, 'column')}" if wrong else "with the same results"
         if not rows:
             message = "not applicable: this run computed no canary row"
-        return self.outcome({"rows": rows, "suspicious_columns": wrong}, message, passed=not wrong)
+        counts = {"rows": rows, "suspicious_columns": wrong}
+        return self.outcome(counts, message, passed=not wrong, applicable=bool(rows))
 
 
 def _chances(mechanism: WordByWord, texts: Texts, alarm: float) -> tuple[Mapping[int, Trials], float]:

@@ -252,7 +252,7 @@ class RowsLedgered(Gate):
         canary = rows[CANARY].fill_null(value=False).to_numpy() if marked else np.zeros(rows.height, np.bool_)
         ids = canonical_ids(rows[self.policy.id].to_arrow())
         column = self._policies[key.column]
-        bounds = positions_of(None if key.chain else column.mechanism, rows[name])
+        bounds = positions_of(None if key.chain else column.mechanism, rows[name].alias("text"))
         plain = shuffled_of(column.mechanism) is None
         digests = self._digests.of(rows, name) if plain else output_digests(column, ids, rows[name])
         self._comparisons[key].add(ids, digests, canary, bounds)
@@ -343,7 +343,7 @@ class DuplicatesWithinChance(InVocabularyGate):
         message += f"{'within' if passed else 'beyond'} chance{powerless(without_power)}"
         if not self._columns:
             message = "not applicable: no column replaces words one by one"
-        return self.outcome(counts, message, passed=passed)
+        return self.outcome(counts, message, passed=passed, applicable=bool(self._columns))
 
 
 def prefix_digests(texts: pl.Series, words: int) -> ByteRows:

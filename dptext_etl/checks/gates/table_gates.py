@@ -147,6 +147,7 @@ class PublishedFiles(Gate):
             "missing": sum(not all(path and path.is_file() for path in pair) for pair in names),
             "changed": _changed(names, parts),
             "shown_otherwise": 0 if folder.listed is None else len(folder.listed ^ {part["path"] for part in parts}),
+            "changed_classifier": int(not folder.classifier),
             "unlisted": sum(item not in listed for path in folders for item in _inside(path)),
             "other_release": int(
                 (manifest.get("dataset"), manifest.get("release")) != (policy.dataset, policy.release)

@@ -99,7 +99,7 @@ class WordsInOutputSet(Gate):
         self.state["rows"] += batch.height
         for name, allowed in self._sets.items():
             if name in batch.columns:
-                words, outside = outside_words(batch[name], allowed)
+                words, outside = outside_words(batch[name].alias("text"), allowed)
                 self.state["words"] += words
                 self.state["outside"] += outside
 
@@ -113,7 +113,8 @@ class WordsInOutputSet(Gate):
             message += f"; not known to be fixed for the publishable columns {', '.join(map(repr, self._unknown))}"
         if self._open:
             message += f"; not applicable, as no words are fixed: {', '.join(map(repr, self._open))}"
-        return self.outcome(counts, message, passed=not (outside or self._unknown))
+        applicable = bool(self._sets or self._unknown)
+        return self.outcome(counts, message, passed=not (outside or self._unknown), applicable=applicable)
 
 
 def outside_words(texts: pl.Series, allowed: _kernel.WordSet) -> tuple[int, int]:
@@ -168,13 +169,13 @@ class TextsInCorpus(Gate):
         if self.policy.synthetic is not None:
             self.state["texts"] += batch.height
             name = self.policy.synthetic.column
-            texts = batch[name] if name in batch.columns else pl.Series(dtype=pl.Null)
+            texts = batch[name].alias("text") if name in batch.columns else pl.Series(dtype=pl.Null)
             public = int(texts.is_in(self._public.implode()).sum()) if texts.dtype == pl.String else 0
             self.state["outside"] += batch.height - public
         for name, corpus in self._corpora.items():
             if name in batch.columns:
                 self.state["texts"] += batch.height
-                self.state["outside"] += corpus.find(batch[name])[1]
+                self.state["outside"] += corpus.find(batch[name].alias("text"))[1]
 
     def verdict(self) -> Verdict:
         texts, outside = self.state["texts"], self.state["outside"]
@@ -214,12 +215,14 @@ class RepeatsWithinChance(Gate):
         drawn, draws = self.state["drawn"], self.state["draws"]
         for name, corpus in self._corpora.items():
             if name in batch.columns and _counts(self.policy, batch):
-                for number, often in corpus.counted(batch[name], batch[COUNT]).items():
+                for number, often in corpus.counted(batch[name].alias("text"), batch[COUNT]).items():
                     drawn[name, number] += often
                 draws[name] += int(batch[COUNT].sum())
             elif name in batch.columns:
                 draws[name] += batch.height * self._mechanisms[name].most_positions
-                drawn.update({(name, number): count for number, count in corpus.find(batch[name])[0].items()})
+                drawn.update(
+                    {(name, number): count for number, count in corpus.find(batch[name].alias("text"))[0].items()}
+                )
 
     def verdict(self) -> Verdict:
         counts: dict[str, int | float] = {"draws": self.state["draws"].total(), "most": 0, "suspicious": 0}

@@ -38,6 +38,9 @@ def demo(
     planted_bug: Annotated[
         bool, typer.Option("--planted-bug", help="Run only the planted bug, in the folder of a demo; exits with 4.")
     ] = False,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Only write two tables of invented requests, for your own first policy.")
+    ] = False,
 ) -> None:
     """Generate a public table, release it in three forms and word by word, and show the gates stopping a planted bug.
 
@@ -45,6 +48,10 @@ def demo(
     """
     from dptext_etl.cli import demo_folder
 
+    if sample:
+        paths = [str(path) for path in demo_folder.write_sample(folder)]
+        terminal.report({"files": paths}, f"wrote {' and '.join(paths)}: invented requests with topics")
+        return
     place = demo_folder.DemoFolder(folder)
     if planted_bug:
         demo_folder.run(place)
@@ -148,11 +155,10 @@ def _show(facts: Mapping[str, Any]) -> None:
     _show_topics(demo_folder["topics"])
     _show_rows(facts["rows"], demo_folder["forms"]["rows"])
     _show_spend(facts)
+    from dptext_etl.checks.gate import status
+
     terminal.heading("Gates")
-    rows = [
-        (gate["partition"], gate["name"], "passed" if gate["passed"] else terminal.FAILED, gate["message"])
-        for gate in facts["gates"]
-    ]
+    rows = [(gate["partition"], gate["name"], status(gate), gate["message"]) for gate in facts["gates"]]
     terminal.table(("partition", "gate", "", "details"), rows)
     _show_bug(facts["planted_bug"])
     terminal.heading("Files")
@@ -178,7 +184,7 @@ def _show_forms(facts: Mapping[str, Any]) -> None:
         [
             ("row by row", f"{rows['epsilon']:g}", "0", ", ".join(rows["columns"]), f"{rows['f1']:.2f}"),
             _central("shuffled", shuffled, "none: it has no labels"),
-            _central("synthetic", synthetic, f"{synthetic['f1']:.2f}, nearest mean {synthetic['f1_nearest_mean']:.2f}"),
+            _central("synthetic", synthetic, f"{synthetic['f1']:.2f}, classifier {synthetic['f1_classifier']:.2f}"),
             ("label names only", "0", "0", "nothing", f"{facts['f1_label_names']:.2f}"),
             ("raw requests", "", "", "", f"{facts['f1_raw']:.2f}"),
         ],

@@ -51,7 +51,7 @@ def freeze(
 
     with open_ledger(write=True) as handle:
         handle.losses.freeze(dataset, reason, in_use=in_use or (), groups=group or (), alone=alone)
-        with suppress(FrozenError):  # it froze because a head is missing: the stored one stays
+        with suppress(FrozenError):  # it froze because an anchor is missing: the stored one stays
             store(handle, Scope(dataset, "all"))
         frozen = handle.losses.frozen()
     terminal.report({"frozen": frozen}, f"frozen: {', '.join(frozen)}")

@@ -188,7 +188,7 @@ def export(
 
 @command("dptext ledger init --ledger ledger.db", ("ledger_id", "made"))
 def init() -> None:
-    """Create a ledger, or upgrade one of an earlier version; no charge changes."""
+    """Create a ledger; if there is one, nothing changes."""
     from dptext_etl.ledger import Ledger
     from dptext_etl.ledger.storage.opening import ledger_exists
 
@@ -196,7 +196,7 @@ def init() -> None:
     made = not ledger_exists(url)
     with Ledger.open(url, id_key) as handle:
         facts = {"ledger_id": handle.ledger_id, "made": made}
-    terminal.report(facts, "made a new ledger" if made else "there is a ledger already; no charge was changed")
+    terminal.report(facts, "made a new ledger" if made else "there is a ledger already; nothing was changed")
 
 
 @command("dptext ledger grants --role writer --to etl --ledger env:DPTEXT_LEDGER_SECRET_URL | psql", ("grants",))

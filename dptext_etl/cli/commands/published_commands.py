@@ -319,6 +319,44 @@ def statement(
         terminal.say(f"wrote {path}")
 
 
+LABEL_KEYS = ("out", "rows", "labels")
+
+
+@command(app, "dptext label published tickets.parquet --out labeled.parquet", LABEL_KEYS)
+def label(
+    release: Annotated[str, typer.Argument(metavar="RELEASE", help="A published folder, an export, or a classifier.")],
+    texts: Annotated[Path, typer.Argument(metavar="TABLE", help="Your own texts: a .parquet file.")],
+    *,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="A new .parquet file.")],
+    text: Annotated[str, typer.Option(metavar="COLUMN", help="The column of texts.")] = "text",
+    name: Annotated[str, typer.Option("--label", metavar="COLUMN", help="The new column of labels.")] = "label",
+    corpus: Annotated[str | None, typer.Option(metavar="NAME|FOLDER", help="Corpus of the classifier.")] = None,
+) -> None:
+    """Label your own texts by the classifier that was published with a synthetic table.
+
+    It costs nothing, and it is not a release: labels of private texts are private. The corpus of the classifier
+    encodes the texts; name its folder if it is not installed.
+    """
+    import polars as pl
+
+    from dptext_etl import files
+    from dptext_etl.errors import InputError, seam
+    from dptext_etl.polars import label as labeled
+    from dptext_etl.runner import open_classifier
+
+    classifier = open_classifier(release)
+    with seam("reading the table", InputError, "name a .parquet file"):
+        rows = pl.read_parquet(files.literal(texts))
+    if rows.schema.get(text) != pl.String or name in rows.columns or out.exists():
+        msg = "the table needs a column of strings with texts, no column of that label, and a new file for the result"
+        raise InputError(msg, "see --text, --label, and --out")
+    rows = rows.with_columns(labeled(text, classifier, corpus).alias(name))
+    files.write(out, rows.write_parquet, action="writing the labeled table")  # only its owner can read it
+    facts = {"out": str(out), "rows": rows.height, "labels": len(classifier.labels)}
+    if not terminal.emitted(facts):
+        terminal.say(f"wrote {out}: {rows.height:,} rows, labels in column {name!r}")
+
+
 EXPORT_KEYS = (
     "export", "dataset", "release", "partition", "version", "rows", "files", "classes", "manifest_sha256",
     "sums_sha256",

@@ -29,7 +29,7 @@ from dptext_etl.cli.options import (
     load_policy,
     skip_pandas,
 )
-from dptext_etl.errors import DPTextError, UsageError, refusal_of
+from dptext_etl.errors import DPTextError, UsageError, counted, refusal_of
 
 if TYPE_CHECKING:
     from dptext_etl.policy import Policy
@@ -208,10 +208,10 @@ def _execute(engine: str, policy: Policy, partition: str | None, accepted: dict[
 
 def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
     """Show the outcome of a run; `full` lists every gate that passed, and every report within its bound."""
+    from dptext_etl.checks.gate import tally
     from dptext_etl.runner.summary import shown_rows
 
     gates = [gate for gate in summary["gates"] if full or not gate["passed"]]
-    passed = sum(gate["passed"] for gate in summary["gates"])
     terminal.pairs(
         {
             "dataset": summary["dataset"],
@@ -222,7 +222,7 @@ def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
             "largest record": summary["spend"]["largest_record"],
             "published": summary["published"] and f"{summary['published']}, version {summary['version']}",
             "manifest": summary["manifest"],
-            **({} if full or not summary["gates"] else {"gates": f"{passed} passed; --full lists them"}),
+            **({} if full or not summary["gates"] else {"gates": f"{tally(summary['gates'])}; --full lists them"}),
         }
     )
     if gates:
@@ -259,7 +259,9 @@ def _report_verdict(report: Mapping[str, Any]) -> str:
 
 
 def show_gates(gates: Iterable[Mapping[str, Any]]) -> None:
-    rows = [(gate["name"], "passed" if gate["passed"] else terminal.FAILED, gate["message"]) for gate in gates]
+    from dptext_etl.checks.gate import status
+
+    rows = [(gate["name"], status(gate), gate["message"]) for gate in gates]
     terminal.table(("gate", "", "details"), rows)
 
 
@@ -360,7 +362,7 @@ def _show_plan(forecast: Mapping[str, Any], policy: Path, *, labeled: bool) -> N
             ("odds move by", _odds(odds.get("largest_subject") or odds.get("largest_record"))),
             ("cap", _cap(forecast["cap"])),
             ("at the cap", _cap_odds(forecast)),
-            ("over the cap", forecast["cap"] and f"{over['records']:,} records of {over['units']:,} {person}s"),
+            ("over the cap", _over_cap(over, person) if forecast["cap"] else None),
             ("they are", _THEN[forecast["on_cap"]] if forecast["cap"] and over["records"] else None),
         ]
     )
@@ -379,9 +381,9 @@ def _show_plan(forecast: Mapping[str, Any], policy: Path, *, labeled: bool) -> N
     )
     show_table(forecast["table"])
     terminal.sentences(forecast["notes"])
-    counted = forecast["rows"] - sum(forecast["excluded"].get(name, 0) for name in ("quarantined", "changed_excluded"))
+    released = forecast["rows"] - sum(forecast["excluded"].get(name, 0) for name in ("quarantined", "changed_excluded"))
     terminal.say("Rehearse on public texts before you run:")
-    terminal.say(f"  {rehearsal_call(shlex.quote(str(policy)), counted, labeled=labeled)}")
+    terminal.say(f"  {rehearsal_call(shlex.quote(str(policy)), released, labeled=labeled)}")
     terminal.sentences(f"also in the way of a run: {later['message']}" for later in forecast["refusals"][1:])
 
 
@@ -390,6 +392,10 @@ def _cap(cap: Mapping[str, Any] | None) -> str | None:
     if cap is None:
         return None
     return ", ".join(f"{name} {terminal.number(amount)}" for name, amount in cap.items() if name != "measure")
+
+
+def _over_cap(over: Mapping[str, Any], person: str) -> str:
+    return f"{counted(over['records'], 'record')} of {counted(over['units'], person)}"
 
 
 def _cap_odds(forecast: Mapping[str, Any]) -> str | None:

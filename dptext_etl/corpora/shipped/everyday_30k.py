@@ -22,6 +22,7 @@ from dptext_etl.artifacts import sha256_file
 from dptext_etl.corpora.corpus import FORMAT, SMOOTHING, WordEncoder, to_integers, word_numbers, write
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.vectors import DATA, DEFAULT_VECTORS
+from dptext_etl.files import literal
 
 SOURCE = Path(dptext_etl.__file__).parent / "data" / "everyday"
 EVERYDAY = "everyday-30k"
@@ -32,7 +33,7 @@ PROVENANCE = "written for dptext_etl: templates and word lists in dptext_etl/dat
 
 def sentences() -> pl.DataFrame:
     """Return columns `text`, `domain`, and `kind`: 30,000 rows, in an order that mixes domains and kinds."""
-    return pl.read_parquet(SOURCE / "sentences.parquet")
+    return pl.read_parquet(literal(SOURCE / "sentences.parquet"))
 
 
 def everyday_texts() -> tuple[str, ...]:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard
 from dptext_etl.checks.comparison import Counted, short_digests
 from dptext_etl.checks.kept_strings import LEAST_CHARACTERS, compared_columns
-from dptext_etl.data_types import named_as, parsed, plain_type
+from dptext_etl.data_types import by_name, named_as, parsed, plain_type
 from dptext_etl.engines.spark.judging import (
     SCHEMA,
     SIZES,
@@ -53,7 +53,7 @@ from dptext_etl.runner.shard.charging import PAIRS, sum_of_pairs
 from dptext_etl.runner.source import copies
 from dptext_etl.runner.source.column_types import HELD, coarse
 from dptext_etl.runner.source.examine import Examined, IdCounts, refuse_ids
-from dptext_etl.runner.source.guessing import Spelled
+from dptext_etl.runner.source.guessing import SPELLINGS, Spelled
 from dptext_etl.runner.source.roles import (
     Table,
     check_roles,
@@ -123,7 +123,7 @@ def _ids(
                         series = read_ids(copies, name)
                     else:
                         table = pl.read_parquet(literal(copies.local_path(name)), columns=[column])
-                        series = table.select(named_as(pl.col(column), kind)).to_series()
+                        series = table.select(named_as(by_name(column), kind)).to_series()
                     ids = series.drop_nulls().to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema.field(0).type)
                     yield pa.RecordBatch.from_arrays([ids], schema=schema)
 
@@ -143,13 +143,13 @@ def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFr
 
 def published_zones(policy: Policy, layout: Layout, schema: Mapping[str, Any]) -> dict[str, pl.Datetime]:
     """Return the types of moments that the release published in another zone than UTC: they keep it."""
-    manifest = Manifest.of_release(policy, layout)
-    published = {} if manifest is None else {name: parsed(kind) for name, kind in manifest.schema.items()}
-    both = ((name, dtype, published.get(name)) for name, dtype in schema.items() if isinstance(dtype, pl.Datetime))
+    moments = {name: dtype for name, dtype in schema.items() if isinstance(dtype, pl.Datetime) and dtype.time_zone}
+    manifest = Manifest.of_release(policy, layout) if moments else None
+    published = {} if manifest is None else {name: parsed(manifest.schema.get(name, "")) for name in moments}
     return {
-        name: pl.Datetime(dtype.time_unit, before.time_zone)
-        for name, dtype, before in both
-        if dtype.time_zone is not None and isinstance(before, pl.Datetime) and before.time_zone is not None
+        name: pl.Datetime(moments[name].time_unit, before.time_zone)
+        for name, before in published.items()
+        if isinstance(before, pl.Datetime) and before.time_zone is not None
     }
 
 
@@ -288,13 +288,13 @@ def _count(
     digests, sizes = totals(packs), sizes_of(packs)
     ids_counted = digests.get(_IDS, Counted())
     repeated = ids_counted.digests - (ids_counted.rows - ids_counted.shared)
-    spelled = [digests[name].digests for name in _SPELLED if name in digests]
+    spelled = [digests[name].digests for name in SPELLINGS if name in digests]
     return Seen(
         IdCounts(total, gaps, nameless, repeated),
         pairs % PAIRS,
         places,
         [sizes.get(str(place), (0, 0)) for place in range(len(groups))] if groups else None,
-        dict(zip(("persons", "alike"), spelled, strict=False)),
+        dict(zip(SPELLINGS, spelled, strict=False)),
         copied=copies.over(facts[5] for facts in each),
     )
 
@@ -308,7 +308,7 @@ def _may_be_long(rows: DataFrame, names: Sequence[str]) -> Column:
     return reduce(or_, long)
 
 
-_FACTS, _IDS, _SPELLED = "examined", "ids", ("persons", "alike")
+_FACTS, _IDS = "examined", "ids"
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 1 << 26
 
 
@@ -344,7 +344,7 @@ def _answers(questions: Questions, columns: list[pa.Array]) -> Iterator[Pack]:
         pairs = 0 if gaps else _sum_of_pairs(ids, persons, questions.persons)
         if questions.spellings and _is_utf8(persons):
             spelled.add(pl.Series(persons))
-        for name, digests in zip(_SPELLED, spelled.drained(), strict=True):
+        for name, digests in zip(SPELLINGS, spelled.drained(), strict=True):
             yield from packed(name, digests)
     kept, texts = [next(waiting) for _ in questions.kept], [*waiting]
     wrong = [place for place, column in enumerate(kept) if not _is_utf8(column)]
@@ -464,6 +464,18 @@ def traced(source: Examined[DataFrame], policy: Policy) -> dict[str, Any]:
         with seam("counting the rows that kept columns single out", InputError, HINT):
             counts = _count(rows, policy, ids=False, groups=table_check.groups_of(policy.kept_columns)).traced
     return table_check.of_source(policy, number, counts or [], source.table.schema)
+
+
+def require_publishable(table: Table[DataFrame], policy: Policy) -> None:
+    """Refuse columns of a frame that hold texts of their rows, or single out many rows, as the first run does."""
+    groups = table_check.groups_of(policy.kept_columns) if policy.keep and policy.keep_unique is None else ()
+    compared = compared_columns(policy, table.schema)
+    if groups or compared:
+        with seam("reading the kept columns", InputError, HINT):
+            seen = _count(table.frame, policy, ids=bool(compared), groups=groups, compared=compared)
+        copies.refuse_copies(policy, seen.copied)
+        if groups:
+            table_check.refuse_traceable(table_check.of_source(policy, seen.ids.rows, seen.traced or [], table.schema))
 
 
 _SUMS = 256

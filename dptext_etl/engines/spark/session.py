@@ -43,7 +43,7 @@ from dptext_etl.runner.source.table import (
     batches,
     schema_of,
 )
-from dptext_etl.runner.source.versions import Version
+from dptext_etl.runner.source.table_versions import Version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from dptext_etl import device, errors, keys
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.data_types import in_zone
+from dptext_etl.data_types import by_name, in_zone
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, WorkerStatistic, for_workers, require_cfg, take_gpu
 from dptext_etl.errors import DPTextError, InputError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
@@ -300,7 +300,7 @@ def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Fa
 def in_zones(frame: pl.DataFrame, zones: Mapping[str, str]) -> pl.DataFrame:
     """Return a frame of moments in UTC, or in other zones by column: a batch has the zone of the Spark session."""
     types = {name: in_zone(dtype, zones.get(name, "UTC")) for name, dtype in frame.schema.items()}
-    return frame.with_columns(pl.col(name).cast(dtype) for name, dtype in types.items() if dtype != frame.schema[name])
+    return frame.with_columns(by_name(name).cast(dtype) for name, dtype in types.items() if dtype != frame.schema[name])
 
 
 SHARD = "__dptext_shard"
@@ -379,7 +379,7 @@ def read(record: str) -> dict[str, Any]:
 
 
 def remember_tasks(policy: Policy, layout: Layout, job: str) -> None:
-    """Replace the heads that tasks wrote into a store by the ledger's current head."""
+    """Replace the anchors that tasks wrote into a store by the ledger's current one."""
     if layout.memory.remote:
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
             take_in(ledger, layout.memory, policy, job)

@@ -73,7 +73,7 @@ def divided(statistic: Statistic, numbers: Integers) -> tuple[Integers, Integers
 
 
 def upper(width: int) -> tuple[Integers, Integers]:
-    """Return the rows and columns of the entries of T in their order: the diagonal, then those above it, row by row."""
+    """Return rows and columns of the entries of T in their order: the diagonal, then those above it, row by row."""
     above = np.triu_indices(width, 1)
     return tuple(np.concatenate([np.arange(width), places]) for places in above)  # type: ignore[return-value]
 
@@ -164,9 +164,15 @@ def _blocks(statistic: Statistic, labels: pa.Array) -> npt.NDArray[np.int64]:
 
 def encoded(statistic: Statistic, texts: pa.Array) -> Int8s:
     """Return the vectors of texts, int8, shape (n, k); zeros where no word is known."""
-    corpus = _corpus(str(statistic.corpus.path), statistic.corpus.sha256)
-    vectors: Int8s = to_numpy(pa.array(corpus.encode(texts, 1, statistic.n_max)))
-    return vectors.reshape(len(texts), -1) if len(texts) else np.zeros((0, statistic.corpus.vectors.shape[1]), np.int8)
+    return encode(statistic.corpus, texts, statistic.n_max)
+
+
+def encode(corpus: Corpus, texts: pa.Array, n_max: int) -> Int8s:
+    """Return the vectors of texts under the encoder of a corpus, of up to `n_max` words of each."""
+    if not len(texts):
+        return np.zeros((0, corpus.vectors.shape[1]), np.int8)
+    vectors: Int8s = to_numpy(pa.array(_corpus(str(corpus.path), corpus.sha256).encode(texts, 1, n_max)))
+    return vectors.reshape(len(texts), -1)
 
 
 @lru_cache(maxsize=4)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +12,9 @@ import pyarrow.compute as pc
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
-from dptext_etl.corpora.corpus import Int8s, Integers
+from dptext_etl.corpora.corpus import Integers
 from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.families.aggregate.classifier import floored, linear_discriminant, name_vectors, unit_rows
 from dptext_etl.families.aggregate.contributions import Noisy, encoded
 from dptext_etl.families.aggregate.statistic import Statistic
 
@@ -103,64 +101,26 @@ def _newton_direction(slope: Floats, curvature_pairs: list[tuple[Floats, Floats]
 
 TABLE = 10  # purpose of the draws (docs/spec/stream.md#purposes)
 FEWEST = 20  # texts that each label has, at least, though others are nearer to them
-LEAST_SHARE = 0.2  # least share of a label, as a multiple of an even share
 SPREAD = 500
 """Texts among which a label's rows are spread, at least, or a quarter of its candidates: exp of the entropy."""
-NAME_WEIGHT = 6.0  # weight of a label's name in records, as a multiple of sigma / C
+NAME_WEIGHT = 6.0  # weight of a label's name in records, as a multiple of sigma
 _HALVINGS = 30
 _WEIGHT = 2.0**40  # of the most probable text
 
 
-def words_of(label: str) -> str:
-    """Write a label as words.
+def slopes_of(noisy: Noisy, names: Mapping[str, str] | None = None) -> Floats:
+    """Return the slope of every label: of the distribution of maximum entropy over the corpus that fits its sums.
 
-    >>> words_of("card_arrival"), words_of("BookRestaurant")
-    ('card arrival', 'book restaurant')
-    """
-    return " ".join(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", label).replace("_", " ").replace("-", " ").lower().split())
-
-
-@dataclass(frozen=True, eq=False)
-class NearestMean:
-    """Classify texts by the noisy means of the labels: it is as good as the statistic allows."""
-
-    statistic: Statistic  # the statistic of the sums
-    slopes: Floats  # theta of every label, shape (labels, d); coordinates are in clips
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return self.statistic.labels or self.statistic.blocks
-
-    @cached_property
-    def _units(self) -> Floats:
-        return unit_rows(self.slopes)
-
-    def scores(self, vectors: Int8s) -> Floats:
-        """Return the score of every label for encoded texts, shape (n, labels); the largest one is the label."""
-        scores: Floats = _points(self.statistic, vectors) @ self._units.T
-        return scores
-
-    def predict(self, texts: Sequence[str]) -> list[str]:
-        """Return the label of every text; raw texts go in only inside the boundary."""
-        vectors = encoded(self.statistic, pa.array(list(texts), pa.large_string()))
-        return [self.labels[number] for number in self.scores(vectors).argmax(axis=1)]
-
-
-def nearest_mean(noisy: Noisy, names: Mapping[str, str] | None = None) -> NearestMean:
-    """Return the classifier of a statistic.
-
-    The slope of a label belongs to the distribution of maximum entropy over the corpus that fits its noisy sums
-    (`fitted`), in clips. A label's name counts as 6 sigma / C records.
+    A label's name counts as 6 sigma records.
     """
     statistic = noisy.statistic
     count = len(statistic.labels) or 1
     counts, sums = floored(noisy.counts[:count]), noisy.vectors[:count]
     if statistic.labels:
-        named = _names(statistic, {} if names is None else names)
+        named = name_vectors(statistic, {} if names is None else names)
         weight = NAME_WEIGHT * statistic.sigma
         sums, counts = sums + weight * named, counts + weight * named.any(axis=1)
-    points = _points(statistic, statistic.corpus.vectors)
-    return NearestMean(statistic, fitted(points, sums, counts, statistic.sigma**2))
+    return fitted(corpus_points(statistic), sums, counts, statistic.sigma**2)
 
 
 def table(noisy: Noisy, rows: int, names: Mapping[str, str] | None = None, written: pa.Table | None = None) -> pa.Table:
@@ -170,76 +130,54 @@ def table(noisy: Noisy, rows: int, names: Mapping[str, str] | None = None, writt
         noisy: The released statistic.
         rows: Number of texts of the corpus in the table, from 1 to 2^31.
         names: Public words that describe a label, by label.
-        written: Public texts, each for a label: columns `text` and `label`. Those of which the label is the nearest one
-            under the statistic follow the other rows, each once. This costs nothing, since it reads no private row.
+        written: Public texts, each for a label: columns `text` and `label`. Those to which the classifier of the
+            statistic gives this label follow the other rows, each once. This costs nothing: it reads no private row.
 
-    A label's candidates are the corpus texts of which it is the nearest label, and the 20 with the highest score. They
-    are drawn with replacement, in proportion to exp(c slope . coordinates). c is the largest number up to 1 at which
-    the entropy is at least the entropy of 500 texts, or of a quarter of the candidates if fewer. Labels share rows
-    as their noisy counts do, but none has less than a fifth of an even share. Draws depend only on the noisy sums.
+    A label's candidates are the corpus texts of which it is the nearest label (slope . coordinates / |slope|), and the
+    20 with the highest score. They are drawn with replacement, in proportion to exp(c slope . coordinates). c is the
+    largest number up to 1 at which the entropy is at least the entropy of 500 texts, or of a quarter of the candidates
+    if fewer. Labels share rows as their noisy counts do, but none has less than a fifth of an even share. Draws depend
+    only on the noisy sums.
     """
     if not 1 <= rows <= 2**31:
         raise PolicyError(f"rows is {rows}; allowed: from 1 to 2^31", "10_000 is usual")
-    statistic, learned = noisy.statistic, nearest_mean(noisy, names)
-    vectors = statistic.corpus.vectors
-    scores = learned.scores(vectors)
+    statistic, labels = noisy.statistic, noisy.statistic.labels or noisy.statistic.blocks
+    points, slopes = corpus_points(statistic), slopes_of(noisy, names)
+    scores = points @ unit_rows(slopes).T
     owners = scores.argmax(axis=1)
-    points = _points(statistic, vectors)
     drawn, at = [], 0
-    for number, share in enumerate(shares_of_rows(floored(noisy.counts[: len(learned.labels)]), rows)):
+    for number, share in enumerate(shares_of_rows(floored(noisy.counts[: len(labels)]), rows)):
         best = np.argsort(-scores[:, number], kind="stable")[:FEWEST]
         candidates = np.union1d(np.flatnonzero(owners == number), best)
-        drawn.append(
-            candidates[drawn_rows(noisy.digest, flattened(points[candidates] @ learned.slopes[number]), at, share)]
-        )
+        drawn.append(candidates[drawn_rows(noisy.digest, flattened(points[candidates] @ slopes[number]), at, share)])
         at += share
-    labels = np.repeat(np.array(learned.labels, object), [len(some) for some in drawn])
+    owned = np.repeat(np.array(labels, object), [len(some) for some in drawn])
     texts = [statistic.corpus.texts[row] for row in np.concatenate(drawn)]
-    pairs = sorted(zip(labels.tolist(), texts, strict=True))
+    pairs = sorted(zip(owned.tolist(), texts, strict=True))
     columns = {"text": pa.array([text for _, text in pairs], pa.large_string())}
     if statistic.labels:
         columns["label"] = pa.array([label for label, _ in pairs], pa.large_string())
     made = pa.table(columns)
-    return made if written is None else pa.concat_tables([made, _fitting(statistic, learned, written)])
+    return made if written is None else pa.concat_tables([made, _fitting(noisy, names, written)])
 
 
-def _fitting(statistic: Statistic, learned: NearestMean, written: pa.Table) -> pa.Table:
-    """Return the written texts of which the intended label is the nearest one."""
-    if not {"text", "label"} <= {*written.column_names} or not statistic.labels:
+def _fitting(noisy: Noisy, names: Mapping[str, str] | None, written: pa.Table) -> pa.Table:
+    """Return the written texts to which the classifier gives the intended label."""
+    if not {"text", "label"} <= {*written.column_names} or not noisy.statistic.labels:
         raise InputError(
             "written texts have the columns text and label, and the statistic has labels",
             "read the table that this release published",
         )
     texts, intended = (written[name].cast(pa.large_string()).combine_chunks() for name in ("text", "label"))
-    nearest = learned.scores(encoded(statistic, texts)).argmax(axis=1)
-    labels = pa.array([learned.labels[number] for number in nearest], pa.large_string())
+    found = linear_discriminant(noisy, names).predict(encoded(noisy.statistic, texts))
+    labels = pa.array(found, pa.large_string())
     return pa.table({"text": texts, "label": intended}).filter(pc.equal(labels, intended))
 
 
-def _points(statistic: Statistic, vectors: Int8s) -> Floats:
-    points: Floats = statistic.projection.contributions(vectors) / statistic.projection.clip
+def corpus_points(statistic: Statistic) -> Floats:
+    """Return the contributions of the texts of the corpus, in clips, shape (m, d)."""
+    points: Floats = statistic.projection.contributions(statistic.corpus.vectors) / statistic.projection.clip
     return points
-
-
-def _names(statistic: Statistic, names: Mapping[str, str]) -> Floats:
-    """Return unit vectors of the labels' names, zeros where a name says nothing."""
-    unlisted = set(names) - set(statistic.labels)
-    if unlisted:
-        raise InputError(f"{len(unlisted)} names are of labels that the statistic does not list", "name listed labels")
-    words = [names.get(label, words_of(label)) for label in statistic.labels]
-    return unit_rows(_points(statistic, encoded(statistic, pa.array(words, pa.large_string()))))
-
-
-def unit_rows(rows: Floats) -> Floats:
-    """Scale every row to length 1; a row of zeros stays."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    units: Floats = rows / np.where(lengths > 0, lengths, 1.0)
-    return units
-
-
-def floored(counts: Floats) -> Floats:
-    """Raise counts to a fifth of an even share, and to one record."""
-    return np.maximum(counts, max(1.0, LEAST_SHARE * float(counts.sum()) / len(counts)))
 
 
 def shares_of_rows(counts: Floats, rows: int) -> list[int]:

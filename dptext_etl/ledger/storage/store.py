@@ -159,7 +159,8 @@ class Store(ABC):
     def require_version(self, version: int) -> None:
         """Refuse a schema version that this version of the library does not write."""
         if version != VERSION:
-            hint = "upgrade dptext-etl" if version > VERSION else "start a new ledger under new release names"
+            old = "versions before 0.3.0 wrote it: start a new ledger under new release names"
+            hint = "upgrade dptext-etl" if version > VERSION else old
             msg = f"{self.name} has ledger schema {version}; this version of dptext-etl knows {VERSION}"
             raise LedgerError(msg, f"{hint}; nothing was read or changed")
 

@@ -26,6 +26,7 @@ from dptext_etl.guarantee import GuaranteeClass
 from dptext_etl.policy import Policy
 from dptext_etl.runner import statement, statement_facts
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.classifiers import EXPORTED
 from dptext_etl.runner.publish.manifest import Manifest, Part, published_manifest, stated
 from dptext_etl.runner.publish.parts import id_finder
 from dptext_etl.storage import Storage
@@ -99,6 +100,11 @@ def _contents(layout: Layout, manifest: Manifest, facts: dict[str, Any]) -> Iter
     yield MANIFEST, manifest.text().encode()
     for name, text in zip(STATEMENTS, (statement.markdown(facts), statement.page(facts)), strict=True):
         yield name, text.encode()
+    if manifest.classifier is not None:
+        classifier = manifest.read_classifier(layout)
+        if classifier is None:
+            raise InputError("the classifier changed during the export", "export again; `dptext check` says more")
+        yield EXPORTED, classifier
     storage = layout.published if layout.remote_sink else Storage("")
     for name, part in _data(manifest).items():
         content = storage.read(part.path if layout.remote_sink else layout.part(part.path))
@@ -252,7 +258,8 @@ def _names(folder: Path) -> list[str]:
 
 def _listed(manifest: Manifest) -> list[str]:
     """Return the names of all files of an export, checksums last."""
-    return [README, CONTRACT, MANIFEST, *STATEMENTS, *_data(manifest), SUMS]
+    classifier = [] if manifest.classifier is None else [EXPORTED]
+    return [README, CONTRACT, MANIFEST, *STATEMENTS, *classifier, *_data(manifest), SUMS]
 
 
 def _verified(names: list[str], read: Any) -> tuple[Manifest, bytes]:
@@ -271,6 +278,8 @@ def _verified(names: list[str], read: Any) -> tuple[Manifest, bytes]:
     _require(all(column["class"] in classes for column in manifest.columns), "a guarantee class is unknown")
     # bytes, because JSON of repeated keys says one thing to one reader and another to the next
     _require(read(CONTRACT) == contract_text(manifest).encode(), "the contract does not match the manifest")
+    if manifest.classifier is not None:
+        _require(_digest(read(EXPORTED)) == manifest.classifier, "the classifier does not match the manifest")
     for name, part in _data(manifest).items():
         content = read(name)
         _require(_digest(content) == part.sha256, "a data file does not match the manifest")

@@ -19,6 +19,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import keys
+from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, LedgerError, PolicyError, UnknownIdError, bare, counted, seam
 from dptext_etl.files import literal
 from dptext_etl.id_forms import normalized
@@ -192,12 +193,12 @@ def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.Data
         return None
     names = (policy.id, policy.subject) if with_subjects and policy.subject is not None else (policy.id,)
     files = Files.find(layout)
-    scanned = with_logical_types(files.scan(names), policy, logical_types(files))
+    scanned = with_logical_types(files.scan(names), logical_types(files))
     schema = schema_of(scanned)
     if set(names) <= set(schema):
-        rows = in_pinned_order(scanned.select(names), schema, policy)
+        rows = in_pinned_order(scanned.select(map(by_name, names)), schema, policy)
     else:  # a column in the names of folders
-        rows = open_table(policy, layout).frame.select(names)
+        rows = open_table(policy, layout).frame.select(map(by_name, names))
     with seam("reading record ids", InputError, READ_HINT):
         table = rows.collect(engine="streaming")
         ids = pl.Series("id", canonical_ids(table[policy.id].to_arrow()), dtype=pl.String)

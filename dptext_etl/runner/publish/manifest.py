@@ -25,10 +25,10 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl import files
-from dptext_etl.checks.published import MANIFEST
+from dptext_etl.checks.published import MANIFEST, classifier_name
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE
-from dptext_etl.data_types import from_text, in_json, parsed, readable
+from dptext_etl.data_types import by_name, from_text, in_json, parsed, readable
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.guarantee import FINE, MICRO, OWN_PERSONS, PURE, Disclosure, Guarantee, GuaranteeClass, Micro, Spend
@@ -77,12 +77,9 @@ def with_gate(amounts: Amounts, delta: int) -> Amounts:
 
 
 def register(ledger: Ledger, policy: Policy, column: ColumnPolicy, id_type: str, *, pin: bool = True) -> ReleaseRef:
-    """Pin the release of a column in the ledger, with its claims; without `pin`, only refuse it.
-
-    Pinned terms were checked before, with `pin=False` and `refuse_unproven_key`.
-    """
+    """Pin the release of a column in the ledger, with its claims; without `pin`, only refuse it."""
     worst, claimed = worst_with_gate(column.mechanism, gate_delta(policy)), _claimed(policy, column)
-    return ledger.releases.register(column, id_type, guarantee=claimed, worst_case=worst, proven=pin, pin=pin)
+    return ledger.releases.register(column, id_type, guarantee=claimed, worst_case=worst, pin=pin)
 
 
 def _claimed(policy: Policy, column: ColumnPolicy) -> Guarantee:
@@ -217,6 +214,7 @@ class Manifest:
     ids: str = "keep"  # the policy's `ids`; not written for "keep"
     exact: bool = False  # whether values of CSV columns keep their spelling under their types; written if true
     coarse: dict[str, dict[str, Any]] = field(default_factory=dict)  # coarsened columns by `Kept.rule`; if any, written
+    classifier: str | None = None  # SHA-256 of the classifier of a synthetic table with labels; if any, written
 
     @property
     def rows(self) -> int:
@@ -234,7 +232,13 @@ class Manifest:
         facts: dict[str, Any] = {"format": FORMAT, "rows": self.rows}
         facts |= {item.name: getattr(self, item.name) for item in fields(self)}
         facts["parts"] = [vars(part) for part in self.parts]
-        for name, unwritten in (("source", None), ("ids", "keep"), ("exact", False), ("coarse", {})):
+        for name, unwritten in (
+            ("source", None),
+            ("ids", "keep"),
+            ("exact", False),
+            ("coarse", {}),
+            ("classifier", None),
+        ):
             if facts[name] == unwritten:
                 del facts[name]
         return json.dumps(facts, indent=1, ensure_ascii=True) + "\n"
@@ -287,6 +291,32 @@ class Manifest:
             if was != now:
                 msg = f"the sink holds column {column.column!r} under the configuration {_short(was)}"
                 raise InputError(f"{msg}, and the policy has {_short(now)}", hint)
+
+    def read_classifier(self, layout: Layout) -> bytes | None:
+        """Return the bytes of the classifier; None if the manifest names none, or the file is not the named one."""
+        if self.classifier is None:
+            return None
+        storage, name = layout.beside(classifier_name(self.classifier))
+        content = storage.read(name)
+        return content if content is not None and hashlib.sha256(content).hexdigest() == self.classifier else None
+
+    def write_classifier(self, layout: Layout, content: bytes) -> None:
+        """Write the file of the classifier, unless it is there; readers find it by its hash in the manifest."""
+        if self.classifier is None or self.read_classifier(layout) is not None:
+            return
+        storage, name = layout.beside(classifier_name(self.classifier))
+        if isinstance(storage, Objects):
+            storage.put(name, content)
+        else:
+            files.write(storage.folder / name, content, mode=files.PUBLIC_FILE, action="writing the classifier")
+
+    def expire_classifiers(self, layout: Layout, before: Manifest | None) -> None:
+        """Delete the classifiers that neither this manifest nor the one before names."""
+        shas = {self.classifier, None if before is None else before.classifier} - {None}
+        storage, pattern = layout.beside(classifier_name("*"))
+        head, _, tail = pattern.rpartition("*")
+        named = {layout.beside(classifier_name(sha))[1] for sha in shas if sha is not None}
+        storage.delete(*({*storage.glob(f"{escape(head)}*{tail}")} - named))
 
     def write(self, layout: Layout, before: Manifest | None) -> None:
         """Replace the manifest of a sink in one step; a store must still hold the one that the run began with."""
@@ -351,7 +381,9 @@ def require_whole(layout: Layout, manifest: Manifest) -> None:
 
 
 def is_whole(layout: Layout, manifest: Manifest) -> bool:
-    return not _changed(layout, manifest)
+    """Return whether all files of a manifest, its classifier included, are as it says."""
+    classifier = manifest.classifier is None or manifest.read_classifier(layout) is not None
+    return classifier and not _changed(layout, manifest)
 
 
 def _changed(layout: Layout, manifest: Manifest) -> list[str]:
@@ -392,7 +424,7 @@ def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
         schema = rows.collect_schema()
     types = {name: parsed(kind) for name, kind in manifest.schema.items() if schema.get(name) == pl.String}
     return rows.with_columns(
-        from_text(pl.col(name), dtype, strict=True)
+        from_text(by_name(name), dtype, strict=True)
         for name, dtype in types.items()
         if dtype is not None and readable(dtype)
     )

@@ -28,7 +28,7 @@ from dptext_etl import _kernel, files, keys
 from dptext_etl.artifacts import canon
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.published import part_name
-from dptext_etl.data_types import all_plain
+from dptext_etl.data_types import all_plain, by_name
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.families.choice import COUNT, OTHER, Shuffled
@@ -97,7 +97,9 @@ class HiddenIds:
         keyed = keyed_ids(self.key, self.dataset, self.release, ids).alias(self.column)
         order = keyed.arg_sort()
         frame = frame[order]
-        return frame, frame.drop(self.column) if self.mode == "drop" else frame.with_columns(keyed[order])
+        if self.mode == "drop":
+            return frame, frame.select(by_name(name) for name in frame.columns if name != self.column)
+        return frame, frame.with_columns(keyed[order])
 
     def keep(self, staging: Storage, digest: str, frame: pl.DataFrame) -> str:
         """Keep the records' own ids of a part inside, and return the name of the list."""
@@ -494,7 +496,7 @@ def write_shuffled(
     cells = [*policy.kept_columns, text]  # the column of labels, if there is one
     counted = [pl.DataFrame(schema={**dict.fromkeys(cells, pl.String), COUNT: pl.Int64})]
     for shard in shards:
-        rows = staging.read(shard).filter(~pl.col(CANARY) & pl.col(text).is_not_null())
+        rows = staging.read(shard).filter(~pl.col(CANARY) & by_name(text).is_not_null())
         rows = rows.with_columns(pl.col(cells).fill_null(OTHER))
         counted.append(rows.group_by(cells).agg(pl.len().cast(pl.Int64).alias(COUNT)))
     counts = pl.concat(counted).group_by(cells).agg(pl.col(COUNT).sum()).sort(cells)

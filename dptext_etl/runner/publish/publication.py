@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ from dptext_etl.checks.text_counts import (
     rewriting_reports,
     total_copies,
 )
-from dptext_etl.data_types import kind_of, plain_type
+from dptext_etl.data_types import by_name, kind_of, plain_type
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, InputError, LedgerError, PolicyError, bare, counted, seam
 from dptext_etl.families.choice import COUNT
@@ -124,7 +125,8 @@ def check(
                 ledger.releases.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
                 remember(ledger, staged.layout.memory, policy)  # a restored copy would not know of it
                 strip(staging, policy)
-            telemetry.judged(policy.dataset, policy.release, [(verdict.name, verdict.passed) for verdict in verdicts])
+            judging = [(verdict.name, verdict.passed) for verdict in verdicts if verdict.applicable]
+            telemetry.judged(policy.dataset, policy.release, judging)
             checkpoint("gated")
     return verdicts
 
@@ -162,7 +164,7 @@ def strip(staging: Staging, policy: Policy) -> None:
             frame = pl.read_parquet(literal(storage.local_path(name, fresh=True)))
             chosen = [column for column in frame.columns if column in clear | texts]
             frame = frame.select(chosen).with_columns(
-                pl.when(CANARY).then(pl.col(column)).alias(column) for column in chosen if column in texts
+                pl.when(CANARY).then(by_name(column)).alias(column) for column in chosen if column in texts
             )
             storage.write(name, frame.write_parquet, action="removing staged texts")
         storage.delete(*storage.glob("shard-*.post"))  # made of texts that may be raw
@@ -296,6 +298,7 @@ def _publish(  # noqa: PLR0917
         if not same:
             writer.finish(renew_lock)
         checkpoint("version written")
+        manifest.write_classifier(layout, classifier_of(policy, staged.shards))
         if not same:
             manifest.write(layout, before)
         checkpoint("manifest written")
@@ -488,7 +491,19 @@ def draft(
         policy.ids,
         staged.exact or (before is not None and before.exact),
         {item.column: item.rule for item in policy.kept if item.rule},
+        hashlib.sha256(content).hexdigest() if (content := classifier_of(policy, staged.shards)) else None,
     )
+
+
+def classifier_of(policy: Policy, shards: Iterable[StagedShard]) -> bytes:
+    """Return the file of the classifier of a synthetic table; empty without labels, and for other releases."""
+    if policy.synthetic is None or policy.synthetic.labels is None:
+        return b""
+    from dptext_etl.families.aggregate import linear_discriminant
+    from dptext_etl.runner.shard.summing import statistic_of
+
+    (shard,) = shards
+    return linear_discriminant(statistic_of(policy, shard), policy.synthetic.names).content()
 
 
 def claims_of(policy: Policy, shards: Iterable[StagedShard]) -> list[dict[str, Any]]:
@@ -526,7 +541,7 @@ def same_rows(layout: Layout, before: Manifest, drafts: Sequence[Path], rows: in
 
     def sums(paths: Iterable[str]) -> tuple[int, ...]:
         """Add up 64-bit hashes of rows, which no order changes."""
-        row = pl.struct(pl.col(name) for name in names)
+        row = pl.struct(by_name(name) for name in names)
         frame = Files(tuple(paths), before.file_format, {}).scan(names)
         totals = frame.select(row.hash(seed).sum().alias(str(seed)) for seed in (0, 1)).collect(engine="streaming")
         return tuple(totals.row(0))

@@ -300,3 +300,4 @@ def expire(layout: Layout, manifest: Manifest, before: Manifest | None) -> None:
     if layout.plain:
         last = {part.path.partition("/")[0] for part in (() if before is None else before.parts)}
         delete(layout, [name for name in unlisted(layout, manifest, newest=layout.newest) if name not in last])
+    manifest.expire_classifiers(layout, before)

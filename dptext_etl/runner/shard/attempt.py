@@ -1,7 +1,7 @@
-"""Set up one attempt at a run: its places, its key, its name in the ledger, and the ledger's head.
+"""Set up one attempt at a run: its places, its key, its name in the ledger, and the ledger's anchor.
 
 The staging folder lies inside the boundary and apart from the ledger, so the files of a run there show the difference
-(docs/spec/privacy.md#lost-ledger). Next to it, the place of anchors (`dptext_etl.ledger.anchor_files`) reveals the
+(docs/spec/privacy.md#lost-ledger). Next to it, the anchor store (`dptext_etl.ledger.anchor_files`) reveals the
 charges of others: datasets that share a cap, SQL functions, other machines.
 """
 
@@ -40,9 +40,9 @@ _ONE = Lock()
 
 
 def require_same_ledger(ledger: Ledger | None, layout: Layout, policy: Policy, *, freezing: bool = True) -> None:
-    """Refuse a ledger that does not hold the head that an earlier run saw, and freeze the dataset if asked to.
+    """Refuse a ledger that does not hold the anchor that an earlier run saw, and freeze the dataset if asked to.
 
-    None means a ledger that a run would create: it holds no head at all.
+    None means a ledger that a run would create: it holds no anchor at all.
     """
     for seen in _memories(layout.memory):
         if ledger is None or seen.missing(ledger, policy.dataset):
@@ -54,7 +54,7 @@ def require_same_ledger(ledger: Ledger | None, layout: Layout, policy: Policy, *
 
 
 def remember(ledger: Ledger, memory: Storage, policy: Policy, job: str = "run") -> None:
-    """Store the head of the ledger and the release name, durably: after every charge, before a text is scored."""
+    """Store the anchor of the ledger and the release name, durably: after every charge, before a text is scored."""
     scope, options = Scope.of(policy), policy.storage_options or dict(memory.options)  # a task of Spark has the latter
     files.make_private(memory.folder)
     if memory.remote:
@@ -65,28 +65,28 @@ def remember(ledger: Ledger, memory: Storage, policy: Policy, job: str = "run") 
 
 
 def take_in(ledger: Ledger, memory: Storage, policy: Policy, job: str) -> None:
-    """Put one head in the place of all that the tasks of an attempt wrote into a store; it is newer than theirs."""
+    """Put one anchor in the place of all that the tasks of an attempt wrote into a store; it is newer than theirs."""
     theirs = memory.glob(f"ledger-{job}-*.json")
     remember(ledger, memory, policy)
     memory.delete(*theirs)
 
 
 def _memories(memory: Storage) -> list[StoredAnchor]:
-    """Read the heads of earlier runs; from a store, they are fetched to the folder of this process."""
-    heads: list[StoredAnchor | None] = [None]
+    """Read the anchors of earlier runs; from a store, they are fetched to the folder of this process."""
+    anchors: list[StoredAnchor | None] = [None]
     if not memory.remote:
-        heads = [read(memory.folder / FILE)]
-    while memory.remote and None in heads:  # others have put one object in the place of several since
+        anchors = [read(memory.folder / FILE)]
+    while memory.remote and None in anchors:  # others have put one object in the place of several since
         names = memory.glob(_FILES)
-        heads = [read(memory.local_path(name)) for name in names]
+        anchors = [read(memory.local_path(name)) for name in names]
         for path in memory.folder.glob(_FILES):
             if path.name not in names:
                 path.unlink(missing_ok=True)
-    return [seen for seen in heads if seen is not None]
+    return [seen for seen in anchors if seen is not None]
 
 
 def _remember_apart(ledger: Ledger, memory: Storage, scope: Scope, release: str, job: str) -> None:
-    """Write the head into a store, then remove the heads that it includes: no two processes ever write one object."""
+    """Write the anchor into a store, then remove those that it includes: no two processes ever write one object."""
     with _ONE:  # two threads would each list and then delete the object of the other
         before = sorted(memory.folder.glob(_FILES))
         path = memory.folder / f"ledger-{job}-{secrets.token_hex(8)}.json"

@@ -26,6 +26,7 @@ from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.comparison import short_digests
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import spends, step_costs, worst_case
+from dptext_etl.data_types import by_name
 from dptext_etl.families.choice import OTHER, ShuffledLabels
 from dptext_etl.guarantee import MICRO, PURE, Spend, steps
 from dptext_etl.id_forms import normalized
@@ -201,9 +202,9 @@ def contents_of(frame: pl.DataFrame, column: str, policy: Policy) -> pa.Array:
     """
     if policy.synthetic is None and policy.labels is None:
         return views_of(frame, column)
-    null, text, label = pl.lit("n"), pl.col(column), pl.lit(None, pl.String)
+    null, text, label = pl.lit("n"), by_name(column), pl.lit(None, pl.String)
     if policy.labels is not None:
-        label = pl.col(policy.labels.column)
+        label = by_name(policy.labels.column)
     elif policy.synthetic is not None and policy.synthetic.labels is not None:
         label = policy.synthetic.labels.label_of()
     length = label.str.len_bytes().cast(pl.String)

@@ -37,6 +37,7 @@ from dptext_etl.checks.text_counts import (
     sample,
 )
 from dptext_etl.column import release, rewrite, spends, steps_of
+from dptext_etl.data_types import by_name
 from dptext_etl.errors import DPTextError, InputError, LedgerError, counted, seam
 from dptext_etl.families.words import by_word
 from dptext_etl.guarantee import PURE
@@ -131,7 +132,7 @@ def find_replay(shards: Shards, reserved: Reserved, index: int, column: Column, 
 
 
 def _texts(shard: KeptShard, id_column: str, name: str) -> tuple[pl.Series, pl.DataFrame, KeptShard]:
-    texts = shard.frame.select(pl.col(name).alias("text"))
+    texts = shard.frame.select(by_name(name).alias("text"))
     if shard.draws is not None:
         texts = texts.with_columns(shard.draws[name].alias("draws"))
     return shard.frame[id_column], texts, shard
@@ -218,8 +219,8 @@ def _published_texts(
             continue
         with seam("reading the published table", InputError, _HINT):
             part_rows = scan(layout, replace(manifest, parts=(part,)))
-            ids = pl.col(policy.id) if own_ids is None else pl.lit(own_ids[index]).alias(policy.id)
-            texts = (pl.col(theirs).cast(pl.String).alias(name) for name, theirs in published.items())
+            ids = by_name(policy.id) if own_ids is None else pl.lit(own_ids[index]).alias(policy.id)
+            texts = (by_name(theirs).cast(pl.String).alias(name) for name, theirs in published.items())
             rows = part_rows.select(*texts, ids).filter(ids.is_not_null()).collect()
         yield index, part.sha256, rows
 
@@ -260,7 +261,10 @@ def compute(shards: Shards, reserved: Reserved, replays: Mapping[str, Replay]) -
     hardware = merge_hardware({item.name: _hardware(item, replays[item.name], ~canary)} for item in columns)
     records = raw.filter(~pl.col(CANARY))
     every = counts_all(policy)
-    read = {item.name: count_reading(item.policy.mechanism, records[item.name], every=every) for item in columns}
+    read = {
+        item.name: count_reading(item.policy.mechanism, records[item.name].alias("text"), every=every)
+        for item in columns
+    }
     facts = {"counts": counts, "spends": spends, "copies": copies, "computed": hardware, "read": read}
     return Computed(frame, draws, {**facts, "failures": failures_of(released), "recomputed": again})
 
@@ -284,9 +288,9 @@ def recomputed(raw: pl.DataFrame, out: pl.DataFrame, ids: pa.Array, column: Colu
     if not len(places):
         return {"rows": 0, "equal": 0, "moved": 0}
     chosen = to_arrow(places)
-    texts = raw[column.name].gather(pl.Series(chosen)).to_arrow()
+    texts = raw[column.name].to_arrow().take(chosen)
     again = pl.Series(release(texts, ids.take(chosen), column.policy).text, dtype=pl.String)
-    rows = list(zip(texts.to_pylist(), out[column.name].gather(pl.Series(chosen)), again, strict=True))
+    rows = list(zip(texts.to_pylist(), out[column.name].to_arrow().take(chosen).to_pylist(), again, strict=True))
     moved = sum(new != mine and any(new == its and text != other for other, its, _ in rows) for text, mine, new in rows)
     return {"rows": len(rows), "equal": sum(mine == new for _, mine, new in rows), "moved": moved}
 

@@ -104,7 +104,7 @@ class Shards:
     ledger: Ledger  # the ledger that is charged
     job: str  # the name of this attempt in the ledger
     staging: Staging  # the folder where results wait for the gates
-    memory: Storage  # the place that all releases and partitions share; it remembers the head of the ledger
+    memory: Storage  # the place that all releases and partitions share; it remembers the anchor of the ledger
     checkpoint: Checkpoint  # called after every step
     profile: Profile = field(default_factory=Profile)  # counts the cost of the stages
     # decides when a shard may use the ledger, and call `checkpoint`
@@ -132,7 +132,7 @@ class Shards:
             batch = (Scope.of(self.policy), self.policy.cap, charged.ids, charged.subjects, charged.charges)
             again = self.policy.on_changed == "release_again"
             result = self.ledger.reserve(job, *batch, canary=canary, forms=charged.forms, ready=ready, again=again)
-            # before any text is scored: if the ledger is lost later, the stored head shows it
+            # before any text is scored: if the ledger is lost later, the stored anchor shows it
             remember(self.ledger, self.memory, self.policy, self.job)
             self.profile.count("reserve", rows=raw.height)
         self.checkpoint("reserved")

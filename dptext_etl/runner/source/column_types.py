@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dptext_etl import object_stores
-from dptext_etl.data_types import from_text, kind_of, parsed, plain_type
+from dptext_etl.data_types import by_name, from_text, kind_of, parsed, plain_type
 from dptext_etl.errors import InputError, by_place, counted, seam
 from dptext_etl.families.choice import OTHER
 from dptext_etl.policy import Policy
@@ -77,7 +77,7 @@ def restored(frame: pl.LazyFrame, types: Mapping[str, pa.DataType], schema: Mapp
     """Return a frame whose columns of these types hold strings, or nothing; `schema` is the schema of the frame."""
     chosen = {name: dtype for name, dtype in types.items() if name in schema}
     return frame.with_columns(
-        pl.lit(None).alias(name) if pa.types.is_null(dtype) else _restored(pl.col(name), dtype, schema[name])
+        pl.lit(None).alias(name) if pa.types.is_null(dtype) else _restored(by_name(name), dtype, schema[name])
         for name, dtype in chosen.items()
     )
 
@@ -146,7 +146,7 @@ _HINT = "cast it in the source; incremental = false publishes every row again at
 def period_of(policy: Policy, schema: Mapping[str, pl.DataType]) -> tuple[str, pl.Expr] | None:
     """Return a kept column of times, and its month or year, best as it is published; None if there is none."""
     for item in sorted(policy.kept, key=lambda item: item.as_ is None):
-        time = pl.col(item.column)
+        time = by_name(item.column)
         if item.as_ is not None:
             return item.column, time.cast(pl.String).str.head(len("2026-01")).fill_null(_NO_TIME)
         if not item.rule and isinstance(schema.get(item.column), pl.Date | pl.Datetime):
@@ -171,7 +171,7 @@ def with_nulls_typed(rows: pl.LazyFrame, policy: Policy, layout: Layout) -> pl.L
     nulls = [name for name in kept if schema.get(name) == pl.Null]
     manifest = Manifest.of_release(policy, layout) if nulls else None
     types = {} if manifest is None else {name: parsed(manifest.schema.get(name, "")) for name in nulls}
-    return rows.with_columns(pl.col(name).cast(dtype) for name, dtype in types.items() if dtype is not None)
+    return rows.with_columns(by_name(name).cast(dtype) for name, dtype in types.items() if dtype is not None)
 
 
 def require_same_types(policy: Policy, layout: Layout, manifest: Manifest, schema: pl.Schema) -> None:
@@ -221,7 +221,7 @@ def csv_scan(files: Files, policy: Policy, layout: Layout) -> Callable[..., pl.L
 
     def scan(paths_as: str | None = None) -> pl.LazyFrame:
         frame = files.scan(all_text=True, schema=as_before, paths_as=paths_as)
-        return frame.with_columns(from_text(pl.col(name), _TYPES[kind], strict=True) for name, kind in chosen.items())
+        return frame.with_columns(from_text(by_name(name), _TYPES[kind], strict=True) for name, kind in chosen.items())
 
     return scan
 
@@ -245,12 +245,12 @@ def _count(
     if not candidates:
         return {}, {}
     pairs = [(name, kind) for name, kinds in candidates.items() for kind in kinds]
-    counts = [pl.col(name).count() for name in candidates]
+    counts = [by_name(name).count() for name in candidates]
     for name, kind in pairs:
-        value = from_text(pl.col(name), _TYPES[kind], strict=False)
+        value = from_text(by_name(name), _TYPES[kind], strict=False)
         fits = value.is_finite() if kind == "Float64" else value.is_not_null()
         if name not in named and kind != "Datetime":  # which is written with a blank or with a T
-            fits &= value.cast(pl.String) == pl.col(name)
+            fits &= value.cast(pl.String) == by_name(name)
         counts.append(fits.sum())
     with seam("reading the kept columns", InputError, READ_HINT):
         named_counts = (count.alias(str(number)) for number, count in enumerate(counts))
@@ -288,7 +288,7 @@ def coarse_type(kept: Kept, dtype: pl.DataType) -> pl.DataType:
 
 def coarse(kept: Kept, dtype: pl.DataType) -> pl.Expr:
     """Return the published values of a kept column, whose values have a type that `coarse_type` accepts."""
-    cell = pl.col(kept.column)
+    cell = by_name(kept.column)
     if kept.as_ is not None:
         if isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:  # Spark knows no zone of a value
             cell = cell.dt.convert_time_zone("UTC")

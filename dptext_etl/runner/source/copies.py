@@ -19,7 +19,8 @@ from dptext_etl.checks.kept_strings import (
     long_strings,
     too_many,
 )
-from dptext_etl.errors import PolicyError, seam
+from dptext_etl.data_types import by_name
+from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.policy import Policy
 from dptext_etl.runner.source.table import READ_HINT, batches
 
@@ -34,8 +35,8 @@ def copied_columns(frame: pl.LazyFrame, policy: Policy) -> tuple[str, ...]:
     names = compared_columns(policy, schema)
     plain = [name for name in names if schema[name] == pl.String]
     if plain:
-        with seam("reading the kept columns", PolicyError, READ_HINT):
-            long = frame.select((pl.col(name).str.len_chars() >= LEAST_CHARACTERS).sum() for name in plain)
+        with seam("reading the source", InputError, READ_HINT):
+            long = frame.select((by_name(name).str.len_chars() >= LEAST_CHARACTERS).sum() for name in plain)
             rows = long.collect(engine="streaming").row(0, named=True)
         names = tuple(name for name in names if rows.get(name, LEAST_ROWS) >= LEAST_ROWS)
     if not names:

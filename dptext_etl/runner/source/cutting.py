@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from dptext_etl.data_types import by_name
 from dptext_etl.policy import Policy
 from dptext_etl.runner.shard.charging import refunds
 from dptext_etl.runner.source.table import batches
@@ -61,7 +62,7 @@ class Cutter:
 
 def size_of(schema: pl.Schema) -> pl.Expr:
     """Return an expression for the bytes of the strings of a row."""
-    strings = [pl.col(name).str.len_bytes() for name, dtype in schema.items() if dtype == pl.String]
+    strings = [by_name(name).str.len_bytes() for name, dtype in schema.items() if dtype == pl.String]
     sizes = [size.fill_null(0).cast(pl.Int64) for size in strings]
     return pl.sum_horizontal(sizes).alias("size") if sizes else pl.lit(0, dtype=pl.Int64).alias("size")
 

@@ -16,7 +16,8 @@ import polars as pl
 
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.comparison import Buckets
-from dptext_etl.errors import InputError, counted, seam
+from dptext_etl.data_types import by_name
+from dptext_etl.errors import InputError, counted, seam, together
 from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.keys import canonical_ids, canonical_series
 from dptext_etl.mechanism import stated_records
@@ -154,7 +155,7 @@ def examine(
         policy,
         layout,
         check=check,
-        with_persons=lambda rows: rows.drop_nulls(str(policy.subject)),
+        with_persons=lambda rows: rows.filter(by_name(str(policy.subject)).is_not_null()),
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
         mark=lambda rows, manifest: selection.marked(rows, policy, layout, manifest),
         at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch, selection.order_of(policy)),
@@ -171,7 +172,7 @@ def present(source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
     """Return the given ids that the source uses."""
     with seam("comparing canary ids with ids of the source", InputError, READ_HINT):
         candidates = ids.to_frame().lazy()
-        used = source.table.frame.select(ids.name)
+        used = source.table.frame.select(by_name(ids.name))
         return used.join(candidates, on=ids.name, how="semi").collect(engine="streaming").to_series()
 
 
@@ -185,7 +186,7 @@ def count_ids(  # noqa: PLR0917
 ) -> IdCounts:
     """Count rows, null ids and subjects, repeated ids, and shards if asked for, in one pass over a source."""
     rows = null_ids = null_subjects = 0
-    columns = [pl.col(one) for one in dict.fromkeys((name, subject or name))]
+    columns = [by_name(one) for one in dict.fromkeys((name, subject or name))]
     if shards is not None:
         columns.append(cutting.size_of(frame.collect_schema()).alias(_SIZE))
     meter = Meter("ids", None, listener)
@@ -201,7 +202,7 @@ def count_ids(  # noqa: PLR0917
             meter.add(batch.height)
         meter.end()
         suspects = None if null_ids or not rows else hashes.frequent(1)
-    repeated = None if suspects is None else _repeated(frame.select(name), suspects)
+    repeated = None if suspects is None else _repeated(frame.select(by_name(name)), suspects)
     return IdCounts(rows, null_ids, null_subjects, repeated)
 
 
@@ -216,27 +217,30 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
     if not rows:
         raise NoRowsError("the source has no rows", "no budget used, nothing published")
     facts = {"counts": counts.in_refusals(per_subject=policy.subject is not None and policy.unit == "subject")}
+    problems = list[InputError]()
     if null_ids:
-        raise InputError(
+        msg, hint = (
             counted(null_ids, "record id is null", "record ids are null"),
-            f"every record needs an id of its own in column {policy.id!r}",
-            {"rows": null_ids, "column": policy.id, **facts},
+            f"every record needs its own id in column {policy.id!r}",
         )
+        problems.append(InputError(msg, hint, {"rows": null_ids, "column": policy.id, **facts}))
     if null_subjects and policy.on_null_subject == "refuse":
         msg = (
             f"{counted(null_subjects, 'row has', 'rows have')} no subject (column "
             f"{policy.subject!r} is null), and caps are per subject"
         )
         hint = 'on_null_subject = "quarantine" leaves these rows out; "own" treats each of them as a separate person'
-        fields = {"rows": null_subjects, "column": policy.subject, **facts}
-        raise InputError(msg, f"fill the column, or write one of these into the policy: {hint}", fields)
+        hint = f"fill the column, or write one of these into the policy: {hint}"
+        problems.append(InputError(msg, hint, {"rows": null_subjects, "column": policy.subject, **facts}))
     if repeated:
         msg = (
             f"{counted(repeated, 'record id occurs', 'record ids occur')} more than once in "
             f"column {policy.id!r}; a record is released once"
         )
         hint = "keep one row of each id, or name a column that is unique per row; no budget used, nothing published"
-        raise InputError(msg, hint, {"ids": repeated, "column": policy.id, **facts})
+        problems.append(InputError(msg, hint, {"ids": repeated, "column": policy.id, **facts}))
+    if problems:
+        raise together(problems)
 
 
 def _repeated(ids: pl.LazyFrame, suspects: npt.NDArray[np.uint64]) -> int:

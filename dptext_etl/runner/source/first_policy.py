@@ -304,7 +304,7 @@ def _kept(guess: Guess, choices: Choices) -> list[str]:
 
 
 def lines_of(guess: Guess, choices: Choices) -> list[str]:
-    """Say for people which form and cap the policy has, their odds, and the columns that are left out."""
+    """Say for people which form and cap the policy has, their odds, and the share of rows that stays."""
     unit = _unit(guess)
     names = "" if choices.labels is None else f" with {counted(choices.number_of_labels, 'public label')}"
     cap = choices.cap(guess)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
@@ -11,8 +12,8 @@ from urllib.parse import unquote
 import polars as pl
 
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.data_types import from_text, kind_of, parts_of, plain, plain_type
-from dptext_etl.errors import DPTextError, InputError, by_place, counted, meant, seam
+from dptext_etl.data_types import by_name, from_text, kind_of, parts_of, plain, plain_type
+from dptext_etl.errors import DPTextError, InputError, by_place, collect, counted, meant, seam, together
 from dptext_etl.families.choice import OTHER
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
@@ -57,7 +58,7 @@ def open_table(
     wanted = wanted_columns(policy)
     types = logical_types(files, wanted)
     scan = csv_scan(files, policy, layout) if files.format == "csv" else files.scan
-    scanned = with_logical_types(scan(), policy, types)
+    scanned = with_logical_types(scan(), types)
     schema = schema_of(scanned)
     if files.format == "ndjson":  # Spark ignores the case of names
         from dptext_etl.csv_files import require_names
@@ -66,21 +67,14 @@ def open_table(
         require_names(schema.names(), "the source")
         refuse_mixed(files.kinds, wanted)
     if added := from_folders(files, policy, scan, schema):
-        scanned = with_logical_types(scan(paths_as=_PATHS), policy, types)
+        scanned = with_logical_types(scan(paths_as=_PATHS), types)
         scanned = scanned.with_columns(_by_path(values).alias(name) for name, values in added.items()).drop(_PATHS)
     table = table_of(scanned, policy, layout, coarsen=coarsen)
     return replace(table, origin=files.origin, exact=keeps_spelling(files, policy, layout, table.schema))
 
 
-def with_logical_types(scanned: pl.LazyFrame, policy: Policy, types: Mapping[str, Any]) -> pl.LazyFrame:
-    """Return a scan with its UUIDs as strings; ids that the ledger pinned when they were read as bytes stay bytes.
-
-    `types` are the `logical_types` of the files.
-    """
-    roles = {policy.subject: "subject", policy.id: "record"}
-    pinned = pinned_forms(policy) if any(name in types for name in roles) else {}
-    stay = {name for name, role in roles.items() if role in pinned and "bytes" in str(pinned[role])}
-    types = {name: dtype for name, dtype in types.items() if name not in stay}
+def with_logical_types(scanned: pl.LazyFrame, types: Mapping[str, Any]) -> pl.LazyFrame:
+    """Return a scan with its UUIDs as strings; `types` are the `logical_types` of the files."""
     return restored(scanned, types, schema_of(scanned)) if types else scanned
 
 
@@ -120,7 +114,7 @@ def from_folders(
 
 
 def _other_values(rows: pl.LazyFrame, name: str, dtype: pl.DataType, values: Mapping[str, str | None]) -> bool:
-    there, here = _by_path(values), pl.col(name)
+    there, here = _by_path(values), by_name(name)
     if dtype.is_nested() or dtype == pl.Binary:
         return True
     same = here.eq_missing(from_text(there, dtype, strict=False)) & (there.is_null() == here.is_null())
@@ -144,10 +138,10 @@ def table_of(rows: pl.LazyFrame, policy: Policy, layout: Layout, *, coarsen: boo
     schema = schema_of(rows)
     types = pl.Schema({name: plain_type(dtype) for name, dtype in schema.items()})
     dropped, kind = check_roles(policy, types, layout, lambda: why_hidden(rows))
-    frame = rows.select(plain(pl.col(name), schema[name]) for name in wanted_columns(policy))
+    frame = rows.select(plain(by_name(name), schema[name]) for name in wanted_columns(policy))
     frame = in_pinned_order(frame, types, policy)
     if coarsen:
-        frame = frame.with_columns(pl.col(name).cast(pl.String) for name in labels_to_cast(policy, types))
+        frame = frame.with_columns(by_name(name).cast(pl.String) for name in labels_to_cast(policy, types))
         frame = coarsened(frame, types, policy)
     return Table(frame, schema_of(frame), dropped, kind)
 
@@ -160,10 +154,10 @@ def coarsened(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType], policy: Po
     frame = frame.with_columns(coarse(item, schema[item.column]) for item in policy.kept if item.rule)
     if policy.labels is None or OTHER in policy.labels.values:
         return frame
-    is_public = pl.col(policy.labels.column).is_in(policy.labels.named)
+    is_public = by_name(policy.labels.column).is_in(policy.labels.named)
     if CANARY in schema:  # on Spark canary rows are planted before, and have no label
         is_public |= pl.col(CANARY)
-    return frame.with_columns(pl.when(is_public).then(pl.col(name)).alias(name) for name in policy.text_columns)
+    return frame.with_columns(pl.when(is_public).then(by_name(name)).alias(name) for name in policy.text_columns)
 
 
 def coarse_schema(schema: Mapping[str, pl.DataType], policy: Policy) -> pl.Schema:
@@ -181,10 +175,20 @@ def check_roles(
     wanted = wanted_columns(policy)
     dropped = tuple(f"column {place}" for place, name in enumerate(schema, start=1) if name not in wanted)
     _check_names(policy, schema, layout, hidden)
+    problems = list[DPTextError]()
     for name in label_columns(policy):
         if not can_be_label(schema[name]):
             msg = f"labels are strings, whole numbers, or booleans, and {name!r} is a column of {kind_of(schema[name])}"
-            raise InputError(msg, "cast the column, or name another")
+            problems.append(InputError(msg, "cast the column, or name another"))
+    for name in policy.text_columns:
+        if schema[name] != pl.String:
+            msg = f"text column {name!r} must hold strings, got {kind_of(schema[name])}"
+            problems.append(InputError(msg, "cast the column, or name another"))
+    collect(problems, partial(check_id, policy.id, schema[policy.id]))
+    if policy.subject is not None:
+        collect(problems, partial(check_id, policy.subject, schema[policy.subject], role="subjects"))
+    if problems:
+        raise together(problems)
     schema = pl.Schema({**schema, **dict.fromkeys(label_columns(policy), pl.String())})  # as they are counted
     schema = coarse_schema(schema, policy)
     _require_fit(output_columns(policy), schema, layout.sink_format)
@@ -195,14 +199,7 @@ def check_roles(
         table.require_columns(
             {name: plain_type(schema[name], rename=True) if name in clear else pl.String() for name in names}
         )
-    for name in string_columns(policy):
-        if schema[name] != pl.String:
-            msg = f"text column {name!r} must hold strings, got {kind_of(schema[name])}"
-            raise InputError(msg, "cast the column, or name another")
-    kind = check_id(policy.id, schema[policy.id])
-    if policy.subject is not None:
-        check_id(policy.subject, schema[policy.subject], role="subjects")
-    return dropped, kind
+    return dropped, check_id(policy.id, schema[policy.id])
 
 
 _UNFIT = {
@@ -316,7 +313,7 @@ def check_id(name: str, dtype: pl.DataType, role: str = "record ids") -> str:
 def in_pinned_order(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType], policy: Policy) -> pl.LazyFrame:
     """Return a frame whose composite ids have their fields in the pinned order; other columns stay."""
     orders = pinned_orders(schema, policy)
-    return frame.with_columns(pl.col(name).cast(_ordered(schema[name], form)) for name, form in orders.items())
+    return frame.with_columns(by_name(name).cast(_ordered(schema[name], form)) for name, form in orders.items())
 
 
 def pinned_orders(schema: Mapping[str, pl.DataType], policy: Policy) -> dict[str, IdForm]:

@@ -25,7 +25,7 @@ from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks import Verdict
 from dptext_etl.checks.comparison import BYTES, Buckets, ByteRows, short_digests
-from dptext_etl.data_types import kind_of, named_as
+from dptext_etl.data_types import by_name, kind_of, named_as
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
@@ -41,7 +41,6 @@ from dptext_etl.runner.source.table import READ_HINT, batches
 from dptext_etl.storage import Storage
 
 _FILE = "left-out.json"
-_NOT_APPLICABLE = "not applicable"
 _WAYS = frozenset({"new", "resumed", "replayed", "changed_released"})
 """Counts of how released rows came to be: a run that was killed and continues has others, and the same table."""
 
@@ -49,7 +48,7 @@ _WAYS = frozenset({"new", "resumed", "replayed", "changed_released"})
 def note(staging: Storage, manifest: str | None, rows: Mapping[str, int], verdicts: Iterable[Verdict]) -> None:
     """Write the counts of a run, and the gates that had nothing to judge, with the digest of its manifest."""
     if manifest is not None:
-        idle = [verdict.name for verdict in verdicts if _is_idle(verdict)]
+        idle = [verdict.name for verdict in verdicts if not verdict.applicable]
         counts = {name: count for name, count in rows.items() if name not in _WAYS}
         _write(staging, {"manifest": manifest, "rows": counts, "idle": idle})
 
@@ -69,11 +68,6 @@ def read(staging: Storage, manifest: str) -> dict[str, Any] | None:
         return None
     complete = isinstance(facts, dict) and {"manifest", "rows", "idle"} <= facts.keys()
     return facts if complete and facts["manifest"] == manifest else None
-
-
-def _is_idle(verdict: Verdict) -> bool:
-    nothing = verdict.counts.get("words") == 0 and _NOT_APPLICABLE in verdict.message
-    return nothing or verdict.message.startswith(_NOT_APPLICABLE)
 
 
 def _write(staging: Storage, facts: Mapping[str, object]) -> None:
@@ -142,10 +136,10 @@ def _published_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest
     with seam("reading the ids that are published", hint=_PUBLISHED_HINT):
         dtype = frame.collect_schema()[policy.id]
         if manifest.ids == "keep":
-            return scan(layout, manifest).select(named_as(pl.col(policy.id), dtype).cast(dtype))
+            return scan(layout, manifest).select(named_as(by_name(policy.id), dtype).cast(dtype))
         require_plain(policy, dtype)
         ids = ids_of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts))
-        return pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(pl.col(policy.id).cast(dtype))
+        return pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(by_name(policy.id).cast(dtype))
 
 
 def require_plain(policy: Policy, dtype: pl.DataType) -> None:
@@ -203,11 +197,11 @@ def at_most(
     The choice depends on ids, in any order of rows, and on the records that a row-wise release holds already
     (docs/spec/shuffled.md#persons, docs/spec/privacy.md#per-subject). A row without a person has no limit.
     """
-    pairs = frame.select(policy.id, str(policy.subject))
+    pairs = frame.select(by_name(policy.id), by_name(str(policy.subject)))
     with seam("counting the records of each person", InputError, READ_HINT), closing(Buckets(8, scratch)) as hashes:
         total = nameless = 0
         for rows in batches(pairs, BATCH_ROWS):
-            batch = rows.drop_nulls(str(policy.subject))
+            batch = rows.filter(by_name(str(policy.subject)).is_not_null())
             nameless += rows.height - batch.height
             persons = persons_of(batch, policy)
             hashes.add(persons.hash().to_numpy().view(np.uint8).reshape(-1, 8))
@@ -217,9 +211,9 @@ def at_most(
             return frame, hashes.rows + nameless, total % PAIRS
         parts = []
         for rows in batches(pairs, BATCH_ROWS):
-            batch = rows.drop_nulls(str(policy.subject))
+            batch = rows.filter(by_name(str(policy.subject)).is_not_null())
             persons = persons_of(batch, policy)
-            theirs = batch.select(policy.id).with_columns(persons.alias(_PERSON))
+            theirs = batch.select(by_name(policy.id)).with_columns(persons.alias(_PERSON))
             parts.append(theirs.filter(persons.hash().is_in(crowded.implode())))
         crowd = pl.concat(parts)
         places = order(canonical_ids(crowd[policy.id].to_arrow()))
@@ -228,7 +222,7 @@ def at_most(
         if policy.per_subject is not None:  # it may have been lowered since
             excluded = excluded.filter(~pl.col(_ORDER).bin.starts_with(STAYS))
         total -= sum_of_pairs(canonical_ids(excluded[policy.id].to_arrow()), excluded[_PERSON])
-    return *anti_join(frame, excluded.lazy().select(policy.id), policy.id, scratch), total % PAIRS
+    return *anti_join(frame, excluded.lazy().select(by_name(policy.id)), policy.id, scratch), total % PAIRS
 
 
 def persons_of(batch: pl.DataFrame, policy: Policy) -> pl.Series:
@@ -251,7 +245,7 @@ def _rest(
     No id of a row is repeated. As far as rows and other ids begin alike, ids are compared as they are.
     """
     with closing(Buckets(BYTES + 8, scratch)) as candidates, closing(Buckets(BYTES, scratch)) as there:
-        alike, mine, theirs = _behind_equal(_id_batches(frame.select(name), name), _id_batches(others, name))
+        alike, mine, theirs = _behind_equal(_id_batches(frame.select(by_name(name)), name), _id_batches(others, name))
         for ids in theirs:
             there.add(_digests(ids))
         for ids in mine:

@@ -15,15 +15,15 @@ from typing import IO, TYPE_CHECKING, Any
 import polars as pl
 
 from dptext_etl import object_stores
-from dptext_etl.data_types import kind_of, plain_type
+from dptext_etl.data_types import by_name, kind_of, plain_type
 from dptext_etl.errors import DPTextError, InputError, PolicyError, by_place, seam, unlike_names
 from dptext_etl.files import literal
 from dptext_etl.object_stores import require_place
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import PLAIN_CSV, TABLE, CsvSpec
 from dptext_etl.runner.layout import FORMATS, Layout, format_of, is_remote
-from dptext_etl.runner.source import listing, versions
-from dptext_etl.runner.source.versions import Version
+from dptext_etl.runner.source import listing, table_versions
+from dptext_etl.runner.source.table_versions import Version
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
@@ -101,16 +101,16 @@ class Files:
         require_place(source)
         storage = storage or {}
         with seam(f"looking for the source {source}", InputError, "may you read it, and the folders above it?"):
-            kind = versions.table_format(source, storage)
+            kind = table_versions.table_format(source, storage)
             paths = [source] if kind or is_remote(source) else _local_files(source)
         if kind is not None:
             return cls((source,), kind, storage, Version.current(source, kind, storage))
         if is_remote(source):
             folder = re.split(r"[*?\[]", source, maxsplit=1)[0].rpartition("/")[0]
-            if folder.count("/") > 1 and versions.has_delta_log(folder, storage):
-                raise versions.part_of_delta("objects", source, folder)
+            if folder.count("/") > 1 and table_versions.has_delta_log(folder, storage):
+                raise table_versions.part_of_delta("objects", source, folder)
         else:
-            versions.refuse_parts_of_tables(source, paths)
+            table_versions.refuse_parts_of_tables(source, paths)
         if not paths:
             raise InputError(f"the source {source} has no files", f"known suffixes: {', '.join(FORMATS)}")
         _refuse_by_suffix(paths)
@@ -148,6 +148,8 @@ class Files:
             if self.format == "ndjson":
                 _ = self.kinds
                 sources = self._without_marks(paths_as) or paths
+                if schema is None and in_json is None and len(sources) > 1:  # Polars infers types from the first file
+                    schema = self._json_schema
                 return pl.scan_ndjson(sources, schema=schema, schema_overrides=in_json, **options)
             overrides = {**(schema or {}), **dict.fromkeys(text_like, pl.String())}
             all_text |= schema is not None
@@ -189,6 +191,13 @@ class Files:
         if not is_remote(self.paths[0]):
             return tuple(map(require_local_lines, self.each))
         return tuple(require_lines(object_stores.chunks(path, self.storage), path, marked=False) for path in self.each)
+
+    @cached_property
+    def _json_schema(self) -> pl.Schema:
+        """The types of the columns of all NDJSON files together."""
+        sources: Sequence[IO[bytes] | str] = self._without_marks(None) or [literal(Path(path)) for path in self.paths]
+        scans = (pl.scan_ndjson(source, infer_schema_length=INFERRED_ROWS) for source in sources)
+        return pl.concat([scan.collect_schema().to_frame() for scan in scans], how="diagonal_relaxed").schema
 
     def _without_marks(self, paths_as: str | None) -> list[IO[bytes]] | None:
         """Read NDJSON files into memory, if one begins with the byte-order mark, which Polars does not read."""
@@ -247,7 +256,7 @@ def why_hidden(rows: pl.LazyFrame) -> str | None:
 
     def compared() -> tuple[int, bool]:
         words = [name for name, dtype in schema.items() if dtype == pl.Boolean or plain_type(dtype) == pl.String]
-        lower = {name: pl.col(name).cast(pl.String).str.strip_chars().str.to_lowercase() for name in words}
+        lower = {name: by_name(name).cast(pl.String).str.strip_chars().str.to_lowercase() for name in words}
         equal = pl.any_horizontal(pl.lit(value=False), *((cell == name.lower()).any() for name, cell in lower.items()))
         return rows.select(pl.len(), repeats_name=equal).collect(engine="streaming").row(0)
 
@@ -336,7 +345,7 @@ def _in_catalog(layout: Layout) -> str:
     if not layout.catalog:
         msg = f"the source {layout.source} is a table of Spark's catalog, which only Spark reads"
         raise InputError(msg, "run with --engine spark, or describe a catalog of Iceberg: source_catalog = { … }")
-    versions.require_library("iceberg")
+    table_versions.require_library("iceberg")
     from dptext_etl.table_formats.iceberg import metadata_file
 
     return metadata_file(name, layout.catalog)

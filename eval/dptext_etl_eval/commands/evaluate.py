@@ -111,7 +111,7 @@ def evaluate(
     --public, and --zero-shot name. The first line says what to use the release for, and what not to use it for. It says
     that you should not publish if the release does not beat all of them by more than 0.02.
 
-    Of the synthetic table of a policy, a classifier of its labels is measured, next to the nearest mean of its
+    Of the synthetic table of a policy, a classifier of its labels is measured, next to the linear discriminant of its
     statistic, raw texts, and the same guesses. Of a shuffled release, shares of labels (--label)
     are measured. No row of either belongs to a record, so attacks that compare rows are refused, by name.
 

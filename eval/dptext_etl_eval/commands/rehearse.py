@@ -80,7 +80,7 @@ def rehearse(
     """Release a public stand-in of your data in several ways, and say which release to use, at which epsilon.
 
     Forms are surrogate and custext row by row (local guarantees), shuffled releases of surrogate, a synthetic table,
-    and the nearest-mean classifier of its statistic (central guarantees, which trust the curator). At each epsilon, a
+    and the linear discriminant of its statistic (central guarantees, which trust the curator). At each epsilon, a
     person loses the same in each. A policy gives epsilon, rows per person, label, corpus, and delta; options replace
     them. `dptext init` and `dptext plan` print the call that fits your table.
 
@@ -90,8 +90,8 @@ def rehearse(
     and what --written, --public, and --zero-shot name. The first line recommends the smallest epsilon at which a
     release beats all of them by more than 0.02, or a baseline. The lines of the policy follow.
 
-    No ledger is opened and no budget is used. A table that a policy names as raw is refused before a row is read: the
-    given policy's, and the sources of policies in this folder and next to the table.
+    No ledger is opened and no budget is used. A table that a policy names as raw is refused before a row is read. This
+    covers the given policy, policies in this folder, and policies next to the table.
     """
     from dptext_etl.cli import terminal
     from dptext_etl.cli.options import load_policy

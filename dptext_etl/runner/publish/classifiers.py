@@ -1,0 +1,53 @@
+"""Open the classifier that was published with a synthetic table, or that lies in an export of one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.families.aggregate import Classifier
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.manifest import Manifest
+
+EXPORTED = "classifier.safetensors"
+"""Name of the classifier in an export."""
+_HINT = "name the folder or URL that `dptext run` published, a folder of `dptext export`, or the file of a classifier"
+
+
+@bare
+def open_classifier(place: str | Path, storage_options: Mapping[str, str] | None = None) -> Classifier:
+    """Return the classifier of a release, after its file is compared with the manifest.
+
+    Args:
+        place: The published folder or URL, a folder of `dptext export`, or the file of a classifier.
+        storage_options: Options for object stores, as a policy has them.
+
+    Raises:
+        InputError: There is no release, it has no classifier, or the file is another one than the manifest names.
+    """
+    path = Path(place)
+    if path.suffix == ".safetensors" and path.is_file():
+        return Classifier.read(path)
+    if (path / EXPORTED).is_file() or (path / "manifest.json").is_file():
+        with seam("reading the export", InputError, _HINT):
+            manifest: Manifest | None = Manifest.parse((path / "manifest.json").read_text("ascii"))
+            content = (path / EXPORTED).read_bytes() if (path / EXPORTED).is_file() else None
+        whole = manifest is not None and content is not None and _digest(content) == manifest.classifier
+    else:
+        layout = Layout.of_sink(str(place), dict(storage_options or {}))
+        manifest = Manifest.read(layout)
+        content = None if manifest is None else manifest.read_classifier(layout)
+        whole = content is not None
+    if manifest is None:
+        raise InputError("nothing is published there", _HINT)
+    if manifest.classifier is None:
+        raise InputError("the release has no classifier: only synthetic tables with labels have one", _HINT)
+    if not whole or content is None:
+        raise InputError("the file of the classifier is missing, or is not the one that the manifest names", _HINT)
+    return Classifier.read(content)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

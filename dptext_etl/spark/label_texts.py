@@ -1,0 +1,42 @@
+"""Label texts by a released classifier, as a function of Spark."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from dptext_etl.errors import bare
+from dptext_etl.families.aggregate import Classifier
+from dptext_etl.runner.publish.classifiers import open_classifier
+
+
+@lru_cache(maxsize=4)
+def _opened(content: bytes) -> Classifier:
+    return Classifier.read(content)
+
+
+@bare
+def label_function(classifier: Classifier | str | Path, corpus: str | None = None) -> Any:
+    """Return a function of a column of texts that returns their labels, strings; null where the text is null.
+
+    It reads your own texts and costs nothing. Nothing of it is a release: labels of private texts are private.
+    `spark.udf.register(NAME, label_function(…))` makes it a function of SQL.
+
+    Args:
+        classifier: The classifier, or the place of its release (`open_classifier`).
+        corpus: The folder of the classifier's corpus on the workers; by default the installed one of that name.
+    """
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    opened = classifier if isinstance(classifier, Classifier) else open_classifier(classifier)
+    content = opened.content()
+
+    def labels(texts: pa.Array) -> pa.Array:
+        return _opened(content).label(texts, corpus)
+
+    labels.__annotations__ = {"texts": pa.Array, "return": pa.Array}
+    declare: Any = arrow_udf  # its overloads expect annotations that users write
+    return declare(labels, "string")

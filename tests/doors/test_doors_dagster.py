@@ -1,0 +1,17 @@
+"""Every entry of a policy through Dagster: its assets, and its component."""
+
+import pytest
+
+from tests.later import later
+from tests.toy_mechanisms import again  # noqa: F401  (a fixture)
+
+from . import doors
+from .test_doors import agree, cells, state, template  # noqa: F401  (fixtures)
+
+later("dagster", reason="dagster is not installed (extra: dagster)")
+
+
+@pytest.mark.usefixtures("again", "state")
+@pytest.mark.parametrize(("name", "entry"), cells(("asset", "component"), most=3))
+def test_each_entry_in_dagster(template, small_vectors, name, entry):  # noqa: F811
+    agree(getattr(doors, f"by_{name}"), name, entry, template, small_vectors)
