@@ -259,12 +259,12 @@ class Objects(Storage):
         return self._get(name, lambda result: (bytes(result.bytes()), str(result.meta[state])))
 
     def read_dated(self, name: str) -> tuple[bytes, str, datetime] | None:
-        """Return what `read_versioned` does, and when the object was written, by the store's clock."""
+        """Return what `read_versioned` does, and when the object was written, on the store's clock."""
         versioned, head = self.read_versioned(name), self._head(name)
         return None if versioned is None or head is None else (*versioned, head["last_modified"])
 
     def now(self) -> datetime:
-        """Return the time by the clock of the store, which dates an object that is written now."""
+        """Return the time on the store's own clock, which dates an object that is written now."""
         name = f"clock-{secrets.token_hex(8)}"
         self.put(name, b"")
         try:
@@ -398,7 +398,7 @@ LEASE_SECONDS = 120.0  # how long a run that was killed keeps others out
 class Lease:
     """The right to publish to a sink, or to work in a staging folder.
 
-    It runs out by the clock of the store, which dates it. Its holder renews it by the time that passes on its own
+    It runs out on the store's own clock, which dates it. Its holder renews it by the time that passes on its own
     machine. So the clocks of two machines are never compared.
     """
 

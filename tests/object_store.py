@@ -112,7 +112,7 @@ class Store(BaseHTTPRequestHandler):
         self._answer(200, b"<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>")
 
     def _written(self, key):
-        """When an object was put, by the store's clock; what a test puts there is old."""
+        """When an object was put, on the store's clock; objects that a test adds by hand are old."""
         return self.times.get(key, datetime(2020, 11, 20, tzinfo=UTC))
 
     def _key(self):

@@ -64,7 +64,7 @@ def prepared(make_job):
 
 
 def state(folder):
-    """What a command leaves: what the ledger says, without times, and the names of all published and staged files."""
+    """The ledger's answers after a command, without times, and the names of all published and staged files."""
     with Ledger.open(folder / "other.db", read_only=True) as ledger:
         report = ledger.verify()
         assert report.ok, report.problems

@@ -108,7 +108,7 @@ def test_a_lease_after_kill_9_and_a_run_after_sigterm(job, store, drill, monkeyp
     process.wait()
     busy = run(policy)
     assert (busy[0], "under way" in busy[1]) == (UNAVAILABLE, True), busy
-    store.ahead = timedelta(seconds=LEASE_SECONDS + 2)  # it ends by itself, by the clock of the store
+    store.ahead = timedelta(seconds=LEASE_SECONDS + 2)  # it ends by itself, on the clock of the store
     killed = run(policy)
     process = begun(job.write_policy(release="2"), job.folder)
     process.send_signal(signal.SIGTERM)
