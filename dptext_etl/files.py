@@ -202,11 +202,9 @@ def require_writable(folder: Path, *, making: bool = True) -> None:
     _require_possible(folder, f"writing to {folder} is not possible", hint)
     if not making:
         return
-    probe = folder / f".dptext-{secrets.token_hex(8)}"
     with seam(f"writing to {folder}", InputError, hint):
         folder.mkdir(parents=True, exist_ok=True)
-        os.close(create(probe))
-        probe.unlink()
+        tempfile.TemporaryFile(dir=folder).close()  # it has no name that a killed process would leave
 
 
 def _require_possible(folder: Path, problem: str, hint: str) -> None:

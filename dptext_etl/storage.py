@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -26,7 +27,7 @@ from typing import Any, ClassVar, Self, TypeVar
 from urllib.parse import quote, unquote
 
 from dptext_etl import files, object_stores
-from dptext_etl.errors import BusyError, DPTextError, InputError, seam
+from dptext_etl.errors import BusyError, DPTextError, InputError, UnavailableError, seam
 
 _HINT = "check that the store is reachable and that these credentials suffice. Run the same policy again: it continues"
 _GROUPED = re.compile(r"(shard|quarantine|changed|kept|draft)-(\d{5,})?")
@@ -205,7 +206,7 @@ class Objects(Storage):
                 self._lease = None
 
     def require_unlocked(self, what: str) -> None:
-        Lease(self, what).require_free()
+        Lease(self, what).require_free(datetime.now(UTC))  # a forecast, which writes nothing: by this machine's clock
 
     def renew_lock(self) -> None:
         if self._lease is not None:
@@ -256,6 +257,24 @@ class Objects(Storage):
         # Google Cloud Storage compares generations, all others compare tags
         state = "version" if self.url.startswith("gs://") else "e_tag"
         return self._get(name, lambda result: (bytes(result.bytes()), str(result.meta[state])))
+
+    def read_dated(self, name: str) -> tuple[bytes, str, datetime] | None:
+        """Return what `read_versioned` does, and when the object was written, on the store's clock."""
+        versioned, head = self.read_versioned(name), self._head(name)
+        return None if versioned is None or head is None else (*versioned, head["last_modified"])
+
+    def now(self) -> datetime:
+        """Return the time on the store's own clock, which dates an object that is written now."""
+        name = f"clock-{secrets.token_hex(8)}"
+        self.put(name, b"")
+        try:
+            head = self._head(name)
+        finally:
+            self.delete(name)
+        if head is None:
+            raise UnavailableError(f"the store {self.url} does not return an object that was just written", _HINT)
+        time: datetime = head["last_modified"]
+        return time
 
     def etag(self, name: str) -> str | None:
         """Return the tag that identifies the state of an object, or None if there is none."""
@@ -377,19 +396,23 @@ LEASE_SECONDS = 120.0  # how long a run that was killed keeps others out
 
 
 class Lease:
-    """The right to publish to a sink, or to work in a staging folder."""
+    """The right to publish to a sink, or to work in a staging folder.
+
+    It runs out on the store's own clock, which dates it. Its holder renews it by the time that passes on its own
+    machine. So the clocks of two machines are never compared.
+    """
 
     def __init__(self, store: Objects, what: str) -> None:
         self._store, self._what = store, what
-        self._holder = secrets.token_hex(8)
+        self._holder, self._renewals = secrets.token_hex(8), 0
         self._tag = ""
-        self._until = 0.0
+        self._begun = (0.0, 0.0)
         self._one = Lock()
 
     @contextmanager
     def held(self) -> Iterator[Self]:
         """Hold the lease for a block, and renew it from a thread."""
-        if not self._write(self.require_free()):
+        if not self._write(self.require_free(None)):
             raise BusyError(f"another run {self._what}", "wait for it, or stop it")
         over, lost = Event(), list[BusyError]()
 
@@ -417,12 +440,15 @@ class Lease:
         if lost:
             raise lost[0]
 
-    def require_free(self) -> str | None:
-        """Refuse what another run holds, and return the tag of the lease that ran out, or None if there is none."""
-        lease = self._store.read_versioned(LEASE)
+    def require_free(self, now: datetime | None) -> str | None:
+        """Refuse what another run holds, and return the tag of the lease that ran out, or None if there is none.
+
+        Without a time, the store is asked for its own.
+        """
+        lease = self._store.read_dated(LEASE)
         if lease is None:
             return None
-        left = _until(lease[0]) - time.time()
+        left = LEASE_SECONDS - ((now or self._store.now()) - lease[2]).total_seconds()
         if left > 0:
             hint = f"wait for it, or stop it; one that was killed keeps others out for {max(left, 1):.0f} more seconds"
             raise BusyError(f"another run {self._what}", hint)
@@ -430,21 +456,16 @@ class Lease:
 
     def renew(self) -> None:
         with self._one:
-            fresh = self._until - time.time() >= LEASE_SECONDS / 2 or self._write(self._tag)
+            # no time passes on the first clock while the machine sleeps, and the second one can be set back
+            passed = max(time.monotonic() - self._begun[0], time.time() - self._begun[1])
+            fresh = passed <= LEASE_SECONDS / 2 or self._write(self._tag)
         if not fresh:
             raise BusyError(f"this run paused for so long that another run {self._what}", "run again later")
 
     def _write(self, tag: str | None) -> bool:
         """Write the lease over the state of a tag, and return whether no one else has."""
-        self._until = time.time() + LEASE_SECONDS
-        content = json.dumps({"holder": self._holder, "until": self._until}).encode()
+        self._begun, self._renewals = (time.monotonic(), time.time()), self._renewals + 1
+        content = json.dumps({"holder": self._holder, "renewals": self._renewals}).encode()
         written = self._store.replace_object(LEASE, content, tag)
         self._tag = written or ""
         return written is not None
-
-
-def _until(content: bytes) -> float:
-    try:
-        return float(json.loads(content)["until"])
-    except (ValueError, KeyError, TypeError):
-        return 0.0

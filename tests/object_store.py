@@ -6,6 +6,8 @@ import os
 import re
 import threading
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -36,7 +38,7 @@ class Store(BaseHTTPRequestHandler):
             found = [key for key in sorted(self.objects) if key.startswith(prefix)]
             items = "".join(
                 f"<Contents><Key>{key}</Key><Size>{len(self.objects[key])}</Size>"
-                "<LastModified>2026-11-20T00:00:00.000Z</LastModified></Contents>"
+                f"<LastModified>{self._written(key):%Y-%m-%dT%H:%M:%S.000Z}</LastModified></Contents>"
                 for key in found
             )
             self._answer(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{items}</ListBucketResult>".encode())
@@ -72,6 +74,7 @@ class Store(BaseHTTPRequestHandler):
             self.uploads[(self._key(), int(query["partNumber"][0]))] = data
         else:
             self.objects[self._key()] = data
+            self.times[self._key()] = datetime.now(UTC) + self.ahead
             self.order.append(self._key())
         self._answer(200, b"", {"ETag": tag(data)})
 
@@ -108,6 +111,10 @@ class Store(BaseHTTPRequestHandler):
         self.order.append(key)
         self._answer(200, b"<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>")
 
+    def _written(self, key):
+        """When an object was put, on the store's clock; objects that a test adds by hand are old."""
+        return self.times.get(key, datetime(2020, 11, 20, tzinfo=UTC))
+
     def _key(self):
         return unquote(urlsplit(self.path).path).removeprefix("/bucket/")
 
@@ -120,7 +127,7 @@ class Store(BaseHTTPRequestHandler):
         headers = {
             "ETag": tag(data),
             "x-goog-generation": generation(data),
-            "Last-Modified": "Fri, 20 Nov 2026 00:00:00 GMT",
+            "Last-Modified": format_datetime(self._written(self._key()), usegmt=True),
         }
         if asked:
             first, last = int(asked[1]), min(int(asked[2] or len(data) - 1), len(data) - 1)
@@ -143,7 +150,8 @@ class Store(BaseHTTPRequestHandler):
 @contextmanager
 def serving():
     """A running store: its handler class, with the objects in it."""
-    handler = type("Handler", (Store,), {"objects": {}, "uploads": {}, "order": [], "refusing": ""})
+    held = {"objects": {}, "uploads": {}, "order": [], "refusing": "", "times": {}, "ahead": timedelta(0)}
+    handler = type("Handler", (Store,), held)
     server = type("Server", (ThreadingHTTPServer,), {"request_queue_size": 64})(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()  # `shutdown` waits as long
     handler.options = {

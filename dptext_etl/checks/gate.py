@@ -252,6 +252,7 @@ class Verdict:
         return cls(**{**verdict, "counts": counts})
 
 
+FILES = "published_files"  # the gate that compares the published files with the ledger
 PASSED, FAILED, NOT_APPLICABLE = "passed", "FAILED", "not applicable"
 
 
@@ -292,6 +293,8 @@ def require(verdicts: Iterable[Verdict]) -> None:
     if failed:
         messages = "; ".join(f"{verdict.name}: {verdict.message}" for verdict in failed)
         hint = "find and fix the defect, and release under a new name: charges remain"
+        if {verdict.name for verdict in failed} == {FILES}:
+            hint = "run the same policy again: it writes changed files again, at no cost"
         fields = {"failed": [verdict.name for verdict in failed], "gates": len(verdicts)}
         raise GateError(f"{len(failed)} of {len(verdicts)} gates failed: {messages}", hint, fields)
 

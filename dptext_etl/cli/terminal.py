@@ -41,7 +41,10 @@ def plain_all(amounts: Mapping[str, Any]) -> dict[str, Any]:
 
 def balance(remaining: Mapping[str, Any]) -> dict[str, Any]:
     """Convert `Ledger.remaining` as a mapping."""
-    converted = {name: plain_all(remaining[name]) for name in ("limits", "used", "left")}
+    converted: dict[str, Any] = {name: plain_all(remaining[name]) for name in ("limits", "used", "left")}
+    if "charges" in remaining:
+        charges = [[{**item, "used": plain_all(item["used"])} for item in unit] for unit in remaining["charges"]]
+        converted["charges"] = charges
     return {**remaining, **converted, "asked": [plain_all(unit) for unit in remaining["asked"]]}
 
 
@@ -92,6 +95,10 @@ def show_balance(scope: Mapping[str, Any]) -> None:
     for place, requested in enumerate(scope["asked"], start=1):
         text = "; ".join(f"{name} {number(amounts)}" for name, amounts in requested.items())
         say(f"{unit} {place} of those asked for: {text}")
+        charges = scope["charges"][place - 1]
+        if charges:
+            facts = ("date", "dataset", "release", "column", "records", "used")
+            table(facts, [[item[name] for name in facts] for item in charges])
 
 
 def show_further(further: Mapping[str, Any]) -> None:

@@ -66,9 +66,7 @@ class StoredAnchor(NamedTuple):
     releases: tuple[str, ...]  # the release names that were used
     groups: tuple[str, ...]  # the groups that were charged
     losses: int  # what `losses.count` returned then
-    place: str  # the path or URL of the ledger that stored the head
-    host: str  # the machine on which it did
-    time: str  # when, in ISO format
+    stored: str | None = None  # which ledger stored the head, on which machine, and when, in words
     dataset: str | None = None  # the dataset, where its name is too long for the name of the file
 
     def missing(self, ledger: Ledger, dataset: str) -> bool:
@@ -85,8 +83,8 @@ class StoredAnchor(NamedTuple):
         if ledger is not None and freezing:
             ledger.losses.freeze(dataset, _REASON, in_use=self.releases, missing=self.anchor, groups=sorted(groups))
         shared = "" if mine else f" with {dataset}, whose cap it shares"
-        stored = f"{self.place} on {self.host} stored it at {self.time}"
-        raise FrozenError(f"the dataset {scope.dataset} is frozen{shared}: {_REASON} ({stored})", _HINT)
+        stored = f" ({self.stored})" if self.stored else ""
+        raise FrozenError(f"the dataset {scope.dataset} is frozen{shared}: {_REASON}{stored}", _HINT)
 
 
 class AnchorFiles:
@@ -278,9 +276,7 @@ def _parsed(content: bytes, place: Path | str) -> StoredAnchor:
             tuple(facts["releases"]),
             tuple(facts["groups"]),
             int(facts["losses"]),
-            str(facts["place"]),
-            str(facts["host"]),
-            str(facts["time"]),
+            facts.get("stored"),
             facts.get("dataset"),
         )
     except (ValueError, KeyError, TypeError, LedgerError):
@@ -362,9 +358,7 @@ def _merged(
         "releases": sorted(releases | ({release} if release is not None else set())),
         "groups": sorted(groups | ({scope.group} if scope.group is not None else set())),
         "losses": losses + ledger.losses.count(scope.dataset, since),
-        "place": ledger.place,
-        "host": gethostname(),
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "stored": f"{ledger.place} on {gethostname()} stored it at {datetime.now(UTC).isoformat(timespec='seconds')}",
     }
     return json.dumps(content).encode()
 

@@ -88,6 +88,7 @@ class Batch:
     key: Key
     scope: int
     job: str
+    ts: str
     rows: int
     again: bool  # its texts replace earlier ones of their records
     attached: bool = False  # another job relies on its reservations
@@ -348,7 +349,9 @@ class Contents:
             yield "it charges a dataset with a cap in a scope without one"
         if self.named_period(_scope_of(facts)) is not None:
             yield f"it charges the period {ALL}, and named ones have caps"
-        self.batches[seq] = Batch(seq, key, facts["scope"], facts["job"], facts["rows"], bool(facts.get(AGAIN)))
+        self.batches[seq] = Batch(
+            seq, key, facts["scope"], facts["job"], facts["ts"], facts["rows"], bool(facts.get(AGAIN))
+        )
         self.of_release.setdefault(key, []).append(seq)
         self.of_scope.setdefault(facts["scope"], []).append(seq)
         self._tally(key).update(records=facts["rows"], canaries=facts["canaries"])

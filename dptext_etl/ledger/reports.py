@@ -365,6 +365,11 @@ class Reports:
             hashes = b"".join(entry.hash for entry in self._db.journal.entries(*kinds))
         return hashlib.sha256(hashes).hexdigest() if hashes else ""
 
+    def charges(self, scope: Scope, units: pa.Array) -> list[list[dict[str, Any]]]:
+        """List the charges of each unit in a scope by day, release, and column, in millionths, with their records."""
+        with self._db.store.snapshot():
+            return views.charges_of(self._db, scope, units)
+
     def uncounted(self, scope: Scope) -> list[str]:
         """Return the scopes whose charges a first cap of a scope would not count, in words."""
         with self._db.store.snapshot():

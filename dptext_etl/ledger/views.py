@@ -172,7 +172,12 @@ def used_by_unit(db: Database, pinned: Pinned) -> Iterator[Part]:
 
 
 def _spent(db: Database, item: ScannedRows, names: tuple[str, ...], settled: Iterable[int]) -> Part:
-    """Return the amounts that rows of a batch used; an infinite amount counts as one above every cap."""
+    """Return the amounts that units used in a batch; an infinite amount counts as one above every cap."""
+    return fold(*_charged(db, item, names, settled))
+
+
+def _charged(db: Database, item: ScannedRows, names: tuple[str, ...], settled: Iterable[int]) -> Part:
+    """Return the units of the rows of a batch, and the amounts that they used."""
     states = db.records.states(item.batch)
     charged = (item.columns["canary"] == 0) & (states[item.rows] != State.ABORTED)
     values = np.stack([np.minimum(item.columns[name], LARGEST) for name in names])
@@ -180,7 +185,32 @@ def _spent(db: Database, item: ScannedRows, names: tuple[str, ...], settled: Ite
         left = np.full(len(states), -1, np.int64)
         left[rows] = spent
         values[0] = np.where(left[item.rows] >= 0, left[item.rows], values[0])
-    return fold(item.ids.take(charged), values[:, charged])
+    return Part(item.ids.take(charged), values[:, charged])
+
+
+def charges_of(db: Database, scope: Scope, units: pa.Array) -> list[list[dict[str, Any]]]:
+    """List the charges of each unit by release and day, in their order, in millionths."""
+    pinned = db.scopes.find(scope)
+    contents, names = db.contents.latest(), tracked_components(pinned)
+    hashes = db.id_key.subjects(units) if pinned.unit == "subject" else db.id_key.records(units).hashes
+    wanted = WantedIds(hashed_ids(hashes))
+    found: list[dict[tuple[Key, str], list[int]]] = [{} for _ in range(len(wanted))]
+    for seq in contents.of_scope.get(pinned.id, ()):
+        batch = contents.batches[seq]
+        for item in db.segments.scan([seq], "unit", ["canary", *names]):
+            ids, values = _charged(db, item, names, batch.settled if names == REFUNDED else ())
+            for row, at in zip(*(part.tolist() for part in wanted.find(ids)), strict=True):
+                total = found[at].setdefault((batch.key, batch.ts[:10]), [0] * (1 + len(names)))
+                total[:] = [have + more for have, more in zip(total, (1, *values[:, row].tolist()), strict=True)]
+
+    def entry(key: Key, day: str, records: int, *amounts: int) -> dict[str, Any]:
+        item = contents.releases[key[0]]
+        used = {name: _finite(name, amount) for name, amount in zip(names, amounts, strict=True)}
+        release = {"dataset": item.dataset, "release": item.release, "column": item.column}
+        return {"date": day, **release, "records": records, "used": used}
+
+    charges = [[entry(*where, *total) for where, total in of_unit.items()] for of_unit in found]
+    return [charges[at] for at in wanted.places_as_passed().tolist()]
 
 
 def refunds(db: Database, batch: int, events: Iterable[int]) -> Iterator[tuple[Index, I64]]:
@@ -281,7 +311,7 @@ def jobs(db: Database) -> list[dict[str, Any]]:
     for batch in contents.batches.values():
         name, pinned = batch.job, contents.releases[batch.key[0]]
         if name not in entries:
-            entries[name] = {"job": name, "since": db.journal.facts(batch.seq)["ts"], "dataset": pinned.dataset}
+            entries[name] = {"job": name, "since": batch.ts, "dataset": pinned.dataset}
             entries[name] |= {"releases": [], "records": 0, "pending": 0}
         job, real_rows = entries[name], db.segments.read(batch.seq, ["canary"])["canary"] == 0
         job["releases"] += [] if pinned.release in job["releases"] else [pinned.release]

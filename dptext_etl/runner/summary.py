@@ -335,6 +335,8 @@ def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callab
                     return None  # its source may hold them still: all steps say so
             left = ledger.remaining(Scope.of(policy)).as_dict()
         with alone_at(layout):
+            if manifest.restore(layout):
+                log.info("the manifest says the same as before in other bytes, and was written again")
             show(layout, manifest)
     log.info("the input is the same as for version %d: nothing is computed again", manifest.version)
     summary, seconds = _again(noted["summary"], incremental=policy.incremental), time.monotonic() - attempt.began

@@ -42,6 +42,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     "kill": Kind(("test_kill.py",), {"kill": 200}),
+    "commands": Kind(("test_commands.py",), {}),
     "crowd": Kind(("test_crowd.py",), {"keys": 100_000}),
     "restart": Kind(("test_restart.py",), {"restart": 20}),
     "full": Kind(("test_full.py",), {"full": 30, "limit": 10}),

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import tomllib
@@ -141,6 +142,10 @@ def test_the_ledger_answers(inited):
     (known,) = (entry["eps_pure"] for entry in scope["asked"])
     assert known["used"] > 0
     assert known["used"] + known["left"] == scope["limits"]["eps_pure"]
+    ((charge,),) = scope["charges"]
+    assert (charge["release"], charge["column"], charge["used"]) == ("1", "review", {"eps_pure": known["used"]})
+    shown = dptext("ledger", "remaining", "--ledger", "ledger.db", "--subject", "u001").stdout
+    assert re.search(rf"{charge['date']} +\S+ +1 +review +{charge['records']} +eps_pure ", shown)
     assert dptext("ledger", "remaining", "--ledger", "ledger.db", "--subject", "nobody").exit_code == 8
     verified = facts("ledger", "verify", "--ledger", "ledger.db")
     assert (verified["ok"], verified["problems"]) == (True, [])

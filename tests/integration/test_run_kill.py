@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+from datetime import UTC, datetime
 from threading import Event
 
 import polars as pl
@@ -170,6 +171,9 @@ def test_a_lease_outlives_a_store_that_is_away_for_a_while(monkeypatch):
 
     class Away:
         content = None
+
+        def read_dated(self, _):
+            return None if self.content is None else (self.content, "1", datetime.now(UTC))
 
         def read_versioned(self, _):
             return None if self.content is None else (self.content, "1")

@@ -213,6 +213,18 @@ def test_two_releases_in_one_sink_lose_nothing(make_job, store, monkeypatch, rev
     assert not failing(one)
 
 
+def test_a_manifest_with_other_spaces_is_written_again_or_replaced(make_job, store):
+    job, key = make_job(), "published/reviews/manifest.json"
+    upload(job, store)
+    first = run(job.policy(**remote(job, store)))
+    before = store.objects[key]
+    for changes, version in (({}, 1), ({"release": "later"}, 2)):
+        store.objects[key] = before.replace(b"\n", b"\n ")
+        again = run(job.policy(**remote(job, store, **changes)))
+        assert (again.version, hashlib.sha256(store.objects[key]).hexdigest()) == (version, again.manifest)
+    assert first.manifest == hashlib.sha256(before).hexdigest()
+
+
 def test_a_sink_is_one_runs_at_a_time(make_job, store):
     job = make_job()
     upload(job, store)

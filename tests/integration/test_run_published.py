@@ -18,6 +18,7 @@ from dptext_etl.checks.published import check_published
 from dptext_etl.engines import stage
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.runner import check, publish, scan_published
+from tests.command_line import dptext, facts
 from tests.quick import quick
 
 from ..refusals import same_refusal
@@ -237,3 +238,32 @@ def test_a_manifest_that_names_another_file_brings_it_nowhere(released, link):
     released.run()
     assert secret.read_bytes() not in [path.read_bytes() for path in (released.folder / "published").iterdir()]
     assert all(verdict.passed for verdict in check_published(released.folder / "published", released.policy()))
+
+
+EDITS = {
+    "spaces": lambda text: text.replace('\n "rows"', '\n  "rows"', 1),
+    "a number that is not read": lambda text: text.replace('"rows": 240', '"rows": 999', 1),
+    "ends of lines": lambda text: text.replace("\n", "\r\n"),
+}
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_manifest_that_says_the_same_in_other_bytes_is_written_again(job, edit, incremental):
+    policy, path = job.write_policy(incremental=incremental), job.folder / "published.manifest.json"
+    assert dptext("run", policy).exit_code == 0
+    before = path.read_bytes()
+    for forget in (lambda: None, job.forget_that_nothing_changed):
+        edited = EDITS[edit](before.decode()).encode()
+        path.write_bytes(edited)
+        assert edited != before
+        done = dptext("check", policy)
+        assert (done.exit_code, "Hint: run the same policy again" in done.output) == (4, True), done.output
+        forget()
+        done = dptext("run", policy)
+        assert (done.exit_code, "already published" in done.output) == (0, True), done.output
+        assert path.read_bytes() == before
+        assert dptext("check", policy).exit_code == 0
+    assert [row["published"] for row in facts("ledger", "show", "--ledger", job.folder / "ledger.db")["releases"]] == [
+        [{"version": f"v1-{hashlib.sha256(before).hexdigest()[:12]}", "rows": 240}]
+    ] * 2, "no version was added"

@@ -6,12 +6,14 @@ import pickle
 import stat
 import tempfile
 import time
+from datetime import timedelta
 from unittest.mock import Mock
 
 import polars as pl
 import pytest
 
 from dptext_etl import files, object_stores
+from dptext_etl import storage as storage_module
 from dptext_etl.engines import stage
 from dptext_etl.errors import BusyError, InputError, PolicyError
 from dptext_etl.ledger import Ledger
@@ -158,7 +160,8 @@ def test_one_run_at_a_time_and_a_killed_one_ends(place, make_job, store, machine
 
     stage(job.policy(), checkpoint=checkpoint)
     assert "more seconds" in refused[0]
-    store.objects["inside/reviews/2026-11/_/lease.json"] = b'{"holder": "gone", "until": 1.0}'
+    store.objects["inside/reviews/2026-11/_/lease.json"] = b'{"holder": "gone", "renewals": 1}'
+    store.times.pop("inside/reviews/2026-11/_/lease.json", None)
     assert job.run().version == 1
 
 
@@ -269,6 +272,21 @@ def test_one_process_at_a_time_holds_the_lock(storage):
     with again.lock("is under way"):
         pass
     assert storage.names() == []
+
+
+@pytest.mark.parametrize("hours", [-5, 5], ids=["behind", "ahead"])
+def test_a_lease_holds_though_the_clocks_of_two_machines_differ(store, monkeypatch, hours):
+    one, two, three = (Storage.open("s3://bucket/sink", store.options) for _ in range(3))
+    elsewhere = Mock(time=lambda now=time.time: now() + 3600 * hours, monotonic=time.monotonic)
+    with one.lock("is publishing"):
+        with monkeypatch.context() as patch:
+            patch.setattr("dptext_etl.storage.time", elsewhere)
+            with pytest.raises(BusyError, match="another run is publishing"), two.lock("is publishing"):
+                pass
+        store.ahead = timedelta(seconds=storage_module.LEASE_SECONDS + 2)  # time passes in the store
+        with two.lock("is publishing"), pytest.raises(BusyError, match="another run"), three.lock("is publishing"):
+            pass
+    assert one.names() == [], "no object stays that asked for the time"
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs"])

@@ -281,6 +281,26 @@ def test_further_releases_are_judged_by_each_component(kit):
     assert kit.ledger.further(SCOPE, wide, other, None)["units"] == {1: 1, 3: 1}, "as many records as in another column"
 
 
+@each_store
+def test_charges_of_a_person_are_listed_by_release_and_day(kit):
+    """Records that were given back do not count, refunds do, and each person has the own list, in the order asked."""
+    review, title = kit.ref(), kit.ref("title", refundable=True)
+    kit.reserve(["a", "b"], ["ann", "ann"], [2, 1], cap=20, refs=[review])
+    kit.reserve(["c", "d"], ["ann", "bob"], [4, 4], cap=20, refs=[title], job="titles")
+    kit.commit(["c"], ref=title, spent=[1_000_000], job="titles")
+    kit.reserve(["e"], ["ann"], 3, cap=20, refs=[review], job="undone")
+    kit.ledger.abort("undone", compute_never_started=True)
+    bob, nobody, ann = kit.ledger.reports.charges(SCOPE, pa.array(["bob", "eve", "ann"]))
+    day = kit.db.contents.latest().batches[max(kit.db.contents.batches)].ts[:10]
+    of = {"date": day, "dataset": "reviews", "release": "r1"}
+    assert ann == [
+        {**of, "column": "review", "records": 2, "used": {"eps_pure": 3_000_000}},
+        {**of, "column": "title", "records": 1, "used": {"eps_pure": 1_000_000}},
+    ]
+    assert (nobody, bob) == ([], [{**of, "column": "title", "records": 1, "used": {"eps_pure": 4_000_000}}])
+    assert sum(item["used"]["eps_pure"] for item in ann) == 1_000_000 * kit.used("ann")[0]
+
+
 def test_remaining_of_an_unused_scope(kit):
     left = kit.ledger.remaining(Scope("other"), pa.array(["ann"]))
     assert (left.units, left.measure, left.used, left.left) == (0, None, {"eps_pure": {}}, {})

@@ -57,7 +57,10 @@ def show() -> None:
 def remaining(
     *,
     subject: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Also show this subject (or record); repeat as needed.")
+        list[str] | None,
+        typer.Option(
+            metavar="ID", help="Also show this subject (or record), with its charges by release; repeat as needed."
+        ),
     ] = None,
     release_of: Annotated[
         Path | None,
@@ -287,7 +290,10 @@ def in_pinned_form(handle: Ledger, scope: Scope, ids: Sequence[str]) -> pa.Array
 
 def _balance(handle: Ledger, pinned: Mapping[str, Any], ids: list[str] | None) -> dict[str, Any]:
     scope = scope_of(pinned)
-    return handle.remaining(scope, in_pinned_form(handle, scope, ids) if ids else None).as_dict()
+    if not ids:
+        return {**handle.remaining(scope).as_dict(), "charges": []}
+    units = in_pinned_form(handle, scope, ids)
+    return {**handle.remaining(scope, units).as_dict(), "charges": handle.reports.charges(scope, units)}
 
 
 def _refuse_unknown(

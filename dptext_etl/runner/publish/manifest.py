@@ -261,7 +261,7 @@ class Manifest:
     @classmethod
     def read(cls, layout: Layout) -> Self | None:
         """Return the manifest of a sink, or None if nothing was published there."""
-        hint = f"the {MANIFEST} of the sink must be one that dptext wrote, and readable"
+        hint = f"restore the {MANIFEST} of the sink; without a copy, remove it, and run the same policy again"
         with seam("reading the manifest of the sink", InputError, hint):
             if layout.remote_sink:
                 content = layout.described.read(MANIFEST)
@@ -329,9 +329,19 @@ class Manifest:
             return
         now, etag = store.read_versioned(MANIFEST) or (None, None)
         begun = None if before is None else before.digest
-        there = None if now is None else hashlib.sha256(now).hexdigest()
+        there = None if now is None else self.parse(now.decode("ascii")).digest
         if there != begun or store.replace_object(MANIFEST, content, etag) is None:
             raise PolicyError("another run has published to this sink meanwhile", "run the same policy again")
+
+
+    def restore(self, layout: Layout) -> bool:
+        """Write the manifest again if its file says the same in other bytes, and return whether it does."""
+        store = layout.described
+        now = store.read(MANIFEST) if isinstance(store, Objects) else layout.local.manifest.read_bytes()
+        changed = now != self.text().encode()
+        if changed:
+            self.write(layout, self)
+        return changed
 
 
 def _short(configured: tuple[str, str | None]) -> str:

@@ -265,12 +265,13 @@ def _publish(  # noqa: PLR0917
     if before is not None:
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
             recorded = before if is_recorded(ledger, layout, before.digest, staged.refs.values()) else None
+    again = "; the manifest was written again" if recorded is not None and recorded.restore(layout) else ""
     kept = _continued(staged, before, recorded)
     require_enough(policy, staged.rows, sum(part.rows for part in kept))
     if not staged.rows["released"]:
         if before is not None:
             show(layout, before)
-        return unchanged(layout, before, "there are no new rows to publish")
+        return unchanged(layout, before, f"there are no new rows to publish{again}")
     most, version = (policy.shard_rows, policy.shard_bytes), 1 if before is None else before.version + 1
     with Writer(layout, staging, version, most, hidden=HiddenIds.of(policy), kept=kept) as writer:
 
@@ -288,7 +289,7 @@ def _publish(  # noqa: PLR0917
             if not same and _only_order(staged, recorded, manifest, writer):
                 show(layout, recorded)
                 staging.clear()
-                return unchanged(layout, recorded, "nothing changed but the order of rows")
+                return unchanged(layout, recorded, f"nothing changed but the order of rows{again}")
             manifest = recorded if same else manifest
         _record(staged, manifest)
         checkpoint("recorded")
@@ -311,7 +312,7 @@ def _publish(  # noqa: PLR0917
         checkpoint("cleared")
     if same:
         more = f"; {restored} damaged or missing parts were written again" if restored else ""
-        return unchanged(layout, before, f"nothing changed{more}")
+        return unchanged(layout, before, f"nothing changed{more}{again}")
     rows, parts = counted(manifest.rows, "row"), counted(len(manifest.parts), "part")
     log.info("published version %d: %d rows", manifest.version, manifest.rows)
     note = f"published version {manifest.version}: {rows} in {parts}"

@@ -125,7 +125,7 @@ def record(layout: Layout, manifest: Manifest, ledger: Ledger, refs: Iterable[Re
 
 
 _NAME = re.compile(r"v(\d+)(?:-[0-9a-f]{12}|\.files)?")
-_DRAFTS = r"\.v\d+(-[0-9a-f]+)?\.incomplete(\.elsewhere)?|\.dptext-[0-9a-f]+"
+_DRAFTS = r"\.v\d+(-[0-9a-f]+)?\.incomplete(\.elsewhere)?"
 _IN_TABLE = re.compile(rf"_dptext|_delta_log|metadata|v\d+|{_DRAFTS}")
 """Names in a table before its first commit."""
 _DATA_FILE = re.compile(r"part-\d+(-[0-9a-f]{16})?\.(parquet|csv|ndjson)")
