@@ -333,7 +333,6 @@ class Manifest:
         if there != begun or store.replace_object(MANIFEST, content, etag) is None:
             raise PolicyError("another run has published to this sink meanwhile", "run the same policy again")
 
-
     def restore(self, layout: Layout) -> bool:
         """Write the manifest again if its file says the same in other bytes, and return whether it does."""
         store = layout.described
