@@ -261,10 +261,7 @@ def _publish(  # noqa: PLR0917
 ) -> Published:
     layout, policy = staged.layout, staged.policy
     before = Manifest.read(layout)
-    recorded = None
-    if before is not None:
-        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            recorded = before if is_recorded(ledger, layout, before.digest, staged.refs.values()) else None
+    recorded = _if_recorded(staged, before)
     again = "; the manifest was written again" if recorded is not None and recorded.restore(layout) else ""
     kept = _continued(staged, before, recorded)
     require_enough(policy, staged.rows, sum(part.rows for part in kept))
@@ -317,6 +314,15 @@ def _publish(  # noqa: PLR0917
     log.info("published version %d: %d rows", manifest.version, manifest.rows)
     note = f"published version {manifest.version}: {rows} in {parts}"
     return Published(manifest.version, layout.sink, manifest.digest, manifest.rows, changed=True, note=note)
+
+
+def _if_recorded(staged: StagedRun, manifest: Manifest | None) -> Manifest | None:
+    """Return a manifest if the ledger records it."""
+    if manifest is None:
+        return None
+    spec = staged.policy.ledger
+    with Ledger.open(spec.url, spec.id_key, create=False, read_only=True) as ledger:
+        return manifest if is_recorded(ledger, staged.layout, manifest.digest, staged.refs.values()) else None
 
 
 def _write_parts(
