@@ -9,7 +9,7 @@ import pytest
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.anchor_files import AnchorFiles
 
-from ..ledger.conftest import Kit
+from ..ledger_kit import Kit
 
 pytestmark = pytest.mark.thorough
 KILLED = """

@@ -12,7 +12,7 @@ from dptext_etl.ledger import Charge, CommitOutcome, Outcome, Scope, State
 from dptext_etl.ledger.storage import segments
 from dptext_etl.policy import Cap
 
-from .conftest import binaries, digest
+from ..ledger_kit import binaries, digest
 
 ROOM = 7
 YEAR = {"period": "2026"}

@@ -19,7 +19,8 @@ from dptext_etl.ledger import Ledger, Outcome, Scope, anchor_files
 from dptext_etl.ledger.anchor_files import AnchorFiles, anchored, is_named, place_of, read, require_place, write
 from dptext_etl.policy import Cap, LedgerSpec
 
-from .conftest import Kit, each_store
+from ..ledger_kit import Kit
+from .conftest import each_store
 
 FROZEN = "is frozen.*: this ledger misses the anchor that an earlier run stored"
 

@@ -15,7 +15,7 @@ from dptext_etl.cli.app import app
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger, Outcome
 
-from .conftest import ID_KEY
+from ..ledger_kit import ID_KEY
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

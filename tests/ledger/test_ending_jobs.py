@@ -9,7 +9,8 @@ from dptext_etl.cli.app import app
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.types import Event
 
-from .conftest import ID_KEY, each_store
+from ..ledger_kit import ID_KEY
+from .conftest import each_store
 
 
 @pytest.fixture

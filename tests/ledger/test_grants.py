@@ -20,7 +20,7 @@ from dptext_etl.ledger.storage.postgres_sql import WRITES, database, grants, mis
 from dptext_etl.ledger.types import Event
 from dptext_etl.policy import Cap
 
-from .conftest import ID_KEY, Kit, UndoError
+from ..ledger_kit import ID_KEY, Kit, UndoError
 
 KEY = f"env:{ID_KEY}"
 DENIED = "permission denied on the ledger .*: it lacks"

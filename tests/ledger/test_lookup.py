@@ -12,7 +12,8 @@ from dptext_etl.ledger import Outcome, Scope
 from dptext_etl.ledger.storage.hashed_ids import matrix
 from dptext_etl.ledger.storage.segments import Segments
 
-from .conftest import binaries, digest, each_store
+from ..ledger_kit import binaries, digest
+from .conftest import each_store
 
 
 def settled(kit):

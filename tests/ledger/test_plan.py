@@ -27,8 +27,9 @@ from dptext_etl.ledger.views import QUANTILES
 from dptext_etl.policy import Cap
 
 from ..examples import examples
+from ..ledger_kit import Kit, binaries, digest
 from ..quick import THOROUGH, quick
-from .conftest import Kit, binaries, digest, each_store
+from .conftest import each_store
 from .full_scan import (
     FAILURES,
     LATE,

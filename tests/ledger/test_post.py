@@ -9,7 +9,8 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import CommitOutcome
 from dptext_etl.ledger.types import Event
 
-from .conftest import STEPS, UndoError, digest, each_store
+from ..ledger_kit import STEPS, UndoError, digest
+from .conftest import each_store
 
 DONE, ALREADY, DIVERGED = CommitOutcome.COMMITTED, CommitOutcome.ALREADY, CommitOutcome.DIVERGED
 

@@ -20,7 +20,7 @@ from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from tests.postgres_server import PostgresServer, free_port, missing
 
-from .conftest import ID_KEY, Kit
+from ..ledger_kit import ID_KEY, Kit
 
 KEY = f"env:{ID_KEY}"
 

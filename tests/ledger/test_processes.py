@@ -16,8 +16,8 @@ from tests.quick import quick
 
 from .conftest import each_store
 
-HERE = Path(__file__).parent
-START = f"import sys; sys.path.insert(0, {str(HERE)!r}); from conftest import Kit; kit = Kit(sys.argv[1]);"
+HERE = Path(__file__).resolve().parents[1]
+START = f"import sys; sys.path.insert(0, {str(HERE)!r}); from ledger_kit import Kit; kit = Kit(sys.argv[1]);"
 
 CONTENDER = (
     START
@@ -50,7 +50,7 @@ for start in range(0, 10_000_000, 40):
 
 MAKERS = f"""
 import sys; sys.path.insert(0, {str(HERE)!r})
-from conftest import Kit
+from ledger_kit import Kit
 for path in sys.argv[1:]:
     print("ready", flush=True)
     sys.stdin.readline()

@@ -20,12 +20,12 @@ from dptext_etl.ledger.storage import postgres_sql, store
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from tests.quick import quick
 
-from .conftest import Kit
+from ..ledger_kit import Kit
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parents[1]
 STOPPING = f"""
 import os, signal, sys; sys.path.insert(0, {str(HERE)!r})
-from conftest import Kit
+from ledger_kit import Kit
 from dptext_etl.errors import UnavailableLedgerError
 kit, there = Kit(sys.argv[1]), [sys.argv[2]]
 ref, store = kit.ref(dataset=sys.argv[3]), kit.db.store

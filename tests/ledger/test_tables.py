@@ -33,7 +33,8 @@ from dptext_etl.ledger.views import tracked_components
 from dptext_etl.policy import Cap
 from tests import ledger_events as events
 
-from .conftest import ID_KEY, each_store
+from ..ledger_kit import ID_KEY
+from .conftest import each_store
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spec" / "ledger-tables.md"
 

@@ -13,7 +13,8 @@ from dptext_etl.ledger.plan import Database, LedgerPlan
 from dptext_etl.ledger.storage import segments as module
 from dptext_etl.policy import Cap
 
-from .conftest import EPSILON, ID_KEY, UndoError, each_store
+from ..ledger_kit import EPSILON, ID_KEY, UndoError
+from .conftest import each_store
 
 TWICE = ("a record", "an identity")
 

@@ -16,9 +16,9 @@ from dptext_etl.ledger import CommitOutcome, Outcome, Scope
 from dptext_etl.policy import Cap
 from tests.quick import quick
 
-from .conftest import binaries, digest
+from ..ledger_kit import binaries, digest
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ def test_locks_are_taken_in_one_order(two, monkeypatch):
 WRITER = f"""
 import json, random, sys; sys.path.insert(0, {str(HERE)!r})
 import pyarrow as pa
-from conftest import Kit
+from ledger_kit import Kit
 from dptext_etl.errors import LockedLedgerError
 from dptext_etl.ledger import Scope
 from dptext_etl.ledger.storage.store import wait_for_ledger
