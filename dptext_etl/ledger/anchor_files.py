@@ -299,9 +299,10 @@ def _acquired(descriptor: int) -> bool:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file durably, completely or not at all; the lock lets all writers use one name for the draft."""
-    draft = path.with_name(f".{path.name}.draft")
-    draft.unlink(missing_ok=True)
+    """Write a file durably, completely or not at all; the caller holds the lock, so other drafts are of killed writers."""
+    for stale in path.parent.glob(f".{path.name}-*.draft"):
+        stale.unlink()
+    draft = files.draft_of(path)
     with os.fdopen(files.create(draft), "wb") as file:
         file.write(content)
         file.flush()

@@ -120,7 +120,7 @@ def test_a_release_without_an_anchor_has_lost_its_ledger(make_job, tmp_path, mon
         foretold = plan(job.policy(release="r2")).refusal
         with pytest.raises(FrozenLedgerError, match="reviews is frozen: this ledger misses the anchor") as caught:
             job.run(release="r2")
-        assert foretold["message"] == caught.value.message
+        assert caught.value.message.startswith(foretold["message"])
         if gone:
             shutil.rmtree(job.folder / gone)
             for path in ledger_files(job):
