@@ -299,7 +299,7 @@ def _acquired(descriptor: int) -> bool:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file durably, completely or not at all; the caller holds the lock, so other drafts are of killed writers."""
+    """Write a file durably, completely or not at all, under the lock: other drafts are of writers that were killed."""
     for stale in path.parent.glob(f".{path.name}-*.draft"):
         stale.unlink()
     draft = files.draft_of(path)

@@ -44,9 +44,7 @@ def test_a_damaged_or_restored_ledger_exits_with_4_and_keeps_anchor_and_backups(
     shutil.copy(ran.folder / "ledger.db", ran.folder / "old.db")
     run(ran.policy(release="2"))
     first = facts("ledger", "maintain", path, "--backup", backups)
-    before = {
-        file: file.read_bytes() for file in [*backups.iterdir(), *(ran.folder / "anchors").glob("*.json")]
-    }
+    before = {file: file.read_bytes() for file in [*backups.iterdir(), *(ran.folder / "anchors").glob("*.json")]}
     assert len(before) == 2
     shutil.copy(ran.folder / "ledger.db", ran.folder / "new.db")
     shutil.copy(ran.folder / "old.db", ran.folder / "ledger.db")
