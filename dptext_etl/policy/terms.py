@@ -221,8 +221,8 @@ class LedgerSpec(Checked):
         id_key: Reference to the key of the ids; by default the file next to a SQLite ledger.
         anchors: Anchor store, which shows that a ledger was lost or restored: a folder or URL apart from the
             ledger, shared by its writers; by default `DPTEXT_ANCHORS`, or a folder in this user's state folder.
-        require_anchors: Refuse to charge without a named anchor store; by default true for PostgreSQL and false for
-            SQLite.
+        require_anchors: Refuse to charge without a named anchor store; by default only for PostgreSQL. False also
+            allows releases of which no anchor is stored.
     """
 
     url: str
