@@ -41,9 +41,9 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
-from dptext_etl.checks.gate import Verdict, word_columns
+from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import InputError, counted, seam
-from dptext_etl.families.words import WordByWord
+from dptext_etl.families.words import WordByWord, by_word
 from dptext_etl.guarantee import Disclosure, fine, float_above
 from dptext_etl.mechanism import Mechanism, count_words
 from dptext_etl.policy import Policy
@@ -206,6 +206,12 @@ TEXT = 200
 CHANCE = 1e-3
 LEAST = 3
 """An n-gram is long enough that at most one text of 200 words in a thousand shares one by chance; at least 3."""
+
+
+def word_columns(policy: Policy) -> dict[str, WordByWord]:
+    """Return the mechanisms of the text columns whose words are drawn one by one."""
+    columns = ((item.column or "", by_word(item.mechanism)) for item in policy.column_policies())
+    return {name: mechanism for name, mechanism in columns if mechanism is not None}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from dptext_etl import files, object_stores
-from dptext_etl.checks.published import MANIFEST, TABLE, LocalSink, place_of
+from dptext_etl.checks.sink_files import MANIFEST, TABLE, LocalSink, place_of
 from dptext_etl.errors import PolicyError
 from dptext_etl.object_stores import require_place
 from dptext_etl.policy import PARTITION, Policy

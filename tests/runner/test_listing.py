@@ -138,7 +138,7 @@ def test_every_reader_of_polars_takes_a_path_as_it_is_written():
                     found.append((path.name, argument))
     places = {
         ("table.py", ("paths", "source", "sources")),
-        ("table_format.py", ("ours", "theirs")),
+        ("opening.py", ("ours", "theirs")),
         ("export.py", ("file",)),
     }
     assert {*found} == {(file, name) for file, names in places for name in names}, "they hold literal names, or bytes"

@@ -13,17 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import polars as pl
 
 from dptext_etl.checks.canaries import CANARY, FORMS, CanaryRow, Searcher
-from dptext_etl.checks.gate import (
-    Candidate,
-    Gate,
-    Stage,
-    Verdict,
-    canary_rows,
-    choice_columns,
-    other_rows,
-    with_id,
-    word_columns,
-)
+from dptext_etl.checks.gate import Candidate, Gate, Stage, canary_rows, choice_columns, other_rows, with_id
 from dptext_etl.checks.text_counts import (
     FALSE_ALARM,
     ROUNDING,
@@ -34,7 +24,9 @@ from dptext_etl.checks.text_counts import (
     powerless,
     round_up,
     upper_bound,
+    word_columns,
 )
+from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import PolicyError, counted
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.families.words import Simulated, WordByWord, WordMechanism, sample_many

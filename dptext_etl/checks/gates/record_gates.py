@@ -44,7 +44,7 @@ from dptext_etl.checks.comparison import (
     short_digests,
     shortened,
 )
-from dptext_etl.checks.gate import Candidate, Gate, Stage, Verdict, with_id, word_columns
+from dptext_etl.checks.gate import Candidate, Gate, Stage, with_id
 from dptext_etl.checks.gates.canary_gates import InVocabularyGate
 from dptext_etl.checks.kept_strings import CELL, ROW, compared_columns, long_strings, too_many
 from dptext_etl.checks.text_counts import (
@@ -56,7 +56,9 @@ from dptext_etl.checks.text_counts import (
     powerless,
     upper_bound,
     word_chance,
+    word_columns,
 )
+from dptext_etl.checks.verdict import Verdict
 from dptext_etl.column import output_digests
 from dptext_etl.errors import GateError, PolicyError, counted
 from dptext_etl.families.choice import shuffled_of

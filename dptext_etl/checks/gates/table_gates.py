@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.checks.gate import Candidate, Gate, Stage, Verdict, declared_lineage
-from dptext_etl.checks.published import PublishedManifest, changed, place_of, published_types
+from dptext_etl.checks.gate import Candidate, Gate, Stage, declared_lineage
+from dptext_etl.checks.published import changed, published_types
+from dptext_etl.checks.sink_files import PublishedManifest, place_of
+from dptext_etl.checks.verdict import Verdict
 from dptext_etl.data_types import carries
 from dptext_etl.errors import GateError, counted
 from dptext_etl.families.choice import COUNT, OTHER

@@ -13,7 +13,7 @@ from collections import Counter
 import polars as pl
 
 from dptext_etl import _kernel
-from dptext_etl.checks.gate import Candidate, Gate, Stage, Verdict, choice_columns
+from dptext_etl.checks.gate import Candidate, Gate, Stage, choice_columns
 from dptext_etl.checks.text_counts import (
     CATCHES,
     COPIES,
@@ -25,6 +25,7 @@ from dptext_etl.checks.text_counts import (
     powerless,
     round_up,
 )
+from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import InputError
 from dptext_etl.families.choice import COUNT, ChoiceMechanism
 from dptext_etl.policy import Policy

@@ -208,7 +208,7 @@ def _execute(engine: str, policy: Policy, partition: str | None, accepted: dict[
 
 def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
     """Show the outcome of a run; `full` lists every gate that passed, and every report within its bound."""
-    from dptext_etl.checks.gate import tally
+    from dptext_etl.checks.verdict import tally
     from dptext_etl.runner.summary import shown_rows
 
     gates = [gate for gate in summary["gates"] if full or not gate["passed"]]
@@ -259,7 +259,7 @@ def _report_verdict(report: Mapping[str, Any]) -> str:
 
 
 def show_gates(gates: Iterable[Mapping[str, Any]]) -> None:
-    from dptext_etl.checks.gate import status
+    from dptext_etl.checks.verdict import status
 
     rows = [(gate["name"], status(gate), gate["message"]) for gate in gates]
     terminal.table(("gate", "", "details"), rows)

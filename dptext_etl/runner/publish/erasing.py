@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl.checks.published import MANIFEST, TABLE
+from dptext_etl.checks.sink_files import MANIFEST, TABLE
 from dptext_etl.errors import InputError, PolicyError, bare, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.storage.opening import ledger_exists

@@ -19,7 +19,8 @@ import polars as pl
 
 from dptext_etl import escaping, files
 from dptext_etl.checks import require
-from dptext_etl.checks.published import check_published, part_name
+from dptext_etl.checks.published import check_published
+from dptext_etl.checks.sink_files import part_name
 from dptext_etl.data_types import kind_of, plain_type
 from dptext_etl.errors import GateError, InputError, bare, seam
 from dptext_etl.guarantee import GuaranteeClass

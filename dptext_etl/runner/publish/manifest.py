@@ -25,7 +25,7 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl import files
-from dptext_etl.checks.published import MANIFEST, classifier_name
+from dptext_etl.checks.sink_files import MANIFEST, classifier_name
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE
 from dptext_etl.data_types import by_name, from_text, in_json, parsed, readable

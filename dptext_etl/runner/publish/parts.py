@@ -27,7 +27,7 @@ import pyarrow as pa
 from dptext_etl import _kernel, files, keys
 from dptext_etl.artifacts import canon
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.checks.published import part_name
+from dptext_etl.checks.sink_files import part_name
 from dptext_etl.data_types import all_plain, by_name
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, counted, seam

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dptext_etl import files
-from dptext_etl.checks.published import MANIFEST, TABLE, LocalSink, is_inside, part_name
+from dptext_etl.checks.sink_files import MANIFEST, TABLE, LocalSink, is_inside, part_name
 from dptext_etl.errors import BusyError, InputError, PolicyError, counted, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.runner.layout import Layout
