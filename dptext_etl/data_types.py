@@ -246,6 +246,13 @@ def _read(node: ast.expr) -> Any:  # noqa: PLR0911  (one per kind)
     return getattr(pl, name)(**{key: ast.literal_eval(value) for key, value in arguments.items()})
 
 
+def size_of(schema: pl.Schema) -> pl.Expr:
+    """Return an expression for the bytes of the strings of a row."""
+    strings = [by_name(name).str.len_bytes() for name, dtype in schema.items() if dtype == pl.String]
+    sizes = [size.fill_null(0).cast(pl.Int64) for size in strings]
+    return pl.sum_horizontal(sizes).alias("size") if sizes else pl.lit(0, dtype=pl.Int64).alias("size")
+
+
 def field_names(count: int) -> list[str]:
     """Return the names that the fields of a published struct have: their positions, from 1."""
     return [f"field_{place}" for place in range(1, count + 1)]

@@ -26,13 +26,13 @@ from zoneinfo import available_timezones
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from dptext_etl.checks.gate import BATCH_ROWS, Candidate, Gate, Stage, batches, judges, make, verdicts_of
+from dptext_etl.checks.gate import BATCH_ROWS, Candidate, Gate, Stage, judges, make, verdicts_of
 from dptext_etl.checks.sink_files import HINT, MANIFEST, LocalSink, PublishedManifest, fetched, is_inside
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.data_types import by_name, from_text, in_json, kind_of, parsed, plain_type, readable
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
+from dptext_etl.file_formats import FORMATS, Reading, format_of
 from dptext_etl.files import literal
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve
@@ -123,23 +123,22 @@ def _batches(table: Table, policy: Policy, types: Mapping[str, str]) -> Iterator
 
 
 def _from_file(path: Path, policy: Policy, types: Mapping[str, str]) -> Iterator[pl.DataFrame]:
-    suffix = path.suffix.lower()
-    if suffix == ".parquet":
+    kind = format_of(path.name)
+    if kind is None:
+        *titles, last = (kind.title for kind in FORMATS.values())
+        raise InputError(f"a published file is {', '.join(titles)} or {last}, got the suffix {path.suffix!r}", HINT)
+    if (written := kind.arrow_schema(str(path), {})) is not None:
         schema = pl.Schema(pl.read_parquet_schema(literal(path)))
-        written = pq.read_schema(path)
-        row = pa.table([pa.nulls(1, one.type) for one in written], schema=written)
-        schema.update({name: kind for name, kind in as_columns(row).schema.items() if name not in written.names})
+        row = pa.table([pa.nulls(1, field.type) for field in written], schema=written)
+        schema.update({name: dtype for name, dtype in as_columns(row).schema.items() if name not in written.names})
         yield pl.DataFrame(schema=schema)
-        yield from batches(path)
-    elif suffix == ".csv":
-        yield from _typed(pl.scan_csv(literal(path), infer_schema=False), _clear_types(policy, types))
-    elif suffix in {".ndjson", ".jsonl"}:
-        rows = pl.scan_ndjson(literal(path), infer_schema_length=None)
-        nulls = {name for name, dtype in rows.collect_schema().items() if dtype == pl.Null}
-        columns = (by_name(name).cast(dtype) for name, dtype in in_json(types).items() if name in nulls)
-        yield from _typed(rows.with_columns(columns), _clear_types(policy, types))
-    else:
-        raise InputError(f"a published file is Parquet, CSV or NDJSON, got the suffix {suffix!r}", HINT)
+    rows = kind.scan([str(path)], Reading(all_text=True, infer=None))
+    if kind.holds == "all":
+        yield from rows.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)
+        return
+    nulls = {name for name, dtype in rows.collect_schema().items() if dtype == pl.Null}
+    columns = (by_name(name).cast(dtype) for name, dtype in in_json(types).items() if name in nulls)
+    yield from _typed(rows.with_columns(columns), _clear_types(policy, types))
 
 
 def _clear_types(policy: Policy, published: Mapping[str, str]) -> dict[str, pl.DataType]:

@@ -13,6 +13,7 @@ from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_val
 from dptext_etl.accounting import is_finite
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import COUNT, OTHER, ChoiceMechanism, Shuffled, ShuffledLabels, shuffled_of
+from dptext_etl.file_formats import format_of
 from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
 from dptext_etl.id_forms import Normalization
 from dptext_etl.mechanism import Mechanism
@@ -45,7 +46,6 @@ from dptext_etl.policy.terms import (
 if TYPE_CHECKING:
     from dptext_etl.families.aggregate import Statistic
 
-_FILES = frozenset({".parquet", ".csv", ".ndjson", ".jsonl"})
 _APPROXIMATE = frozenset({GuaranteeClass.APPROX_LDP, GuaranteeClass.COND_APPROX})
 _SHOWN = ("dataset", "release", "source", "sink", "id", "subject", "unit", "keep", "on_cap", "publish")
 """Entries that a notebook shows."""
@@ -444,11 +444,12 @@ def _require_consistent(policy: Policy) -> None:
 
 def _require_table(policy: Policy) -> None:
     """Refuse a sink that names files of another format."""
-    suffix = PurePosixPath(policy.sink.rstrip("/")).suffix.lower()
     name = None if policy.table is None else policy.table.name
+    sink = policy.sink.rstrip("/")
+    suffix = PurePosixPath(sink).suffix
     other = name is not None and (PARTITION in name) != (PARTITION in policy.sink)
     problems = [
-        (suffix in _FILES, f"sink is the folder of the table, got a name that ends with {suffix}"),
+        (format_of(sink) is not None, f"sink is the folder of the table, got a name that ends with {suffix}"),
         (other, f"{PARTITION} must be in both name and sink, or in neither"),
     ]
     _refuse(problems, "[table]: ")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dptext_etl.table_formats.opening import open_table as open_table
-from dptext_etl.table_formats.opening import rewrites as rewrites
+from dptext_etl.table_formats.table_opening import open_table as open_table
+from dptext_etl.table_formats.table_opening import rewrites as rewrites
 from dptext_etl.table_formats.table_format import DataFile as DataFile
 from dptext_etl.table_formats.table_format import Facts as Facts
 from dptext_etl.table_formats.table_format import OtherWriterError as OtherWriterError

@@ -40,6 +40,7 @@ from dptext_etl.engines.spark.judging import (
 from dptext_etl.engines.spark.spark_types import local_frame, located, named, polars_schema, require_unpadded
 from dptext_etl.engines.spark.tasks import SHARD
 from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.file_formats import PARQUET
 from dptext_etl.files import literal
 from dptext_etl.id_forms import IdForm, Normalization, normalized, spelling
 from dptext_etl.keys import canonical_ids
@@ -75,7 +76,7 @@ _HINT = "check that all published parts exist, and that executors can read them"
 
 def published_ids(table: Table[DataFrame], policy: Policy, layout: Layout, manifest: Manifest) -> DataFrame:
     """Return a frame of one column, which has name and type of the frame's ids."""
-    if manifest.file_format != "parquet":
+    if manifest.file_format != PARQUET.name:
         msg = "an incremental run on Spark can only compare with published parts in Parquet files"
         raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
     if manifest.ids == "keep":

@@ -6,7 +6,6 @@ the texts were released. Copies of readers cannot be reached.
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -37,7 +36,7 @@ from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import remember, require_same_ledger
 from dptext_etl.runner.shard.charging import subjects_of
 from dptext_etl.runner.shard.staging import LISTS, UNIT, Staging
-from dptext_etl.runner.source import selection
+from dptext_etl.runner.source import listing, selection
 from dptext_etl.runner.source.column_types import logical_types
 from dptext_etl.runner.source.roles import in_pinned_order, open_table, with_logical_types
 from dptext_etl.runner.source.table import READ_HINT, Files, batches, schema_of
@@ -189,11 +188,11 @@ def refuse_forgotten_base(layout: Layout, spec: LedgerSpec, ledger: Ledger, refs
 def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.DataFrame | None:
     """Return the canonical ids, and the subjects if asked for, of the source; None if there is none."""
     elsewhere = is_remote(layout.source) or layout.source.startswith(TABLE)
-    if not elsewhere and not glob.glob(layout.source, recursive=True):  # noqa: PTH207  (as `Files`)
+    if not elsewhere and not any(listing.places(layout.source)):
         return None
     names = (policy.id, policy.subject) if with_subjects and policy.subject is not None else (policy.id,)
     files = Files.find(layout)
-    scanned = with_logical_types(files.scan(names), logical_types(files))
+    scanned = with_logical_types(files.scan(all_text=True), logical_types(files))
     schema = schema_of(scanned)
     if set(names) <= set(schema):
         rows = in_pinned_order(scanned.select(map(by_name, names)), schema, policy)

@@ -31,6 +31,7 @@ from dptext_etl.column import INFINITE
 from dptext_etl.data_types import by_name, from_text, in_json, parsed, readable
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.families.choice import ChoiceMechanism
+from dptext_etl.file_formats import FORMATS
 from dptext_etl.guarantee import FINE, MICRO, OWN_PERSONS, PURE, Disclosure, Guarantee, GuaranteeClass, Micro, Spend
 from dptext_etl.ledger import Ledger, ReleaseRef, anchor_files
 from dptext_etl.mechanism import Mechanism, worst_spend
@@ -200,7 +201,7 @@ class Manifest:
     release: str
     partition: str | None
     version: int  # number of this version, from 1
-    file_format: str  # "parquet", "csv" or "ndjson"
+    file_format: str  # a name of `FORMATS`
     id: str | None  # column of record ids; None where none are published
     schema: dict[str, str]  # output columns and their types, in order
     # the claims on every text column: mechanism, configuration hash, class, disclosures, constants; and where a
@@ -417,7 +418,7 @@ def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
     """Scan the parts of a manifest; columns of CSV and NDJSON files get its types."""
     paths = tuple(layout.part(part.path) for part in manifest.parts)
     rows = as_stored(layout, manifest, paths)
-    if manifest.file_format == "parquet":
+    if FORMATS[manifest.file_format].holds == "all":
         return rows
     with seam("opening the published table", InputError, READ_HINT):
         schema = rows.collect_schema()

@@ -16,10 +16,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import polars as pl
 import pyarrow as pa
@@ -32,6 +32,7 @@ from dptext_etl.data_types import all_plain, by_name
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.families.choice import COUNT, OTHER, Shuffled
+from dptext_etl.file_formats import FORMATS
 from dptext_etl.files import literal, sha256
 from dptext_etl.ledger import Ledger
 from dptext_etl.parallel import map_in_order
@@ -40,7 +41,7 @@ from dptext_etl.policy.terms import FASTEST, Compression
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Part
 from dptext_etl.runner.shard.staging import StagedShard, Staging
-from dptext_etl.runner.source.cutting import ANY_SIZE, cut, size_of
+from dptext_etl.runner.source.cutting import ANY_SIZE, cut
 from dptext_etl.storage import Storage
 
 _LABEL = b"dptext/published-id/v1\0"
@@ -209,8 +210,6 @@ def blank_ids(staging: Storage, spec: LedgerSpec, is_forgotten: Callable[[pl.Ser
     return changed
 
 
-GROUP_BYTES = 4 << 20
-"""The approximate bytes of strings in a row group of Parquet: groups are encoded, and read, in parallel."""
 _ELSEWHERE = ".elsewhere"
 """Ends the name of a folder where other machines draft parts; it is next to the drafts, and no version holds it."""
 _WIDTH = 2
@@ -459,22 +458,10 @@ def _write(
     """Write rows, keep the ids inside that readers do not see, and return rows, hash, and the name of their list."""
     frame, public = (frame, frame) if hidden is None else hidden.arranged(frame)
     public = all_plain(public.lazy(), public.schema, rename=True).collect()
-    files.write(path, sink_of(public.rechunk(), file_format, compression), action="writing a part", flush_folder=False)
+    fill = FORMATS[file_format].writer(public.rechunk().lazy(), compression)
+    files.write(path, fill, action="writing a part", flush_folder=False)
     digest = files.sha256(path)
     return frame.height, digest, "" if hidden is None else hidden.keep(staging, digest, frame)
-
-
-def sink_of(frame: pl.DataFrame, file_format: str, compression: Compression = FASTEST) -> Callable[[IO[bytes]], object]:
-    """Return the function that writes rows into an open file; equal rows give equal bytes."""
-    lazy = frame.lazy()
-    if file_format != "parquet":
-        return lazy.sink_csv if file_format == "csv" else lazy.sink_ndjson
-    size = lazy.select(size_of(lazy.collect_schema()).sum()).collect().item()
-    groups = round(size / GROUP_BYTES)  # they follow only from the rows
-    rows = -(-frame.height // groups) if groups > 1 else None
-    name, _, level = compression.replace("none", "uncompressed").partition("-")
-    options: dict[str, Any] = {"compression": name, "compression_level": int(level) if level else None}
-    return partial(lazy.sink_parquet, row_group_size=rows, **options)
 
 
 def write_table(writer: Writer, staging: Staging, shard: StagedShard, policy: Policy) -> None:

@@ -548,7 +548,7 @@ def same_rows(layout: Layout, before: Manifest, drafts: Sequence[Path], rows: in
     def sums(paths: Iterable[str]) -> tuple[int, ...]:
         """Add up 64-bit hashes of rows, which no order changes."""
         row = pl.struct(by_name(name) for name in names)
-        frame = Files(tuple(paths), before.file_format, {}).scan(names)
+        frame = Files(tuple(paths), before.file_format, {}).scan(all_text=True)
         totals = frame.select(row.hash(seed).sum().alias(str(seed)) for seed in (0, 1)).collect(engine="streaming")
         return tuple(totals.row(0))
 

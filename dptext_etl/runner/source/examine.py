@@ -16,7 +16,7 @@ import polars as pl
 
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.comparison import Buckets
-from dptext_etl.data_types import by_name
+from dptext_etl.data_types import by_name, size_of
 from dptext_etl.errors import InputError, counted, seam, together
 from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.keys import canonical_ids, canonical_series
@@ -188,7 +188,7 @@ def count_ids(  # noqa: PLR0917
     rows = null_ids = null_subjects = 0
     columns = [by_name(one) for one in dict.fromkeys((name, subject or name))]
     if shards is not None:
-        columns.append(cutting.size_of(frame.collect_schema()).alias(_SIZE))
+        columns.append(size_of(frame.collect_schema()).alias(_SIZE))
     meter = Meter("ids", None, listener)
     with closing(Buckets(8, scratch)) as hashes:
         for batch in batches(frame.select(columns), BATCH_ROWS):

@@ -144,8 +144,7 @@ class Guess:
     texts: tuple[str, ...]
     label: str | None  # the column of labels that someone named, or one that looks like it
     others: tuple[str, ...]  # columns without a role; by place ("column 3") where `why_hidden` says so
-    file_format: str
-    csv: CsvSpec
+    csv: CsvSpec | None  # of CSV files
     other_byte: int | None  # line of a CSV file with the first byte that is not UTF-8, if an encoding was guessed
     why: Mapping[str, str]  # why a column has its role, by name
     shapes: Mapping[str, str]  # facts about the values of each column, by its name in `others`
@@ -231,7 +230,7 @@ def guess(  # noqa: PLR0917
     A column that you name as `label` gets no other role.
     """
     files, other_byte = Files.find(Layout.of_source(source, PLAIN_CSV)), None
-    if files.format == "csv" and not is_remote(source):
+    if files.kind.dialect and not is_remote(source):
         csv, other_byte = sniff(files.paths[0], encoding)
         files = replace(files, csv=csv)
     types = logical_types(files)
@@ -243,7 +242,7 @@ def guess(  # noqa: PLR0917
         if rows.head(1).collect(engine="streaming").is_empty():
             raise InputError(f"{source} has no rows", "roles of columns follow from values: give some rows")
     hidden, shapes = why_hidden(rows), shapes_of(rows, id)
-    header = files.format != "csv" or hidden is None or any(map(_surely_named, schema, schema.values()))
+    header = not files.kind.dialect or hidden is None or any(map(_surely_named, schema, schema.values()))
     columns = _Columns(source, schema, shapes, hidden, header)
     _require(columns, [name for name in (id, subject) if name], texts, label)
     why = dict.fromkeys([*filter(None, (id, subject, label)), *texts], _CHOSEN)
@@ -279,7 +278,7 @@ def guess(  # noqa: PLR0917
         why[label] = f"{why.get(label, 'by its name and shape')}; {shapes[label]}"
     others = tuple(columns.listing([name]) for name in schema if name not in {*taken, label})
     figures = {columns.listing([name]): str(shape) for name, shape in shapes.items() if name not in {*taken, label}}
-    facts = (ids[0], person, texts, label, others, files.format, files.csv, other_byte, why, figures)
+    facts = (ids[0], person, texts, label, others, files.csv if files.kind.dialect else None, other_byte, why, figures)
     known_ids = ids[0] in shapes and shapes[ids[0]].like_known_id
     with seam("counting the rows", InputError, READ_HINT):
         total = int(rows.select(pl.len()).collect(engine="streaming").item())
