@@ -188,7 +188,7 @@ def refuse_forgotten_base(layout: Layout, spec: LedgerSpec, ledger: Ledger, refs
 def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.DataFrame | None:
     """Return the canonical ids, and the subjects if asked for, of the source; None if there is none."""
     elsewhere = is_remote(layout.source) or layout.source.startswith(TABLE)
-    if not elsewhere and not any(listing.places(layout.source)):
+    if not elsewhere and not listing.named(layout.source):
         return None
     names = (policy.id, policy.subject) if with_subjects and policy.subject is not None else (policy.id,)
     files = Files.find(layout)
