@@ -27,6 +27,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from dptext_etl import __version__, extensions, object_stores
+from dptext_etl.data_types import by_name
 from dptext_etl.device import DTYPE_SETTING, SETTING
 from dptext_etl.engines.spark.spark_types import has_other_checksum, local_frame, located, named, url_of
 from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
@@ -154,7 +155,7 @@ def read_source(
     in_folders = {name: values for name, values in folder_columns(paths).items() if name in table.schema}
     added = {name: pl.Series([*values.values()], dtype=pl.String) for name, values in in_folders.items()}
     read = partial(_text_frames, replace(files, paths=(), storage={}, raw=False), in_files)
-    places = pl.DataFrame({_PATH: paths, **added}).drop(names, strict=False)
+    places = pl.DataFrame({_PATH: paths, **{name: values for name, values in added.items() if name not in names}})
     return _on_workers(spark, read, places, in_files, policy.storage_options)
 
 
@@ -224,7 +225,7 @@ def _rows(
 def _text_frames(files: Files, schema: pl.Schema, path: str, storage: dict[str, Any]) -> Iterator[pl.DataFrame]:
     """Read a CSV or NDJSON file."""
     file = replace(files, paths=(path,), storage=storage)
-    return batches(file.scan(schema=schema).select(schema.names()), _BATCH_ROWS)
+    return batches(file.scan(schema=schema).select(map(by_name, schema)), _BATCH_ROWS)
 
 
 def _iceberg_frames(version: Version, types: Any, task: str, storage: dict[str, Any]) -> Iterator[pl.DataFrame]:

@@ -47,6 +47,7 @@ from dptext_etl.storage import Storage
 _LABEL = b"dptext/published-id/v1\0"
 _LIST_LABEL = b"dptext/id-list/v1\0"
 _DIGITS = 32
+_END = "__dptext_end"
 _LISTS_AGAIN = (
     "they are in the staging folder of this release and partition, inside the boundary: is it that folder? A run of "
     "the same policy with incremental = false writes them again, at no cost"
@@ -491,9 +492,9 @@ def write_shuffled(
         for start in range(0, max(counts.height, 1), most):
             writer.add_rows(counts.slice(start, most))
         return
-    counts = counts.with_columns(end=pl.col(COUNT).cum_sum())
+    counts = counts.with_columns(pl.col(COUNT).cum_sum().alias(_END))
     for start in range(0, max(int(counts[COUNT].sum()), 1), most):
         # how often a text occurs in the rows from `start` up to `start + most`
-        inside = pl.min_horizontal("end", start + most) - pl.max_horizontal(pl.col("end") - pl.col(COUNT), start)
+        inside = pl.min_horizontal(_END, start + most) - pl.max_horizontal(pl.col(_END) - pl.col(COUNT), start)
         chosen = counts.with_columns(inside.alias(COUNT)).filter(pl.col(COUNT) > 0)
         writer.add_rows(chosen.select(pl.col(cells).repeat_by(COUNT)).explode(cells))

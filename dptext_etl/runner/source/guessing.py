@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.checks.comparison import Buckets, ByteRows
-from dptext_etl.data_types import all_plain, kind_of
+from dptext_etl.data_types import all_plain, by_name, kind_of
 from dptext_etl.errors import InputError, by_place, counted, meant, seam
 from dptext_etl.id_forms import Normalization, normalized
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, Encoding
@@ -296,11 +296,12 @@ def _persons(rows: pl.LazyFrame, name: str | None) -> tuple[dict[str, int], tupl
     if name is None:
         return {}, ()
     with seam("counting the rows of persons", InputError, READ_HINT):
-        counts = rows.drop_nulls(name).group_by(name).len("rows").collect(engine="streaming")
+        person = by_name(name)
+        counts = rows.filter(person.is_not_null()).group_by(person).len("rows").collect(engine="streaming")
     spellings = {}
     if counts.schema[name] == pl.String and counts.height:
         spelled = pl.Series(name, normalized(counts[name].to_arrow(), EVERY_STEP), dtype=pl.String)
-        alike = counts.with_columns(spelled).group_by(name).agg(pl.sum("rows"))
+        alike = counts.with_columns(spelled).group_by(person).agg(pl.sum("rows"))
         spellings, counts = {"persons": counts.height, "alike": alike.height}, alike
     return spellings, tuple(counts["rows"].to_list())
 
@@ -543,11 +544,11 @@ def shapes_of(frame: pl.LazyFrame, id: str | None = None) -> dict[str, Shape]:  
     if not plain:
         return {}
     with seam("looking at the columns", InputError, READ_HINT):
-        rows = frame.select(plain).head(_ROWS).collect(engine="streaming")
-        return {name: _shape(rows[name]) for name in plain}
+        rows = frame.select(map(by_name, plain)).head(_ROWS).collect(engine="streaming")
+        return {name: _shape(rows[name].alias("values"), name) for name in plain}
 
 
-def _shape(column: pl.Series) -> Shape:
+def _shape(column: pl.Series, name: str) -> Shape:
     values = column.drop_nulls()
     nulls = column.null_count() / max(1, column.len())
     if values.dtype != pl.String:
@@ -556,5 +557,5 @@ def _shape(column: pl.Series) -> Shape:
     words = float((values.str.count_matches(r"\s+") + 1).mean() or 0.0)  # type: ignore[arg-type]
     dates = float(values.str.contains(_DATE).mean() or 0.0)  # type: ignore[arg-type]
     well_known = float(values.str.contains(f"{_TICKET}|{_ADDRESS}").mean() or 0.0)  # type: ignore[arg-type]
-    header = bool((values == column.name).any())
+    header = bool((values == name).any())
     return Shape(column.len(), nulls, values.n_unique(), length, words, dates, well_known, header)

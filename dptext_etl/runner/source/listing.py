@@ -35,7 +35,7 @@ def places(pattern: str) -> Iterator[Path]:
 
 
 def named(source: str) -> list[Path]:
-    """List what is there under a path or pattern, whether it can be read or not."""
+    """List the files and folders that exist under a path or pattern; they may be unreadable."""
     path = Path(source)
     found = [path] if path.exists() else _below(Path(path.anchor), path.parts[bool(path.anchor) :], (), lambda at: at)
     return [place for place in found if place.exists()]
