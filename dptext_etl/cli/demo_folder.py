@@ -232,7 +232,7 @@ def _figures(place: DemoFolder, topics: dict[str, str], policies: dict[str, Any]
     rows, shuffled, synthetic = (place.published(form) for form in FORMS)
     statistic = read_statistic(place.forms / "synthetic.manifest.json", str(place.corpus))
     learned = open_classifier(place.forms / "synthetic")
-    f1 = _Comparison(statistic.statistic.corpus, set(raw["request"]))
+    f1 = _MacroF1(statistic.statistic.corpus, set(raw["request"]))
     row_wise, (draw,) = policies["rows"].column_policies()[0].mechanism, policies["shuffled"].column_policies()
     near = {
         estimate.topic: estimate.neighborhood_share
@@ -271,7 +271,7 @@ def _figures(place: DemoFolder, topics: dict[str, str], policies: dict[str, Any]
     }
 
 
-class _Comparison:
+class _MacroF1:
     """Macro-F1 of a classifier by nearest means of vectors, on further requests that are in no table."""
 
     def __init__(self, corpus: Corpus, training: set[str]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dptext_etl.errors import GateError, bare
 from dptext_etl.polars.namespace import Mark
 from dptext_etl.policy import PolicyLike
-from dptext_etl.policy.plan_rules import HINT, Content, Releases, concatenated, mixed, refuse
+from dptext_etl.policy.plan_rules import HINT, Content, PlanRules, concatenated, mixed, refuse
 
 if TYPE_CHECKING:
     import polars as pl
@@ -73,14 +73,14 @@ def guard(
         >>> guard(plan, raw="review").collect_schema().names()
         ['id']
     """
-    Releases(policy, id, raw).judge(lambda releases: _Walk(_as_written(plan), releases).output())
+    PlanRules(policy, id, raw).judge(lambda releases: _Walk(_as_written(plan), releases).output())
     return plan
 
 
 class _Walk:
     """Follow columns through a plan; `_join` follows a step "Join" of Polars, and so on."""
 
-    def __init__(self, nodes: Any, releases: Releases) -> None:
+    def __init__(self, nodes: Any, releases: PlanRules) -> None:
         self._nodes, self._releases, self._rows = nodes, releases, count()
 
     def output(self) -> list[tuple[Content, bool]]:

@@ -72,7 +72,7 @@ def refuse(contents: Iterable[Content], where: str) -> None:
         raise GateError(f"raw text of {_named(raw)} is used in {where}, and a plan may only release it", HINT)
 
 
-class Releases:
+class PlanRules:
     """Judge the releases and the output of a plan. Names of raw columns match without their case."""
 
     def __init__(self, policy: PolicyLike | None, id: str | None, raw: Sequence[str] | str) -> None:  # noqa: A002
@@ -100,7 +100,7 @@ class Releases:
         fields = tuple((name, content) for name, content in inside if name is not None)
         return Content(raw, path if raw == own else (), frozenset({rows}), fields)
 
-    def judge(self, follow: Callable[[Releases], Iterable[tuple[Content, bool]]]) -> None:
+    def judge(self, follow: Callable[[PlanRules], Iterable[tuple[Content, bool]]]) -> None:
         """Refuse raw names that no source has, and raw text in the output; warn of other strings.
 
         `follow` returns the content of each column of the output, and whether it holds strings.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dptext_etl.errors import GateError, PolicyError, bare
 from dptext_etl.policy import ColumnPolicy, PolicyLike
-from dptext_etl.policy.plan_rules import Content, Releases, concatenated, mixed, refuse
+from dptext_etl.policy.plan_rules import Content, PlanRules, concatenated, mixed, refuse
 from dptext_etl.spark import functions, worker
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def guard(
             "guard the same query in a classic session; run_frame keeps only the columns of the policy in both",
         )
     plan = df._jdf.queryExecution().analyzed()  # noqa: SLF001  (the analyzed plan has no public interface)
-    Releases(policy, id, raw).judge(lambda releases: _output(plan, _Walk(releases).step(plan, {})))
+    PlanRules(policy, id, raw).judge(lambda releases: _output(plan, _Walk(releases).step(plan, {})))
     return df
 
 
@@ -81,7 +81,7 @@ def _output(plan: Any, columns: Columns) -> Iterator[tuple[Content, bool]]:
 class _Walk:
     """Follow columns through a plan; `_union` follows a step "Union" of Spark, and so on. Ids are keys of contents."""
 
-    def __init__(self, releases: Releases) -> None:
+    def __init__(self, releases: PlanRules) -> None:
         self._releases, self._rows = releases, count()
         self._tables: dict[int, Any] = {}  # definitions of common tables
 

@@ -41,8 +41,10 @@ def test_a_format_that_is_registered_in_one_place_is_read_published_checked_and_
     assert {path.suffix for path in parts} == {".arrow"}
     assert pl.concat(map(pl.read_ipc, parts)).equals(published)
     assert all(verdict.passed for verdict in check_published(policy.sink, policy))
+    reviews(250).write_ipc(raw)
+    assert run(policy).published_rows == 250
     export(policy, job.folder / "out")
-    assert verify(job.folder / "out")["rows"] == 240
+    assert verify(job.folder / "out")["rows"] == 250
 
 
 def test_no_other_file_knows_its_ending(arrow):

@@ -5,7 +5,7 @@ import pytest
 from dptext_etl import ColumnPolicy, _kernel
 from dptext_etl.errors import GateError, PolicyError
 from dptext_etl.mechanisms.custext import CusText
-from dptext_etl.policy.plan_rules import Content, Releases
+from dptext_etl.policy.plan_rules import Content, PlanRules
 from dptext_etl.spark import guard, register
 from dptext_etl.spark.spark_guard import _items, _Walk
 from tests.later import later
@@ -164,7 +164,7 @@ def test_every_function_of_spark_over_a_raw_column_is_refused(films):
                 continue
             built += 1
             try:
-                content = _Walk(Releases(None, None, "review"))._content(expression, columns)
+                content = _Walk(PlanRules(None, None, "review"))._content(expression, columns)
             except Exception:  # noqa: BLE001  (the guard refuses what it cannot read)
                 content = None
             assert content is None or content.raw == {"review"}, name

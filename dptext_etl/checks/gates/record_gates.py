@@ -363,7 +363,7 @@ def prefix_words(mechanism: WordByWord, rows: int, alarm: float) -> int | None:
     return words if words <= mechanism.n_max else None
 
 
-class Comparison(NamedTuple):
+class PairComparison(NamedTuple):
     """Holds the outcome of one way to compare paired canaries."""
 
     name: str  # of the comparison
@@ -395,7 +395,7 @@ class PairedCanaries:
             self._texts[pair] = words
             self._rows[pair][shard, half] = outputs
 
-    def comparisons(self, alarm: float) -> list[Comparison]:
+    def comparisons(self, alarm: float) -> list[PairComparison]:
         """Compare in four ways: inside a shard, across shards, inside a row, and whole rows."""
         if not self._texts:
             return []
@@ -429,7 +429,7 @@ class PairedCanaries:
             for outputs in rows.values():
                 yield from zip(chances[pair], (outputs[one] == outputs[other] for one, other in places), strict=True)
 
-    def _identical(self, chances: Chances, alarm: float) -> Comparison:
+    def _identical(self, chances: Chances, alarm: float) -> PairComparison:
         """Count pairs of rows that agree in every word, wherever they are; Markov: P[X >= t] <= E[X] / t."""
         compared = equal = 0
         expected = 0.0
@@ -438,7 +438,7 @@ class PairedCanaries:
             compared += pairs
             expected += pairs * math.prod(chances[pair]) * (1 + 1e-9)
             equal += sum(math.comb(times, 2) for times in Counter(rows.values()).values())
-        return Comparison("rows of one text", compared, equal, max(1, math.ceil(expected / alarm)))
+        return PairComparison("rows of one text", compared, equal, max(1, math.ceil(expected / alarm)))
 
     def _chances(self, alarm: float) -> tuple[Chances, Chances, float]:
         """Bound the chance that words agree.
@@ -484,7 +484,7 @@ def _aligned(chances: Iterable[float], one: Words, other: Words) -> Iterator[Tri
     return ((chance, a == b) for chance, a, b in zip(chances, one, other, strict=True))
 
 
-def _compared(name: str, pairs: Iterable[Trial], alarm: float) -> Comparison:
+def _compared(name: str, pairs: Iterable[Trial], alarm: float) -> PairComparison:
     trials: Trials = Counter()
     equal = 0
     for chance, agree in pairs:
@@ -492,4 +492,4 @@ def _compared(name: str, pairs: Iterable[Trial], alarm: float) -> Comparison:
         equal += agree
     mean = sum(chance * times for chance, times in trials.items())
     limit = max(least_suspicious(trials, alarm), math.ceil(mean) + 1)
-    return Comparison(name, trials.total(), equal, limit)
+    return PairComparison(name, trials.total(), equal, limit)

@@ -207,7 +207,7 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
         with_persons=partial(with_persons, policy=policy),
         without=lambda rows, manifest: _unpublished(replace(table, frame=rows), policy, layout, manifest),
         mark=lambda rows, manifest: _marked(replace(table, frame=rows), policy, layout, manifest),
-        at_most=lambda rows, most: at_most(rows, policy, most, order or by_digest),
+        limit_per_person=lambda rows, most: limit_per_person(rows, policy, most, order or by_digest),
     )
     return replace(examined, seen=seen[0], copied=seen[0].copied)
 
@@ -390,7 +390,7 @@ def _marked(table: Table[DataFrame], policy: Policy, layout: Layout, manifest: M
     return joined.select(*(named(name) for name in table.frame.columns), F.coalesce(HELD, F.lit(False)).alias(HELD))
 
 
-def at_most(rows: DataFrame, policy: Policy, most: int, order: Order) -> tuple[DataFrame, int, int]:
+def limit_per_person(rows: DataFrame, policy: Policy, most: int, order: Order) -> tuple[DataFrame, int, int]:
     """Leave out the records of a person beyond the first `most`, as `runner.source.selection` does."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812

@@ -210,7 +210,7 @@ _WHOM = 'name them: subjects, records, or missing=True ("--missing": all that th
 
 
 @dataclass(frozen=True)
-class Forgotten:
+class ForgetSummary:
     """The result for a published table."""
 
     version: int  # the version that readers see now
@@ -237,7 +237,7 @@ def forget(
     missing: bool = False,
     checked: bool = False,
     checkpoint: Checkpoint = nothing,
-) -> Forgotten:
+) -> ForgetSummary:
     """Publish a version without some people, retire the older ones, and delete their files.
 
     A shuffled release that holds them is withdrawn as a whole, because a reader of a version without them would know
@@ -290,7 +290,7 @@ def forget(
         staged = _take_out_of_staging(layout, policy, is_forgotten, by_subject=len(ids) > 0)
     withdrawn = not identified(before) and before.rows > now.rows
     stays = policy.synthetic is not None
-    return Forgotten(now.version, before.rows - now.rows, now.rows, older, staged, new, withdrawn, stays)
+    return ForgetSummary(now.version, before.rows - now.rows, now.rows, older, staged, new, withdrawn, stays)
 
 
 @bare
@@ -301,7 +301,7 @@ def preview(
     subjects: Sequence[str] = (),
     records: Sequence[str] = (),
     missing: bool = False,
-) -> Forgotten:
+) -> ForgetSummary:
     """Say what `forget` would do, without locks and changes; files in staging are not counted."""
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
@@ -322,7 +322,7 @@ def preview(
     if removed:  # the current version goes, too
         older = versions.unlisted(layout, None)
     version = before.version + (1 if removed else 0)
-    return Forgotten(version, removed, before.rows - removed, older, 0, new, withdrawn, stays)
+    return ForgetSummary(version, removed, before.rows - removed, older, 0, new, withdrawn, stays)
 
 
 @bare

@@ -90,7 +90,7 @@ class Examined(Generic[Rows]):
         with_persons: Callable[[Rows], Rows],
         without: Callable[[Rows, Manifest], tuple[Rows, int]],
         mark: Callable[[Rows, Manifest], Rows],
-        at_most: Callable[[Rows, int], tuple[Rows, int, int]],
+        limit_per_person: Callable[[Rows, int], tuple[Rows, int, int]],
     ) -> Self:
         manifest = Manifest.read(layout)
         adds = selection.continues(policy, layout, manifest)
@@ -101,7 +101,7 @@ class Examined(Generic[Rows]):
         named, rest = with_persons(table.frame) if nameless else table.frame, total - nameless
         most, rows, wanted = policy.records_per_subject, named, rest
         if most is not None:
-            rows, wanted, pairs = at_most(named, most)
+            rows, wanted, pairs = limit_per_person(named, most)
         examined = cls(table, rows, total, wanted, None, 0, beyond=rest - wanted, nameless=nameless, pairs=pairs)
         examined = replace(examined, manifest=manifest, without=without, mark=mark)
         if manifest is None or not adds:
@@ -158,7 +158,9 @@ def examine(
         with_persons=lambda rows: rows.filter(by_name(str(policy.subject)).is_not_null()),
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
         mark=lambda rows, manifest: selection.marked(rows, policy, layout, manifest),
-        at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch, selection.order_of(policy)),
+        limit_per_person=lambda rows, most: selection.limit_per_person(
+            rows, policy, most, layout.scratch, selection.order_of(policy)
+        ),
     )
     copied = copied_columns(read.frame, policy)
     examined = replace(examined, shards=None if shards is None else shards.shards, copied=copied)

@@ -189,7 +189,7 @@ def order_of(policy: Policy) -> Order:
     return partial(by_key if policy.synthetic is not None else released_first, policy)
 
 
-def at_most(
+def limit_per_person(
     frame: pl.LazyFrame, policy: Policy, most: int, scratch: Path | None, order: Order = by_digest
 ) -> tuple[pl.LazyFrame, int, int]:
     """Leave out the records of a person beyond the first `most`; return the others, their number, and `sum_of_pairs`.
