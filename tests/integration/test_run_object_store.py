@@ -15,7 +15,7 @@ from dptext_etl.engines import stage
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.erasing import clean
+from dptext_etl.runner.publish.cleaning import clean
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source.roles import open_table
