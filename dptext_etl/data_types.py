@@ -128,8 +128,9 @@ def parts_of(dtype: Any) -> Iterator[Any]:
     """Yield a type and all types inside it."""
     yield dtype
     inner = [getattr(dtype, name) for name in ("inner", "key", "value") if hasattr(dtype, name)]
-    for each in (*inner, *(field.dtype for field in getattr(dtype, "fields", ()))):
-        yield from parts_of(each)
+    inner += [dtype.ext_storage()] if isinstance(dtype, pl.BaseExtension) else []
+    for part in (*inner, *(field.dtype for field in getattr(dtype, "fields", ()))):
+        yield from parts_of(part)
 
 
 def named_as(column: pl.Expr, dtype: Any) -> pl.Expr:
