@@ -62,18 +62,18 @@ def require_rows(
     if _SETTING.fullmatch(bytes([ord(separator)]).join(rows.header).strip()):
         msg = f"line 1 of {name} names a separator for Excel (sep=…), and is not the header"
         raise InputError(msg, "remove the line; csv.separator in the policy names the separator", {"line": 1})
-    one = "the header has one field. Is csv.separator right? Otherwise, " if width == 1 else ""
+    only_field = "the header has one field. Is csv.separator right? Otherwise, " if width == 1 else ""
     if rows.problem is not None:
         kind, line = rows.problem
         what, hint = _PROBLEMS[kind]
-        problems.append((line, InputError(f"line {line} of {name} {what}", f"{one}{hint}", {"line": line})))
+        problems.append((line, InputError(f"line {line} of {name} {what}", f"{only_field}{hint}", {"line": line})))
     count, line, fields = rows.others
     if count:
         msg = (
             f"{counted(count, 'row has', 'rows have')} another number of fields than the header of {name}: the first, "
             f"in line {line}, has {fields}, and the header has {width}"
         )
-        hint = f"{one}{_QUOTED}. If the file ends too early, export it again"
+        hint = f"{only_field}{_QUOTED}. If the file ends too early, export it again"
         problems.append(
             (line, InputError(msg, hint, {"rows": count, "line": line, "fields": fields, "columns": width}))
         )
@@ -85,7 +85,7 @@ def require_rows(
     if min((line for line, _ in problems), default=2) > 1 and names != ("",):
         require_names(names, name)
     if problems:
-        raise min(problems, key=lambda one: one[0])[1]
+        raise min(problems, key=lambda problem: problem[0])[1]
     return names
 
 

@@ -163,10 +163,10 @@ def declared_lineage(policy: Policy) -> Lineage:
     return (
         Edge(policy.id, policy.id, "id"),
         *(Edge(name, name, "kept") for name in policy.kept_columns),
-        *(Edge(spec.name, spec.name, "released", made.name, made.cfg()) for spec, made in columns),
+        *(Edge(spec.name, spec.name, "released", mechanism.name, mechanism.cfg()) for spec, mechanism in columns),
         *(
-            Edge(spec.name, spec.intermediate, "released", made.name, made.cfg())
-            for spec, made in columns
+            Edge(spec.name, spec.intermediate, "released", mechanism.name, mechanism.cfg())
+            for spec, mechanism in columns
             if spec.intermediate is not None
         ),
     )
@@ -299,13 +299,13 @@ def portable_state(gate: Gate) -> dict[str, Any]:
 def merge(gate: Gate, state: Mapping[str, Any]) -> None:
     """Add the `portable_state` of an equal gate that has seen other rows."""
     for name, part in state.items():
-        mine = gate.state[name]
-        if isinstance(mine, LedgerComparison):
-            mine.add_counted(part)
-        elif isinstance(mine, Counter):
-            mine.update(part)
+        own = gate.state[name]
+        if isinstance(own, LedgerComparison):
+            own.add_counted(part)
+        elif isinstance(own, Counter):
+            own.update(part)
         else:
-            gate.state[name] = part | mine if isinstance(mine, dict | set) else mine + part
+            gate.state[name] = part | own if isinstance(own, dict | set) else own + part
 
 
 def every() -> tuple[type[Gate], ...]:

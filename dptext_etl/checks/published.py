@@ -186,11 +186,11 @@ def as_columns(frame: Any) -> pl.DataFrame:
         table = pl.DataFrame(arrow)
         other += _of_file(arrow.schema.metadata or {})
     more: dict[str, list[str]] = {}
-    for one, column in zip(arrow.schema, arrow.columns, strict=True):
+    for field, column in zip(arrow.schema, arrow.columns, strict=True):
         unused: list[str] = []
-        _look(one, column.combine_chunks() if column.num_chunks else pa.array([], column.type), unused, other)
+        _look(field, column.combine_chunks() if column.num_chunks else pa.array([], column.type), unused, other)
         if unused:
-            more[one.name + CATEGORIES] = unused
+            more[field.name + CATEGORIES] = unused
     if other:
         more["(metadata)"] = other
     for name, texts in more.items():

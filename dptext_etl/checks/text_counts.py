@@ -92,9 +92,9 @@ def threshold(
     trials = int(repeats.sum())
     if trials > EXACT_LIMIT:
         return _chernoff_threshold(chances, repeats, alarm)
-    each = np.repeat(chances, repeats)
+    by_row = np.repeat(chances, repeats)
     for most in (_FEW, trials):
-        allowed = np.flatnonzero(upper_tail(each, most) <= alarm)
+        allowed = np.flatnonzero(upper_tail(by_row, most) <= alarm)
         if len(allowed):
             return int(allowed[0])
     return trials + 1
@@ -422,8 +422,8 @@ def count_reading(mechanism: Mechanism, column: pl.Series, *, every: bool = Fals
     cut, places = words - read, np.flatnonzero(words)
     counts = {"texts": len(places), "cut": int((cut > 0).sum()), "cut_words": int(cut.sum(dtype=np.int64))}
     looked = places if every else sample(places)
-    some = column.gather(pl.Series(to_arrow(looked)))
-    known_words = mechanism._words_known(some.to_arrow(compat_level=pl.CompatLevel.newest()))
+    sampled = column.gather(pl.Series(to_arrow(looked)))
+    known_words = mechanism._words_known(sampled.to_arrow(compat_level=pl.CompatLevel.newest()))
     if known_words is None:
         return counts
     return {**counts, "looked": len(looked), "unknown": int((2 * known_words.astype(np.int64) < read[looked]).sum())}

@@ -62,9 +62,9 @@ def status(verdict: Mapping[str, Any]) -> str:
 def tally(verdicts: Iterable[Mapping[str, Any]]) -> str:
     """Count verdicts as plain data by outcome: "8 passed, 1 not applicable"."""
     outcomes = Counter(map(status, verdicts))
-    said = [f"{outcomes[PASSED]} passed"]
-    said += [f"{outcomes[name]} {name}" for name in (FAILED, NOT_APPLICABLE) if outcomes[name]]
-    return ", ".join(said)
+    parts = [f"{outcomes[PASSED]} passed"]
+    parts += [f"{outcomes[name]} {name}" for name in (FAILED, NOT_APPLICABLE) if outcomes[name]]
+    return ", ".join(parts)
 
 
 def catches(defects: str) -> str:

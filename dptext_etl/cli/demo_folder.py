@@ -276,7 +276,7 @@ class _MacroF1:
 
     def __init__(self, corpus: Corpus, training: set[str]) -> None:
         tests = {text(number): topic(number) for number in TEST_NUMBERS}
-        tests = {request: of for request, of in tests.items() if request not in training}
+        tests = {request: label for request, label in tests.items() if request not in training}
         self._corpus = corpus
         self.texts, self._topics = list(tests), np.array(list(tests.values()))
         self._vectors = self._units(self.texts)

@@ -22,10 +22,10 @@ def rewrites(files: Storage, before: Iterable[str], after: Iterable[str]) -> boo
 
     Rows are compared by two hashes of 64 bits under seeds that no one else knows.
     """
-    ours, theirs = ([literal(files.local_path(name)) for name in sorted(names)] for names in (before, after))
+    old_paths, new_paths = ([literal(files.local_path(name)) for name in sorted(names)] for names in (before, after))
     seeds = [secrets.randbits(64) for _ in range(2)]
     try:
-        old, new = pl.scan_parquet(ours), pl.scan_parquet(theirs)
+        old, new = pl.scan_parquet(old_paths), pl.scan_parquet(new_paths)
         schema = old.collect_schema()
         if {*new.collect_schema()} != {*schema}:
             return False

@@ -173,10 +173,10 @@ class PublishedFiles(Gate):
 
 def _newer(manifest: PublishedManifest, ledger: Ledger, refs: Iterable[ReleaseRef]) -> int:
     """Count recorded versions of this partition with a higher number: an older one put back shows here."""
-    partition, mine = manifest.facts.get("partition"), int(manifest.facts.get("version", 0))
+    partition, current = manifest.facts.get("partition"), int(manifest.facts.get("version", 0))
     versions = {version for ref in refs for version in ledger.releases.published(ref)}
     names = (_NAME.fullmatch(version) for version in versions)
-    return sum(name["partition"] == partition and int(name["number"]) > mine for name in names if name)
+    return sum(name["partition"] == partition and int(name["number"]) > current for name in names if name)
 
 
 def _changed(names: Sequence[tuple[Path | None, Path | None]], parts: Sequence[dict[str, Any]]) -> int:

@@ -236,10 +236,10 @@ def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
         seen = dict[tuple[str, str], list[str]]()
         for item in summary["reports"]:
             seen.setdefault((item["name"], _report_verdict(item)), []).append(item["message"])
-        for named, said in seen.items():
-            if not (full or len(said) == 1 or terminal.BEYOND_CHANCE in named):
-                seen[named] = [f"{len(said)} text columns"]
-        rows = [(*named, line) for named, said in seen.items() for line in said]
+        for named, lines in seen.items():
+            if not (full or len(lines) == 1 or terminal.BEYOND_CHANCE in named):
+                seen[named] = [f"{len(lines)} text columns"]
+        rows = [(*named, line) for named, lines in seen.items() for line in lines]
         terminal.table(("report", "", "details"), rows)
     terminal.show_balance(summary["remaining"])
     show_table(summary["table"])
@@ -345,7 +345,14 @@ def _show_plan(forecast: Mapping[str, Any], policy: Path, *, labeled: bool) -> N
             ("columns", [f"{item['name']}: {item['mechanism']}, {item['class']}" for item in columns]),
             ("reveals", [meaning for item in columns for meaning in item["meanings"].values()] or "nothing unchanged"),
             ("budget", [f"{name}: epsilon {part['epsilon']:g} for {part['pays']}" for name, part in budgets]),
-            ("computes", [f"{one['name']}: {Computing(**one['computing'])}" for one in columns if "computing" in one]),
+            (
+                "computes",
+                [
+                    f"{column['name']}: {Computing(**column['computing'])}"
+                    for column in columns
+                    if "computing" in column
+                ],
+            ),
             ("dropped", unread if forecast["dropped"] else None),
             ("contacts", forecast["hosts"] or "no other host"),
             *((title, forecast["excluded"].get(name)) for name, title in _OMITTED.items()),

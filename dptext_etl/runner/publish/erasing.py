@@ -151,16 +151,16 @@ def _tables_of(
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
             layouts = (Layout.of(policy, partition) for partition in partitions)
             known_subjects, known_records = look_up(policy, layouts, ledger, subject_ids(policy, subjects), records)
-            some, rows = list(compress(subjects, known_subjects)), list(compress(records, known_records))
+            names, rows = list(compress(subjects, known_subjects)), list(compress(records, known_records))
             ids = pa.array(rows, pa.large_string())
-            for entry in ledger.people.publications_of(policy.dataset, ids, subject_ids(policy, some)):
+            for entry in ledger.people.publications_of(policy.dataset, ids, subject_ids(policy, names)):
                 name = policy.dataset, entry["release"]
                 if partitions and name not in here:
                     counts = {"versions": entry["versions"], "records": entry["records"]}
                     elsewhere[name] = {"dataset": name[0], "release": name[1], **counts}
         seen_subjects |= known_subjects
         seen_records |= known_records
-        tables += [_PublishedTable(file, policy, partition, some, rows) for partition in partitions]
+        tables += [_PublishedTable(file, policy, partition, names, rows) for partition in partitions]
     unknown = int((~seen_subjects).sum()), int((~seen_records).sum())
     if any(unknown):
         msg = f"none of these policies knows {unknown[0]:,} of {len(subjects):,} subjects and {unknown[1]:,} of "

@@ -76,9 +76,9 @@ def look_up(
     units = ledger.people.unit_hashes(subjects).to_pylist()
     places = chain.from_iterable(_places(policy, layout, units, subjects.to_pylist()) for layout in layouts)
     while not (people.all() and rows.all()) and (place := next(places, None)) is not None:
-        ids, theirs, wanted = place
-        people |= np.array([one in theirs for one in wanted], np.bool_)
-        rows |= np.array([one in ids for one in records], np.bool_)
+        ids, subjects_there, wanted = place
+        people |= np.array([person in subjects_there for person in wanted], np.bool_)
+        rows |= np.array([record in ids for record in records], np.bool_)
     return people, rows
 
 
@@ -164,8 +164,8 @@ def published_ids(layout: Layout, spec: LedgerSpec, manifest: Manifest) -> Itera
 def forgotten_among(ledger: Ledger, dataset: str, ids: pl.Series, units: pl.Series | None = None) -> pl.Series:
     """Return which records are forgotten; ids of some that were are null (`blank_ids`)."""
     gone, there = ids.is_null().to_numpy(writable=True), ids.is_not_null()
-    theirs = None if units is None else pa.array(units.filter(there).to_list(), pa.binary(32))
-    gone[there.to_numpy()] = ledger.people.forgotten(dataset, canonical_ids(ids.drop_nulls().to_arrow()), theirs)
+    hashes = None if units is None else pa.array(units.filter(there).to_list(), pa.binary(32))
+    gone[there.to_numpy()] = ledger.people.forgotten(dataset, canonical_ids(ids.drop_nulls().to_arrow()), hashes)
     return pl.Series(gone, dtype=pl.Boolean)
 
 

@@ -103,8 +103,8 @@ def claims(policy: Policy) -> list[dict[str, Any]]:
     labels, names = policy.synthetic.labels, policy.synthetic.names
     table: dict[str, Any] = {"rows": policy.synthetic.rows}
     if labels is not None:
-        said = {"label": labels.column} if labels.columns is None else {"labels": list(labels.columns)}
-        table |= {**said, "names": names}
+        labeled = {"label": labels.column} if labels.columns is None else {"labels": list(labels.columns)}
+        table |= {**labeled, "names": names}
     return [{**claim, "synthetic": table} for claim in claimed]
 
 
@@ -113,14 +113,15 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
     worst = worst_with_gate(mechanism, delta)
     hidden = Disclosure.LENGTH not in mechanism.guarantee.disclosures
     central = guarantee.guarantee_class is GuaranteeClass.CENTRAL_ZCDP
-    one = worst_with_gate(mechanism, delta, None if hidden else 1)
+    unit_cost = worst_with_gate(mechanism, delta, None if hidden else 1)
     claim: dict[str, Any] = {
         "name": column.column,
         "mechanism": mechanism.name,
         "parameter": mechanism.epsilon,
-        "unit": "record" if one.eps_approx == worst.eps_approx else mechanism.guarantee.unit,  # the unit of a charge
-        "unit_epsilon": _units(one.eps_approx),
-        "unit_delta": _units(one.delta, FINE),
+        # of a charge
+        "unit": "record" if unit_cost.eps_approx == worst.eps_approx else mechanism.guarantee.unit,
+        "unit_epsilon": _units(unit_cost.eps_approx),
+        "unit_delta": _units(unit_cost.delta, FINE),
         "class": guarantee.guarantee_class.value,
         "disclosures": sorted(item.value for item in guarantee.disclosures),
         "assumptions": sorted(guarantee.assumptions),

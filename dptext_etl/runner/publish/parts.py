@@ -204,7 +204,7 @@ def blank_ids(staging: Storage, spec: LedgerSpec, is_forgotten: Callable[[pl.Ser
         present = ids.drop_nulls()
         forgotten = set(present.filter(is_forgotten(present)))
         if forgotten:
-            left = pl.Series("id", [None if one in forgotten else one for one in ids], dtype=pl.String)
+            left = pl.Series("id", [None if record in forgotten else record for record in ids], dtype=pl.String)
             _write_list(staging, spec, name.split("-")[1], left, action="removing records from staging")
             staging.delete(name)
             changed += 1
@@ -306,7 +306,7 @@ class Writer:
     def size(self) -> int:
         return sum(draft.size for draft in self._written)
 
-    def add(self, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
+    def add(self, shards: Iterable[StagedShard], advance: Callable[[int], object]) -> None:
         """Write the rows of staged shards in their order, without canary rows, and report the rows of each part.
 
         Shards of this process end where raw texts fill them, so parts are cut anew: its end follows only from published
@@ -316,11 +316,11 @@ class Writer:
         places = ((rows, self._folder / self._name(number)) for number, rows in enumerate(self._cut(shards), first))
         for path, rows, digest, kept in map_in_order(self._add, places, min(threads(), _WIDTH)):
             self._append(path, rows, digest, kept)
-            each(rows)
+            advance(rows)
 
     def _cut(self, shards: Iterable[StagedShard]) -> Iterator[pl.DataFrame]:
-        for by_ids, some in groupby(shards, key=lambda shard: shard.by_ids):
-            rows = (_published(self._staging, shard) for shard in some)
+        for by_ids, group in groupby(shards, key=lambda shard: shard.by_ids):
+            rows = (_published(self._staging, shard) for shard in group)
             yield from rows if by_ids else cut(rows, *self._most)
 
     def _add(self, place: tuple[pl.DataFrame, Path]) -> tuple[Path, int, str, str]:
@@ -369,10 +369,10 @@ class Writer:
         """Name a part of a folder by its hash, too; versions in stores and tables have separate folders."""
         return part_name(number, digest, self.format) if self._layout.plain else self._name(number)
 
-    def finish(self, each: Callable[[], object] = lambda: None) -> None:
+    def finish(self, advance: Callable[[], object] = lambda: None) -> None:
         """Put the version where the manifest will point. Call it when the ledger has recorded the publication."""
         if self._layout.remote_sink:
-            self._upload(self.parts[len(self._kept) :], each)
+            self._upload(self.parts[len(self._kept) :], advance)
             return
         target = self._layout.local.versions / f"v{self.version}"
         with seam("putting a version in place", InputError, _AGAIN):
@@ -384,10 +384,10 @@ class Writer:
             self._folder.rename(target)
             files.flush(target.parent)
 
-    def restore(self, published: tuple[Part, ...], each: Callable[[], object] = lambda: None) -> int:
+    def restore(self, published: tuple[Part, ...], advance: Callable[[], object] = lambda: None) -> int:
         """Restore missing or damaged parts from the parts just written, and return how many."""
         if self._layout.remote_sink:
-            return self._upload(published, each)
+            return self._upload(published, advance)
         restored, sink = 0, self._layout.local
         for part, draft in zip(published, self.drafts, strict=True):
             whole = True
@@ -405,14 +405,14 @@ class Writer:
             restored += not whole
         return restored
 
-    def _upload(self, parts: tuple[Part, ...], each: Callable[[], object]) -> int:
+    def _upload(self, parts: tuple[Part, ...], advance: Callable[[], object]) -> int:
         """Write the objects that are missing or hold other bytes, check the result in the store, and count them."""
         both = list(zip(parts, self._written, strict=True))
         if self._move is not None:
-            return self._move([(str(draft.source), part.path, part.sha256) for part, draft in both], each)
+            return self._move([(str(draft.source), part.path, part.sha256) for part, draft in both], advance)
         store, written = self.published, 0
         for part, draft in both:
-            each()
+            advance()
             if store.sha256(part.path) == part.sha256:
                 continue
             store.put(part.path, self._folder / draft.name)

@@ -59,11 +59,11 @@ def _require_own(state: TableState | None, manifest: Manifest | None, layout: La
     listed = {part.path for part in manifest.parts}
     if state.release < manifest.version:  # a run was killed before its commit; the files before are in no manifest
         rewritten = layout.described.read(_REWRITTEN) == state.version.encode()
-        ours = rewritten or all(map(_PART.fullmatch, state.files))
+        known = rewritten or all(map(_PART.fullmatch, state.files))
     else:
         rewritten = state.files != listed and rewrites(layout.published, listed - state.files, state.files - listed)
-        ours = rewritten or (state.files == listed and all(map(_PART.fullmatch, state.files)))
-    if not ours:
+        known = rewritten or (state.files == listed and all(map(_PART.fullmatch, state.files)))
+    if not known:
         msg = f"another writer has changed the rows of the table {layout.sink} (its version {state.version})"
         raise InputError(msg, _RESTORE)
     return state if rewritten else None
@@ -246,8 +246,8 @@ def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
         else:
             published = sink.manifest.is_file() or sink.versions.is_dir()
             parts = re.compile(f"{_DATA_FILE}({'|'.join(FORMATS)})")
-            ours = _IN_TABLE if sink.table else parts if published else None
-            foreign = sum(ours is None or not ours.fullmatch(item.name) for item in sink.path.iterdir())
+            written = _IN_TABLE if sink.table else parts if published else None
+            foreign = sum(written is None or not written.fullmatch(item.name) for item in sink.path.iterdir())
     table = layout.table_format
     if foreign and table is not None and table.state() is not None:
         return  # `require_own` checks the files that it lists

@@ -83,7 +83,9 @@ def _restored(column: pl.Expr, dtype: pa.DataType, read: Any) -> pl.Expr:
     if isinstance(read, pl.Struct):
         fields = zip(dtype, read.fields, strict=True)
         return column.struct.with_fields(
-            _restored(pl.field(mine.name), mine.type, theirs.dtype) for mine, theirs in fields if is_logical(mine.type)
+            _restored(pl.field(field.name), field.type, stored.dtype)
+            for field, stored in fields
+            if is_logical(field.type)
         )
     if isinstance(read, pl.List):
         return column.list.eval(_restored(pl.element(), dtype.value_type, read.inner))
@@ -227,7 +229,9 @@ def _count(
 
 def _refuse_values(name: str, place: int, kind: str, count: int, *, named: bool) -> NoReturn:
     where, values = f"column {place} ({name!r})", counted(count, "value does", "values do")
-    as_text, as_now = (f"csv = {{ types = {{ {json.dumps(name)} = {json.dumps(one)} }} }}" for one in ("String", kind))
+    as_text, as_now = (
+        f"csv = {{ types = {{ {json.dumps(name)} = {json.dumps(written)} }} }}" for written in ("String", kind)
+    )
     if named:
         msg, hint = f"csv.types reads {where} as {kind}, and {values} not fit", f"text fits all values: {as_text}"
     else:

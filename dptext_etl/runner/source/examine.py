@@ -188,7 +188,7 @@ def count_ids(  # noqa: PLR0917
 ) -> IdCounts:
     """Count rows, null ids and subjects, repeated ids, and shards if asked for, in one pass over a source."""
     rows = null_ids = null_subjects = 0
-    columns = [by_name(one) for one in dict.fromkeys((name, subject or name))]
+    columns = [by_name(column) for column in dict.fromkeys((name, subject or name))]
     if shards is not None:
         columns.append(size_of(frame.collect_schema()).alias(_SIZE))
     meter = Meter("ids", None, listener)

@@ -94,12 +94,12 @@ def spelling_lines(part: dict[str, int]) -> list[str]:
     persons, alike = f"{part['persons']:,} persons", f"{part['alike']:,} without case and blanks"
     more = part["alike"] - part["folded"]
     folded = f"{more:,} more would join without punctuation and accents: spell these alike in the source"
-    said = [folded] if more else []
+    more_lines = [folded] if more else []
     if part["alike"] == part["persons"]:
-        return [persons, *said]
+        return [persons, *more_lines]
     steps = ", ".join(f'"{step}"' for step in EVERY_STEP)
     way = f"every spelling has a separate cap; set normalize = [{steps}] before the first run"
-    return [f"{persons}; {alike}: {way}", *said]
+    return [f"{persons}; {alike}: {way}", *more_lines]
 
 
 _TEXTS = frozenset(

@@ -84,9 +84,9 @@ def folder_columns(paths: Sequence[str]) -> dict[str, dict[str, str | None]]:
     >>> folder_columns(["/raw/day=1/a.parquet", "/raw/day=2/b.parquet"])
     {'day': {'/raw/day=1/a.parquet': '1', '/raw/day=2/b.parquet': '2'}}
     """
-    each = {path: _pairs(path) for path in paths}
-    shared = set.intersection(*map(set, each.values())) if each else set()
-    return {name: {path: pairs[name] for path, pairs in each.items()} for name in sorted(shared)}
+    pairs_of = {path: _pairs(path) for path in paths}
+    shared = set.intersection(*map(set, pairs_of.values())) if pairs_of else set()
+    return {name: {path: pairs[name] for path, pairs in pairs_of.items()} for name in sorted(shared)}
 
 
 def from_folders(
