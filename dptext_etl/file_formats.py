@@ -20,11 +20,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dptext_etl import object_stores
-from dptext_etl.csv_files import require_local_rows, require_names, require_rows
 from dptext_etl.data_types import size_of
 from dptext_etl.errors import InputError, counted
 from dptext_etl.files import literal
-from dptext_etl.json_files import refuse_mixed, require_lines, require_local_lines, without_mark
+from dptext_etl.text_files import (
+    refuse_mixed,
+    require_lines,
+    require_local_lines,
+    require_local_rows,
+    require_names,
+    require_rows,
+    without_mark,
+)
 
 INFERRED_ROWS = 10_000
 """The rows from which the column types of an untyped file are inferred."""

@@ -65,12 +65,13 @@ def guard(
             "guard the same query in a classic session; run_frame keeps only the columns of the policy in both",
         )
     plan = df._jdf.queryExecution().analyzed()  # noqa: SLF001  (the analyzed plan has no public interface)
-    PlanRules(policy, id, raw).judge(lambda releases: _output(plan, _Walk(releases).step(plan, {})))
+
+    def output(releases: PlanRules) -> Iterator[tuple[Content, bool]]:
+        columns = _Walk(releases).step(plan, {})
+        return ((columns[_id(item)], str(item.dataType().typeName()) == "string") for item in _items(plan.output()))
+
+    PlanRules(policy, id, raw).judge(output)
     return df
-
-
-def _output(plan: Any, columns: Columns) -> Iterator[tuple[Content, bool]]:
-    return ((columns[_id(item)], str(item.dataType().typeName()) == "string") for item in _items(plan.output()))
 
 
 class _Walk:

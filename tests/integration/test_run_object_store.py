@@ -10,7 +10,6 @@ import pytest
 
 from dptext_etl import file_formats, object_stores, run
 from dptext_etl.checks.published import check_published
-from dptext_etl.csv_files import require_rows
 from dptext_etl.engines import stage
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.runner import check, publish, scan_published
@@ -20,6 +19,7 @@ from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.table import Files, partitions_of_source
+from dptext_etl.text_files import require_rows
 from tests.quick import quick
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")

@@ -150,7 +150,7 @@ class PublishedFiles(Gate):
             "changed": _changed(names, parts),
             "shown_otherwise": 0 if folder.listed is None else len(folder.listed ^ {part["path"] for part in parts}),
             "changed_classifier": int(not folder.classifier),
-            "unlisted": sum(item not in listed for path in folders for item in _inside(path)),
+            "unlisted": sum(item not in listed for path in folders if path.is_dir() for item in path.iterdir()),
             "other_release": int(
                 (manifest.get("dataset"), manifest.get("release")) != (policy.dataset, policy.release)
             ),
@@ -187,10 +187,6 @@ def _changed(names: Sequence[tuple[Path | None, Path | None]], parts: Sequence[d
         once = there[:1] if len(there) == 2 and there[0].samefile(there[1]) else there
         changed += any(sha256(path) != part["sha256"] for path in once)
     return changed
-
-
-def _inside(folder: Path) -> list[Path]:
-    return list(folder.iterdir()) if folder.is_dir() else []
 
 
 class RowCount(Gate):

@@ -215,7 +215,9 @@ class RepeatsWithinChance(Gate):
     def rows(self, batch: pl.DataFrame) -> None:
         drawn, draws = self.state["drawn"], self.state["draws"]
         for name, corpus in self._corpora.items():
-            if name in batch.columns and _counts(self.policy, batch):
+            shuffled = self.policy.shuffled
+            in_counts = shuffled is not None and shuffled.form == "counts" and batch.schema.get(COUNT) == pl.Int64
+            if name in batch.columns and in_counts:
                 for number, often in corpus.counted(batch[name].alias("text"), batch[COUNT]).items():
                     drawn[name, number] += often
                 draws[name] += int(batch[COUNT].sum())
@@ -243,11 +245,6 @@ class RepeatsWithinChance(Gate):
         message = f"no public text was drawn more than {counts['most']:,} times in {counts['draws']:,} draws, "
         message += f"{'beyond' if counts['suspicious'] else 'within'} chance{powerless(without_power)}"
         return self.outcome(counts, message, passed=not counts["suspicious"])
-
-
-def _counts(policy: Policy, batch: pl.DataFrame) -> bool:
-    shuffled = policy.shuffled
-    return shuffled is not None and shuffled.form == "counts" and batch.schema.get(COUNT) == pl.Int64
 
 
 class CorpusTexts:

@@ -98,8 +98,8 @@ def plan(
             ).as_dict()
         except DPTextError as refusal:
             opened.close()  # the progress bar goes before the counts
-            if not terminal.as_json():  # else the fields of the refusal hold them
-                _show_counts(refusal.fields.get("counts", {}))
+            if not terminal.as_json() and (counts := refusal.fields.get("counts")):  # JSON has them in its fields
+                terminal.pairs({title: counts[name] for name, title in _COUNTS.items() if name in counts})
             raise
     if not terminal.emitted(forecast):
         labeled = loaded.labels is not None or (loaded.synthetic is not None and loaded.synthetic.labels is not None)
@@ -307,12 +307,6 @@ def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
         yield draw
 
 
-def _show_counts(counts: Mapping[str, int]) -> None:
-    """Show the counts of a plan that the ids of the source stopped."""
-    if counts:
-        terminal.pairs({title: counts[name] for name, title in _COUNTS.items() if name in counts})
-
-
 _VACUOUS = 13.0
 """Power of ten of the odds from which on a bound says nothing in practice: e^30 (docs/spec/privacy.md#odds)."""
 _COUNTS = {
@@ -361,6 +355,7 @@ def _show_plan(forecast: Mapping[str, Any], policy: Path, *, labeled: bool) -> N
     )
     together, person = forecast["together"], "person" if forecast["together"]["unit"] == "subject" else "record"
     epsilon = together["epsilon"]
+    rejected = f"{counted(over['records'], 'record')} of {counted(over['units'], person)}"
     terminal.heading(f"Loss of one {person}")
     terminal.facts(
         [
@@ -369,7 +364,7 @@ def _show_plan(forecast: Mapping[str, Any], policy: Path, *, labeled: bool) -> N
             ("odds move by", _odds(odds.get("largest_subject") or odds.get("largest_record"))),
             ("cap", _cap(forecast["cap"])),
             ("at the cap", _cap_odds(forecast)),
-            ("over the cap", _over_cap(over, person) if forecast["cap"] else None),
+            ("over the cap", rejected if forecast["cap"] else None),
             ("they are", _THEN[forecast["on_cap"]] if forecast["cap"] and over["records"] else None),
         ]
     )
@@ -399,10 +394,6 @@ def _cap(cap: Mapping[str, Any] | None) -> str | None:
     if cap is None:
         return None
     return ", ".join(f"{name} {terminal.number(amount)}" for name, amount in cap.items() if name != "measure")
-
-
-def _over_cap(over: Mapping[str, Any], person: str) -> str:
-    return f"{counted(over['records'], 'record')} of {counted(over['units'], person)}"
 
 
 def _cap_odds(forecast: Mapping[str, Any]) -> str | None:

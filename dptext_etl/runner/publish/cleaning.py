@@ -48,7 +48,9 @@ def clean(policy: PolicyLike, *, partition: str | None = None, dry_run: bool = F
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
     cleaned = Cleaned()
-    revoked = _revoked(policy)
+    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+        rows = [row for row in ledger.reports.show() if row["burnt"] and row["dataset"] == policy.dataset]
+    revoked = {row["release"] for row in rows}
     for storage in layout.memory.subfolders(layout.staging.name):
         try:
             with storage.lock("of this release is under way"):
@@ -62,11 +64,6 @@ def clean(policy: PolicyLike, *, partition: str | None = None, dry_run: bool = F
         if not dry_run:
             versions.delete(layout, cleaned.versions)
     return cleaned
-
-
-def _revoked(policy: Policy) -> set[str]:
-    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-        return {row["release"] for row in ledger.reports.show() if row["burnt"] and row["dataset"] == policy.dataset}
 
 
 def _clean_staging(storage: Storage, policy: Policy, revoked: set[str], cleaned: Cleaned, *, dry_run: bool) -> None:

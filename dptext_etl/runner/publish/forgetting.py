@@ -90,15 +90,13 @@ def _places(
         for name in [name for pattern in LISTS for name in folder.glob(pattern)]:
             with seam("reading lists in staging", InputError, READ_HINT):
                 rows = pl.read_parquet(literal(folder.local_path(name, fresh=True)))
-            ids = _canonical(rows, policy.id) if policy.id in rows.columns else set[str]()
+            ids = set[str]()
+            if policy.id in rows.columns:
+                ids = set(canonical_ids(rows[policy.id].drop_nulls().to_arrow()).to_pylist())
             yield ids, set(rows[UNIT]) if UNIT in rows.columns else set[bytes](), units
     source = source_of(policy, layout, with_subjects=bool(subjects))
     if source is not None:
         yield {*source["id"]}, {*source["subject"]}, subjects
-
-
-def _canonical(rows: pl.DataFrame, column: str) -> set[str]:
-    return set(canonical_ids(rows[column].drop_nulls().to_arrow()).to_pylist())
 
 
 def require_known(policy: Policy, layout: Layout, ledger: Ledger, subjects: pa.Array, records: Sequence[str]) -> None:

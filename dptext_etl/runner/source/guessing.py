@@ -321,18 +321,13 @@ def _person(
     return shaped
 
 
-def _require_column(source: str, name: str, schema: pl.Schema, hidden: str | None) -> pl.DataType:
-    if name not in schema:
-        hint = f"{_HEADER} {meant([name], schema.names(), hidden)}"
-        raise InputError(f"{source} has no column {name}, and {len(schema)} others", hint)
-    return schema[name]
-
-
 def _require(columns: _Columns, keys: Sequence[str], texts: Sequence[str], label: str | None) -> None:
     """Refuse names that are not columns of the table, or columns that cannot have that role."""
     schema, named = columns.schema, [*keys, *texts, *filter(None, [label])]
     for name in named:
-        _require_column(columns.source, name, schema, columns.hidden)
+        if name not in schema:
+            hint = f"{_HEADER} {meant([name], schema.names(), columns.hidden)}"
+            raise InputError(f"{columns.source} has no column {name}, and {len(schema)} others", hint)
     if len({*named}) < len(named):
         raise InputError("a column has one role: id, subject, text, or label", "name another column for one of them")
     if label is not None and not can_be_label(schema[label]):

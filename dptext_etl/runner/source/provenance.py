@@ -44,7 +44,7 @@ def refuse_raw(paths: Sequence[str], policies: Iterable[Path] = (), *, why: str)
             continue
         folder = policy.absolute().parent
         local = [path for path in paths if not is_remote(path)]
-        copied = any(_holds(made_from(local), file) for file in _files_of(raw, folder))
+        copied = any(_holds(made_from(local), file) for place in _matches(raw, folder) for file in _inside(place))
         if copied or _named(raw, folder, paths):
             msg = f"the policy {policy} names this table as raw; {why}"
             raise PolicyError(msg, "give a public table of the same kind of texts")
@@ -64,11 +64,6 @@ def _named(raw: str, folder: Path, paths: Sequence[str]) -> bool:
 def _matches(raw: str, folder: Path) -> list[Path]:
     pattern = raw.removeprefix("file://").replace("{partition}", "*")
     return [] if is_remote(pattern) else listing.named(str(folder / pattern))
-
-
-def _files_of(raw: str, folder: Path) -> Iterator[Path]:
-    for place in _matches(raw, folder):
-        yield from _inside(place)
 
 
 def _inside(path: Path) -> Iterator[Path]:
