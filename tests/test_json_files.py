@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from dptext_etl.errors import InputError
-from dptext_etl.json_files import refuse_mixed, require_lines
 from dptext_etl.runner.source.table import Files
+from dptext_etl.text_files import refuse_mixed, require_lines
 from tests.refusals import same_refusal
 
 from .review_jobs import job, make_job, make_reviews  # noqa: F401  (fixtures)
