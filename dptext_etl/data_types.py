@@ -157,6 +157,16 @@ def parsed(written: str) -> Any | None:
         return None
 
 
+def carries(written: str) -> bool:
+    """Return whether a type of a manifest holds names or categories: no run publishes such a type.
+
+    >>> carries("Struct({'raw': Int64})"), carries("Struct of 1 field (Int64)"), carries("List(Int64)")
+    (True, False, False)
+    """
+    dtype = parsed(written)
+    return dtype is not None and dtype != plain_type(dtype, rename=True)
+
+
 def in_json(kinds: Mapping[str, str]) -> dict[str, Any]:
     """Return the types that NDJSON files have for columns of a manifest, as far as Polars cannot infer others.
 
@@ -208,16 +218,33 @@ def from_text(column: pl.Expr, dtype: Any, *, strict: bool) -> pl.Expr:
     return column.cast(dtype, strict=strict)
 
 
-def _read(node: ast.expr) -> Any:
+def _read(node: ast.expr) -> Any:  # noqa: PLR0911  (one per kind)
     """Make a type of Polars from its syntax tree; other syntax raises."""
     if isinstance(node, ast.Name):
         named = getattr(pl, node.id)
         return named() if issubclass(named, pl.DataType) else None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise TypeError
-    if node.func.id not in {"Datetime", "Duration", "Decimal"}:
+    name, arguments = node.func.id, {str(item.arg): item.value for item in node.keywords}
+    if name == "List":
+        return pl.List(_read(node.args[0]))
+    if name == "Array":
+        return pl.Array(_read(node.args[0]), ast.literal_eval(arguments["shape"]))
+    if name == "Map":
+        return pl.Map(_read(node.args[0]), _read(node.args[1]))
+    if name == "Struct":
+        fields = node.args[0]
+        if not isinstance(fields, ast.Dict):
+            raise TypeError
+        pairs = zip(fields.keys, fields.values, strict=True)
+        return pl.Struct({ast.literal_eval(key): _read(value) for key, value in pairs if key is not None})
+    if name == "Extension":
+        return pl.Extension("", _read(node.args[1]), None)
+    if name == "Categorical":
+        return pl.Categorical()
+    if name not in {"Enum", "Datetime", "Duration", "Decimal"}:
         raise TypeError
-    return getattr(pl, node.func.id)(**{str(item.arg): ast.literal_eval(item.value) for item in node.keywords})
+    return getattr(pl, name)(**{key: ast.literal_eval(value) for key, value in arguments.items()})
 
 
 def size_of(schema: pl.Schema) -> pl.Expr:

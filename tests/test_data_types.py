@@ -8,7 +8,7 @@ import pytest
 from polars.testing import assert_series_equal
 
 from dptext_etl.arrays import arrow_kind
-from dptext_etl.data_types import all_plain, kind_of, named_as, parsed, plain_type
+from dptext_etl.data_types import all_plain, carries, kind_of, named_as, parsed, plain_type
 
 RAW = "zxqvyuu"
 ENUM = pl.Enum(["a", RAW])
@@ -79,9 +79,17 @@ def test_a_column_keeps_its_cells_and_loses_what_its_type_carries(name, engine):
 def test_other_types_stay_as_they_are_and_are_read_as_they_are_printed(dtype):
     assert plain_type(dtype, rename=True) == dtype
     assert RAW not in kind_of(dtype)
+    assert parsed(str(dtype)) == dtype
+    assert not carries(str(dtype))
     if not dtype.is_nested():
-        assert parsed(str(dtype)) == dtype
         assert kind_of(dtype) == str(dtype)
+
+
+@pytest.mark.parametrize("name", CARRY)
+def test_a_type_that_is_printed_whole_is_known_from_its_kind(name):
+    dtype, _, expected, _ = CARRY[name]
+    assert carries(str(dtype))
+    assert not carries(kind_of(expected))
 
 
 @pytest.mark.parametrize(
