@@ -418,12 +418,12 @@ def count_reading(mechanism: Mechanism, column: pl.Series, *, every: bool = Fals
     """
     texts = column.to_arrow(compat_level=pl.CompatLevel.newest())
     words = count_words(texts)
-    read = np.minimum(mechanism._words_read(texts, words), words)
+    read = np.minimum(mechanism.count_read_words(texts, words), words)
     cut, places = words - read, np.flatnonzero(words)
     counts = {"texts": len(places), "cut": int((cut > 0).sum()), "cut_words": int(cut.sum(dtype=np.int64))}
     looked = places if every else sample(places)
     sampled = column.gather(pl.Series(to_arrow(looked)))
-    known_words = mechanism._words_known(sampled.to_arrow(compat_level=pl.CompatLevel.newest()))
+    known_words = mechanism.count_known_words(sampled.to_arrow(compat_level=pl.CompatLevel.newest()))
     if known_words is None:
         return counts
     return {**counts, "looked": len(looked), "unknown": int((2 * known_words.astype(np.int64) < read[looked]).sum())}

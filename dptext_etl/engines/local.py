@@ -157,7 +157,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
 
         with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
             columns = Column.all(attempt.columns, work.refs)
-            places = (attempt.job, work.staging, attempt.layout.memory, work.checkpoint, attempt.profile)
+            places = (attempt.job, work.staging, work.checkpoint, attempt.profile)
             shards = Shards(policy, columns, ledger, *places)
             ledger.read_key()
             numbers = _numbers(work.source, policy)

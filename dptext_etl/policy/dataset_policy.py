@@ -200,7 +200,7 @@ class Policy(Checked):
         return self
 
     def _column_policy(self, item: ColumnSpec) -> ColumnPolicy:
-        mechanism = item.mechanism._fetched(self.storage_options)
+        mechanism = item.mechanism.fetch_inputs(self.storage_options)
         if self.shuffled is not None:
             _require_unlinkable(self, mechanism, self.shuffled)
             mechanism = mechanism.model_copy(update={"shuffled": self.shuffled})

@@ -214,7 +214,6 @@ def test_a_fired_gate_takes_raw_text_out_of_staging_at_once(job, monkeypatch, se
     assert folder.exists()
     assert clean(job.policy()).stopped == [folder]
     assert not folder.exists()
-    assert (job.folder / "published.staging" / "reviews" / "ledger.json").exists()
     assert job.charged() == before
     assert job.run(release="2026-12").version == 1
 

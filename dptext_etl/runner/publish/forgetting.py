@@ -269,7 +269,7 @@ def forget(
         people.require_gone_from_source()
         # the ledger first: if this call is killed, no later run releases these people, and the same call completes it
         new = ledger.people.forget(policy.dataset, pa.array(sorted(people.records), pa.large_string()), ids)
-        remember(ledger, layout.memory, policy)
+        remember(ledger, policy)
         checkpoint("forgotten")
         is_forgotten = partial(forgotten_among, ledger, policy.dataset)
         now, lists = before, set[str]()
@@ -279,7 +279,7 @@ def forget(
             show(layout, before)  # a run that was killed may not have done so, and older versions go
         with suppress(LedgerError):  # a revoked or frozen release accepts no more records; the commit holds the digest
             versions.record(layout, now, ledger, refs)
-        remember(ledger, layout.memory, policy)
+        remember(ledger, policy)
         checkpoint("shown")
         older = versions.unlisted(layout, now)
         versions.delete(layout, older, every_older=True)
@@ -333,7 +333,7 @@ def forget_drafts(
     with _opened(layout, policy) as ledger:
         ids = subject_ids(policy, subjects)
         new = ledger.people.forget(policy.dataset, pa.array(sorted(records), pa.large_string()), ids)
-        remember(ledger, layout.memory, policy)
+        remember(ledger, policy)
         is_forgotten = partial(forgotten_among, ledger, policy.dataset)
         return new, _take_out_of_staging(layout, policy, is_forgotten, by_subject=len(ids) > 0)
 

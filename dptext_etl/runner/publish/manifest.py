@@ -162,7 +162,7 @@ def policy_notes(policy: Policy) -> list[str]:
         ),
         'unit = "record": a person with k records has k times the loss': policy.unit == "record",
     }
-    return [*(note for note, applies in notes.items() if applies), *anchor_files.notes(policy.ledger.anchors)]
+    return [*(note for note, applies in notes.items() if applies), *anchor_files.notes(policy.ledger)]
 
 
 def require_provenance(policy: Policy) -> None:

@@ -123,7 +123,7 @@ def check(
             if fired:
                 log.error("gates fired: %s; the release name is revoked", ", ".join(fired))
                 ledger.releases.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
-                remember(ledger, staged.layout.memory, policy)  # a restored copy would not know of it
+                remember(ledger, policy)  # a restored copy would not know of it
                 strip(staging, policy)
             judging = [(verdict.name, verdict.passed) for verdict in verdicts if verdict.applicable]
             telemetry.judged(policy.dataset, policy.release, judging)
@@ -383,7 +383,7 @@ def _record(staged: StagedRun, manifest: Manifest) -> None:
         _refuse_forgotten(staged, ledger, manifest)
         refs, place = list(staged.refs.values()), staged.layout.place
         ledger.releases.record_publication(refs, manifest.name, manifest.digest, manifest.rows, sink=place)
-        remember(ledger, staged.layout.memory, staged.policy)
+        remember(ledger, staged.policy)
 
 
 def require_first_table(policy: Policy, layout: Layout, refs: Mapping[str, ReleaseRef], shard: StagedShard) -> None:
@@ -406,7 +406,7 @@ def _record_table(staged: StagedRun) -> None:
     with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
         if is_recorded(ledger, staged.layout, manifest.digest, staged.refs.values()):
             versions.record(staged.layout, manifest, ledger, staged.refs.values())
-            remember(ledger, staged.layout.memory, staged.policy)
+            remember(ledger, staged.policy)
 
 
 def _refuse_forgotten(staged: StagedRun, ledger: Ledger, manifest: Manifest) -> None:

@@ -109,7 +109,7 @@ def inputs_of_policy(policy: Policy) -> Iterator[tuple[str, Path]]:
 
 
 def _inputs_of(name: str, part: BaseModel) -> Iterator[tuple[str, Path]]:
-    fields: frozenset[str] = getattr(part, "_artifact_fields", frozenset())
+    fields: frozenset[str] = getattr(part, "artifact_fields", frozenset())
     for field in type(part).model_fields:
         value = getattr(part, field)
         if isinstance(value, BaseModel):

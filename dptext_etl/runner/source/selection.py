@@ -40,7 +40,7 @@ from dptext_etl.runner.source.roles import shown_columns
 from dptext_etl.runner.source.table import READ_HINT, batches
 from dptext_etl.storage import Storage
 
-_FILE = "left-out.json"
+LEFT_OUT = "left-out.json"
 _WAYS = frozenset({"new", "resumed", "replayed", "changed_released"})
 """Counts of how released rows came to be: a run that was killed and continues has others, and the same table."""
 
@@ -63,7 +63,7 @@ def carry(staging: Storage, before: str, now: str) -> None:
 def read(staging: Storage, manifest: str) -> dict[str, Any] | None:
     """Return `rows` and `idle` as they were noted of a version; None if this folder holds nothing of it."""
     try:
-        facts = json.loads(staging.read(_FILE) or b"null")
+        facts = json.loads(staging.read(LEFT_OUT) or b"null")
     except ValueError:
         return None
     complete = isinstance(facts, dict) and {"manifest", "rows", "idle"} <= facts.keys()
@@ -71,7 +71,7 @@ def read(staging: Storage, manifest: str) -> dict[str, Any] | None:
 
 
 def _write(staging: Storage, facts: Mapping[str, object]) -> None:
-    staging.write(_FILE, json.dumps(facts).encode(), action="noting which rows were left out")
+    staging.write(LEFT_OUT, json.dumps(facts).encode(), action="noting which rows were left out")
 
 
 BATCH_ROWS = 1 << 18
