@@ -185,12 +185,12 @@ def test_a_full_disk_at_the_anchor_store_is_a_full_disk(kit, tmp_path, monkeypat
     charger = Charger(kit, tmp_path / "anchors", "a")
     charger.charge("x", 1)
     monkeypatch.setattr(anchor_files.os, "fsync", full)
-    with pytest.raises(FullLedgerError, match=r"cannot be stored in .*\(No space left on device\)\nHint: free"):
+    with pytest.raises(
+        FullLedgerError, match=r"cannot be stored in .*\(No space left on device\)\nHint: free"
+    ):
         charger.charge("y", 1)
     monkeypatch.undo()
-    assert not [path for path in (tmp_path / "anchors").rglob("*") if path.suffix not in {"", ".json"}], (
-        "no draft stays"
-    )
+    assert not [path for path in (tmp_path / "anchors").rglob("*") if path.suffix not in {"", ".json"}], "no draft stays"
 
 
 def test_where_anchors_are_kept(monkeypatch, tmp_path):
@@ -229,9 +229,7 @@ def test_a_ledger_in_postgres_needs_a_named_place(monkeypatch, tmp_path, entries
     if not refused:
         require_place(LedgerSpec(**entries))
         return
-    with pytest.raises(
-        LedgerError, match=r'no anchor store is named .*\nHint: write .*: anchors = "s3://bucket/anchors", or'
-    ):
+    with pytest.raises(LedgerError, match=r'no anchor store is named .*\nHint: write .*: anchors = "s3://bucket/anchors", or'):
         require_place(LedgerSpec(**entries))
     assert list(tmp_path.iterdir()) == []
 
