@@ -43,6 +43,7 @@ from dptext_etl.policy.terms import (
 )
 
 if TYPE_CHECKING:
+    from dptext_etl.corpora import Corpus
     from dptext_etl.families.aggregate import Statistic
 
 _FILES = frozenset({".parquet", ".csv", ".ndjson", ".jsonl"})
@@ -342,6 +343,12 @@ class Policy(Checked):
         (column,) = self._column_policies
         statistic: Statistic = getattr(column.mechanism, "statistic")  # noqa: B009  (an aggregate, which is loaded late)
         return statistic
+
+    @property
+    def pool(self) -> Corpus:
+        """The corpus whose texts are the rows of a synthetic table."""
+        pool = None if self.synthetic is None else self.synthetic.opened_pool(self.storage_options)
+        return self.statistic.corpus if pool is None else pool
 
     def column_policies(self) -> list[ColumnPolicy]:
         """Return one `ColumnPolicy` per text column; the policy builds them once.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-from dptext_etl.corpora.corpus import fetched, is_remote
+from dptext_etl.corpora.corpus import Corpus, fetched, is_remote
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import OTHER
 from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, Guarantee, GuaranteeClass, exact
@@ -126,6 +126,7 @@ class Synthetic(BaseModel):
         column: The text column.
         labels: The labels of the records; None without.
         rows: Rows of the table, public.
+        pool: Another public corpus, whose texts are the rows; by default the corpus of the mechanism.
         per_subject: Most records of a person that count.
         mechanism: The mechanism, always "maxent".
     """
@@ -135,6 +136,7 @@ class Synthetic(BaseModel):
     column: _Text
     labels: Labels | None = None
     rows: Annotated[int, Field(ge=1, le=2**31, strict=True)]
+    pool: str | None = omitted(None)
     per_subject: PositiveInt = 1
     mechanism: MaxEnt
 
@@ -153,16 +155,26 @@ class Synthetic(BaseModel):
         """Return for how many records delta may be stated (docs/spec/privacy.md#delta-policy)."""
         return int(LARGEST_SUM / exact(self.mechanism.delta))
 
+    def opened_pool(self, options: dict[str, str]) -> Corpus | None:
+        """Return the corpus whose texts are the rows; None if it is the corpus of the mechanism."""
+        return None if self.pool is None else _opened(self.pool, tuple(options.items()))
+
     def aggregate(self, options: dict[str, str]) -> Aggregate:
         """Return the statistic of the column as a mechanism; a process describes it once.
 
         Args:
             options: Options for object stores, as a policy's `storage_options` has them.
         """
+        self.opened_pool(options)  # one that cannot be read is refused before anything is charged
         made = self.mechanism
         corpus = str(fetched(made.corpus, options)) if is_remote(made.corpus) else made.corpus
         values = () if self.labels is None else tuple(self.labels.cells)
         return _described(made, corpus, values, self.per_subject, self.n_rec)
+
+
+@lru_cache(maxsize=4)
+def _opened(reference: str, options: tuple[tuple[str, str], ...]) -> Corpus:
+    return Corpus.open(fetched(reference, dict(options)) if is_remote(reference) else reference)
 
 
 @lru_cache(maxsize=8)

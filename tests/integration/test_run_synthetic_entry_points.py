@@ -1,5 +1,6 @@
 """Doors of synthetic tables: files, frames, commands, their words, and all others, which refuse by name."""
 
+import json
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from dptext_etl import privatize
 from dptext_etl.checks.published import check_published
 from dptext_etl.corpora.building import Options, Source, build
 from dptext_etl.engines import run, stage
-from dptext_etl.errors import DPTextError, InputError, PolicyError
+from dptext_etl.errors import ArtifactError, DPTextError, InputError, PolicyError
 from dptext_etl.families.aggregate import read_statistic
 from dptext_etl.polars import run_frame
 from dptext_etl.policy.synthetic import CLAIM
@@ -257,3 +258,22 @@ def test_so_is_a_corpus_that_was_calibrated_on_it_and_the_command_on_spark(make,
         with pytest.raises(DPTextError, match="it holds the private column"):
             refused()
     assert spent(job) == 0
+
+
+def test_rows_are_drawn_from_the_pool_and_an_unreadable_pool_is_refused_at_first(make_synthetic, tmp_path):
+    from dptext_etl.corpora import Corpus
+
+    public = [f"{text} {number}" for text in ("a new album", "money at the bank", "a bad cold") for number in range(40)]
+    pool = Corpus.save(
+        tmp_path / "pool", public, {"licence": "CC0", "provenance": "tests"}, encoder=Corpus.open("example").encoder
+    )
+    job = make_synthetic(synthetic={**SYNTHETIC, "pool": str(tmp_path / "pool")})
+    job.run()
+    assert set(job.published()["review"]) <= set(public)
+    manifest = json.loads((job.folder / "published.manifest.json").read_text())
+    assert manifest["columns"][0]["synthetic"]["pool_sha256"] == pool.sha256
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+    other = make_synthetic("other", synthetic={**SYNTHETIC, "pool": str(tmp_path / "nowhere")})
+    with pytest.raises(ArtifactError, match="there is no corpus"):
+        other.run()
+    assert not (other.folder / "ledger.db").exists()

@@ -101,6 +101,8 @@ def claims(policy: Policy) -> list[dict[str, Any]]:
         return claimed
     labels, names = policy.synthetic.labels, policy.synthetic.names
     table: dict[str, Any] = {"rows": policy.synthetic.rows}
+    if policy.synthetic.pool is not None:
+        table["pool_sha256"] = policy.pool.sha256
     if labels is not None:
         said = {"label": labels.column} if labels.columns is None else {"labels": list(labels.columns)}
         table |= {**said, "names": names}

@@ -125,13 +125,16 @@ def draw(policy: Policy, staging: Staging, sums: Partial, records: int) -> Stage
         "rows": synthetic.rows,
         "columns": list(synthetic.columns),
         "names": dict(sorted(synthetic.names.items())),
+        "pool": policy.pool.sha256,
     }
     inputs = digest_of(sums.digest, canon({**described_rows, "cfg": column.mechanism.cfg()}))
     for staged in staging.find(0, inputs):
         return staged
     with seam("drawing the table", DPTextError, "this is a defect; nothing was published"):
         statistic = noisy(policy.statistic, column.release_key(), sums)
-        made = pl.DataFrame(table(statistic, synthetic.rows, synthetic.names))
+        made = pl.DataFrame(
+            table(statistic, synthetic.rows, synthetic.names, pool=synthetic.opened_pool(policy.storage_options))
+        )
         cells = {} if synthetic.labels is None else synthetic.labels.cells
         values = zip(*(cells[label] for label in made["label"]), strict=True) if cells else ()
         texts = made["text"].rename(synthetic.column)
