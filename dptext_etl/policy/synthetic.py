@@ -106,7 +106,7 @@ class MaxEnt(BaseModel):
         name: "maxent".
         epsilon: Epsilon of the whole table for one record, at `delta`.
         delta: Delta of that pair, at most 1e-6, and at most 0.01 over the number of records.
-        corpus: A corpus whose encoder is `words` or `task`: its name, folder, or URL.
+        corpus: A corpus whose encoder is `words`, `static`, or `task`: its name, folder, or URL.
         width: Coordinates of a text; by default 64, or 96 from 16 labels on.
     """
 
