@@ -33,7 +33,6 @@ from dptext_etl.corpora.corpus import (
     add_directions,
     encoded,
     learn,
-    to_integers,
 )
 from dptext_etl.corpora.frequencies import EPSILONS, MOST_TEXTS, Hit, calibrate, near_texts
 from dptext_etl.corpora.static import is_token_vectors, version
@@ -203,7 +202,6 @@ class Options:
     texts: int | None = None
     encoder: Literal["words", "static", "task", "sentence-transformers"] = "words"
     vectors: str = DEFAULT_VECTORS  # "english-20k" or a path: word vectors, or token vectors of `static` and `task`
-    plain: bool = False  # whether word vectors are summed as they are, for a static sentence embedding
     model: str | None = None  # model of `sentence-transformers`
     task: Sequence[Source] = field(default=())  # public labeled texts of `task`
     share: float = SHARE  # share of the task's directions
@@ -331,12 +329,8 @@ def _encoder(
     words = WordVectors.load(options.vectors)
     progress(f"learning the encoder from {len(texts):,} texts and {len(words):,} word vectors")
     facts = {"name": Path(options.vectors).name, "vectors": words.artifact.sha256}
-    if options.plain:
-        encoder = WordEncoder(words.words, to_integers(words.vectors.astype(np.float64)))
-        facts |= {"plain": True}
-    else:
-        encoder = learn(texts, words)
-        facts |= {"smoothing": repr(SMOOTHING), "half_whitening": True}
+    encoder = learn(texts, words)
+    facts |= {"smoothing": repr(SMOOTHING), "half_whitening": True}
     return _with_task(encoder, facts, options, progress)
 
 

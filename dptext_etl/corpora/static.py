@@ -61,7 +61,7 @@ def write(name: str, out: Path, terms: str = "") -> dict[str, Any]:
     vectors = to_integers(_matrix(weights[0]))
     unknown = tokenizer_of(tokenizer).token_to_id(json.loads(tokenizer)["model"].get("unk_token") or "")
     if unknown is not None and unknown < len(vectors):
-        vectors[unknown] = 0  # what no token stands for says nothing
+        vectors[unknown] = 0  # it says nothing
     TokenEncoder.of(tokenizer, vectors)
     facts = {
         "name": Path(name).name,

@@ -55,14 +55,11 @@ def build(
     sentences: Annotated[bool, typer.Option("--sentences", help="Cut the texts into sentences first.")] = False,
     encoder: Annotated[
         Literal["words", "static", "task", "sentence-transformers"] | None,
-        typer.Option(help="How texts become vectors; by default task with --task, or what the vectors are."),
+        typer.Option(help="How texts become vectors; by default task with --task, and else by the kind of vectors."),
     ] = None,
     vectors: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="Word vectors, or token vectors of `dptext corpus vectors`.")
     ] = "english-20k",
-    plain: Annotated[
-        bool, typer.Option("--plain", help="Sum the word vectors as they are, for a static sentence embedding.")
-    ] = False,
     model: Annotated[
         str | None, typer.Option(help="With sentence-transformers: a folder or a name on the hub.")
     ] = None,
@@ -99,7 +96,6 @@ def build(
         texts=texts,
         encoder=encoder or ("task" if task else "static" if static.is_token_vectors(vectors) else "words"),
         vectors=vectors,
-        plain=plain,
         model=model,
         task=[Source(path, column, label) for path in task or ()],
         share=share,
@@ -126,8 +122,8 @@ def vectors(
     """Write the token vectors of an installed static sentence embedding, for `dptext corpus build --vectors`.
 
     The package or folder holds one tokenizer (JSON of the library `tokenizers`) and one matrix with a row per token
-    (.safetensors). Nothing of the package is imported, and nothing is downloaded. Read its license: a package may
-    state other terms than those of the weights from which its vectors come.
+    (.safetensors). Nothing of the package is imported, and nothing is downloaded. Read its license: the terms
+    of a package and of the weights from which its vectors come may differ.
     """
     from dptext_etl.corpora import static
     from dptext_etl.runner.source.provenance import refuse_raw
