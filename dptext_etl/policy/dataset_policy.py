@@ -350,6 +350,11 @@ class Policy(Checked):
         pool = None if self.synthetic is None else self.synthetic.opened_pool(self.storage_options)
         return self.statistic.corpus if pool is None else pool
 
+    @property
+    def table_rows(self) -> int:
+        """The number of rows of a synthetic table; 0 for other releases."""
+        return 0 if self.synthetic is None else self.synthetic.rows or len(self.pool)
+
     def column_policies(self) -> list[ColumnPolicy]:
         """Return one `ColumnPolicy` per text column; the policy builds them once.
 

@@ -119,13 +119,17 @@ class MaxEnt(BaseModel):
     width: PositiveInt | None = None
 
 
+SCORES = "scores"  # column of a table with scores
+
+
 class Synthetic(BaseModel):
     """The table `[synthetic]` of a policy.
 
     Attributes:
         column: The text column.
         labels: The labels of the records; None without.
-        rows: Rows of the table, public.
+        rows: Rows of the table, public; left out with `scores`.
+        scores: Publish every text of the pool once, with its scores for all labels in a column "scores".
         pool: Another public corpus, whose texts are the rows; by default the corpus of the mechanism.
         per_subject: Most records of a person that count.
         mechanism: The mechanism, always "maxent".
@@ -135,15 +139,31 @@ class Synthetic(BaseModel):
 
     column: _Text
     labels: Labels | None = None
-    rows: Annotated[int, Field(ge=1, le=2**31, strict=True)]
+    rows: Annotated[int, Field(ge=1, le=2**31, strict=True)] | None = omitted(None)
+    scores: bool = omitted(False)
     pool: str | None = omitted(None)
     per_subject: PositiveInt = 1
     mechanism: MaxEnt
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return the columns of the published table: texts, and labels if there are any."""
+        """Return the columns that are read and published: texts, and labels if there are any."""
         return (self.column,) if self.labels is None else (self.column, *self.labels.all_columns)
+
+    @property
+    def published_columns(self) -> tuple[str, ...]:
+        """Return the columns of the published table."""
+        return (*self.columns, SCORES) if self.scores else self.columns
+
+    @model_validator(mode="after")
+    def _one_number_of_rows(self) -> Self:
+        if self.scores == (self.rows is not None):
+            raise ValueError(
+                "rows is the number of drawn texts, and scores = true publishes each once: give one of them"
+            )
+        if self.scores and (self.labels is None or SCORES in self.columns):
+            raise ValueError(f'scores = true needs labels, and no other column has the name "{SCORES}"')
+        return self
 
     @property
     def names(self) -> dict[str, str]:

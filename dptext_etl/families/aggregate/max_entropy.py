@@ -185,6 +185,29 @@ def _fitting(noisy: Noisy, names: Mapping[str, str] | None, written: pa.Table) -
     return pa.table({"text": texts, "label": intended}).filter(pc.equal(labels, intended))
 
 
+def scored(noisy: Noisy, names: Mapping[str, str] | None = None, pool: Corpus | None = None) -> pa.Table:
+    """Return every text of the pool once, with the label and the scores that the classifier of the statistic gives it.
+
+    The table has columns `text`, `label`, and `scores`: lists of float32 in the order of the labels, in tenths.
+
+    Args:
+        noisy: The released statistic, with labels.
+        names: Public words that describe a label, by label.
+        pool: Another public corpus in the place of the statistic's corpus; its own vectors are not read.
+    """
+    corpus = noisy.statistic.corpus if pool is None else pool
+    classifier = linear_discriminant(noisy, names)
+    vectors = corpus.vectors if pool is None else encoded(noisy.statistic, pa.array(corpus.texts, pa.large_string()))
+    scores = classifier.scores(vectors)
+    tenths = (np.rint(10 * scores) / 10 + 0.0).astype(np.float32)
+    labels = [classifier.labels[number] for number in scores.argmax(axis=1)]
+    order = sorted(range(len(labels)), key=lambda row: (labels[row], corpus.texts[row]))
+    ends = np.arange(0, tenths.size + 1, tenths.shape[1], dtype=np.int64)
+    lists = pa.LargeListArray.from_arrays(ends, tenths[order].ravel())
+    columns = {"text": [corpus.texts[row] for row in order], "label": [labels[row] for row in order]}
+    return pa.table({**{name: pa.array(cells, pa.large_string()) for name, cells in columns.items()}, "scores": lists})
+
+
 def points_of(statistic: Statistic, texts: Sequence[str]) -> Floats:
     """Return the contributions of texts, in clips, shape (n, d)."""
     vectors = encoded(statistic, pa.array(texts, pa.large_string()))
