@@ -190,8 +190,8 @@ fn masked(error: Error) -> Error {
         return error;
     }
     error.hint(
-        "give every record an id that stays the same in every run; put `when` inside the release, with \
-         .otherwise(pl.lit(\"\")), because Polars sets ids to null around it",
+        "every record needs an id of its own; select rows before the release, not by `when` around it, because Polars \
+         sets ids to null around it",
     )
 }
 
