@@ -62,8 +62,8 @@ def _table(evidence: Evidence) -> Iterator[str]:
         others = ", ".join(f"{name} {values[name]:.2f}" for name in (VECTORS, SCORES) if name in values)
         yield (
             f"The {DISCRIMINANT} reaches macro-F1 {values[DISCRIMINANT]:.2f} on raw texts, and a classifier that "
-            f"learns words of the synthetic table {score.value:.2f} ({others}). From raw texts it reaches {score.raw:.2f}; a "
-            f"blind guess gets {score.blind:.2f}."
+            f"learns words of the synthetic table {score.value:.2f} ({others}). From raw texts it reaches "
+            f"{score.raw:.2f}; a blind guess gets {score.blind:.2f}."
         )
         yield f"The best reader in scikit-learn: {'; '.join(LINES[best_reader(measured.scores)])}"
         if free:
