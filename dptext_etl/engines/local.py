@@ -102,7 +102,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
         """Refuse CSV files that changed since they were opened, and now hold rows that do not fit their header."""
         files = self.files(layout)
         if files is not None:
-            _ = files.each
+            _ = files.facts
 
     def present(self, source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
         return present(source, ids)

@@ -464,8 +464,8 @@ def _anchor_named(group: extensions.Group, parameters: Any, folder: Path) -> Non
 
 def _anchor(parameters: dict[str, Any], kind: type[BaseModel], folder: Path) -> None:
     """Resolve the paths in the fields of a model that name artifacts, at any depth; they are changed in place."""
-    paths: frozenset[str] = getattr(kind, "_artifact_fields", frozenset())
-    hub: frozenset[str] = getattr(kind, "_hub_fields", frozenset())
+    paths: frozenset[str] = getattr(kind, "artifact_fields", frozenset())
+    hub: frozenset[str] = getattr(kind, "hub_fields", frozenset())
     for name in parameters.keys() & paths:
         value, anchor = parameters[name], _existing if name in hub else _named
         parameters[name] = (

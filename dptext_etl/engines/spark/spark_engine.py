@@ -97,7 +97,7 @@ class WriteConfig:
     staging: Storage  # the staged shards
     sink: Storage  # the published table
     folder: Path | None  # the folder for drafts; None where they lie among the files of staging
-    file_format: str  # "parquet", "csv" or "ndjson"
+    file_format: str
     hidden: HiddenIds | None
     messages: TaskMessages
     compression: Compression = FASTEST

@@ -66,8 +66,8 @@ def judge_here(staged: StagedRun, candidate: Candidate, count: Callable[[int], o
         try:
             verdicts = evaluate(candidate, count)
         finally:
-            for one in compared:  # a changed file is reported, not the gate that fails over it
-                one.result()
+            for comparison in compared:  # a changed file is reported, not the gate that fails over it
+                comparison.result()
     for shard in staged.shards:
         staged.profile.count("gates", rows=shard.counts["rows"], size=staging.path(shard).stat().st_size)
     return verdicts
@@ -326,19 +326,19 @@ def _if_recorded(staged: StagedRun, manifest: Manifest | None) -> Manifest | Non
 
 
 def _write_parts(
-    staged: StagedRun, staging: Staging, writer: Writer, write: Write, each: Callable[[int], object]
+    staged: StagedRun, staging: Staging, writer: Writer, write: Write, advance: Callable[[int], object]
 ) -> None:
     policy = staged.policy
     filled = [shard for shard in staged.shards if shard.counts["rows"]]
     total = sum(shard.counts["rows"] for shard in filled)
     if policy.shuffled is not None:
         write_shuffled(writer, staging, filled, policy, policy.shuffled)
-        each(total)
+        advance(total)
     elif policy.synthetic is not None:
         write_table(writer, staging, filled[0], policy)
-        each(total)
+        advance(total)
     else:
-        write(writer, filled, each)
+        write(writer, filled, advance)
     staged.profile.count("publish", rows=total, size=writer.size)
 
 
@@ -548,7 +548,7 @@ def same_rows(layout: Layout, before: Manifest, drafts: Sequence[Path], rows: in
     def sums(paths: Iterable[str]) -> tuple[int, ...]:
         """Add up 64-bit hashes of rows, which no order changes."""
         row = pl.struct(by_name(name) for name in names)
-        frame = Files(tuple(paths), before.file_format, {}).scan(names)
+        frame = Files(tuple(paths), before.file_format, {}).scan(all_text=True)
         totals = frame.select(row.hash(seed).sum().alias(str(seed)) for seed in (0, 1)).collect(engine="streaming")
         return tuple(totals.row(0))
 
