@@ -37,11 +37,11 @@ from dptext_etl.corpora.corpus import (
 from dptext_etl.corpora.frequencies import EPSILONS, MOST_TEXTS, Hit, calibrate, near_texts
 from dptext_etl.corpora.static import is_token_vectors, version
 from dptext_etl.corpora.static import read as read_token_vectors
-from dptext_etl.csv_files import require_local_rows
 from dptext_etl.data_types import by_name
 from dptext_etl.embeddings import DEFAULT_VECTORS, WordVectors
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.files import literal
+from dptext_etl.text_files import require_local_rows
 
 _SOURCE_HINT = "a source is a .parquet or .csv file with a column of texts, or a .txt file with one text per line"
 

@@ -437,7 +437,7 @@ def _host(url: str) -> str:
 
 def _public_inputs(part: BaseModel) -> Iterator[tuple[str, str]]:
     """Yield the public inputs of a mechanism that are fetched: from a store, or from a hub if they are not here."""
-    hub: frozenset[str] = getattr(part, "_hub_fields", frozenset())
+    hub: frozenset[str] = getattr(part, "hub_fields", frozenset())
     for name in type(part).model_fields:
         value = getattr(part, name)
         if isinstance(value, BaseModel):

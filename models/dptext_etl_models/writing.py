@@ -54,6 +54,7 @@ ENCODER = "everyday-30k"
 """The corpus whose encoder compares written texts with their labels."""
 _GGUF = ".gguf"
 _BATCH = 20
+_LIKELY = 1_024  # words among which most batches draw
 _REPORT = 15.0  # seconds between two lines of progress
 Progress = Callable[[str], None]
 
@@ -302,7 +303,10 @@ def _continuations(
                 scores = [model(last, past_key_values=cache).logits[:, -1] for cache in caches]
             logs = [score.log_softmax(-1) for score in scores]
             mixed = logs[0] if len(logs) == 1 else torch.lerp(logs[1], logs[0], guidance)
-            shares, places = (mixed / temperature).softmax(-1).sort(descending=True)
+            chances = (mixed / temperature).softmax(-1)
+            shares, places = chances.topk(min(_LIKELY, chances.shape[-1]))  # a third of the time of sorting all words
+            if float(shares.sum(-1).min()) < TOP_P:
+                shares, places = chances.sort(descending=True)
             shares[shares.cumsum(-1) - shares >= TOP_P] = 0.0
             last = places.gather(-1, shares.multinomial(1, generator=draws))
             drawn = last[:, 0].tolist()

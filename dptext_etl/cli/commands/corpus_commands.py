@@ -85,7 +85,7 @@ def build(
     if not fewest.isdecimal() or not most.isdecimal():
         raise PolicyError(f"--words {words!r} is not a range A:B of two integers", "for example --words 4:40")
     given = (*sources, *map(str, task or ()), vectors, model)
-    paths = [one for one in given if one is not None and Path(one).exists()]
+    paths = [path for path in given if path is not None and Path(path).exists()]
     refuse_raw(paths, why="a corpus is published as it is")
     terminal.note("this command assumes that the sources are public: their texts are published as they are")
     options = building.Options(
@@ -100,7 +100,7 @@ def build(
         task=[Source(path, column, label) for path in task or ()],
         share=share,
     )
-    built = building.build([building.source_of(one, column) for one in sources], out, options, terminal.note)
+    built = building.build([building.source_of(source, column) for source in sources], out, options, terminal.note)
     _show_facts(building.card_facts(built))
     if not terminal.as_json():
         terminal.say(f'\nin a policy: mechanism = {{ name = "surrogate", corpus = "{out}" }}')
