@@ -44,6 +44,14 @@ def run(*words):
     return CliRunner().invoke(made, [str(word) for word in words])
 
 
+@pytest.mark.parametrize(("form", "words"), [("synthetic_scores", "Ridge(alpha=0.3"), ("linear_discriminant", "")])
+def test_the_recommended_reader_comes_with_its_lines(form, words):
+    found = recommendation([Figure(form, 1.0, 1.0, 1.0, 0.5, 0.9, model="central")], {"label names alone": 0.5})
+    assert any(line.startswith("Read it in scikit-learn: ") and words in line for line in found["reasons"]) == bool(
+        words
+    )
+
+
 def test_outputs_hold_figures_and_no_text(public, tmp_path):
     page = tmp_path / "page.html"
     given = ("--label", "topic", "--rows", 200, "--epsilon", "4,8", "--words", 4, "--per-person", 3, "--html", page)

@@ -138,7 +138,7 @@ def write(wanted: Wanted, out: Path, progress: Progress = lambda _: None) -> Wri
     Args:
         wanted: The model, the labels, and how many texts.
         out: A new .parquet file; the card has the same name and ends with .json.
-        progress: Called with lines that say how far it is, how fast, and how long it will take.
+        progress: Called with lines that say the rate, and the time that is left.
 
     Raises:
         PolicyError: The model cannot be loaded, or states no license and none is given.
@@ -204,7 +204,7 @@ def _written(
         next(_texts(wanted, labels[0], 0, batches), None)
     seconds = time.monotonic() - began
     left = max(0, least - there - 1) * seconds / workers
-    progress(f"about {left / 60:.1f} minutes or more: the first of {least:,} batches took {seconds:.0f} s")
+    progress(f"about {left / 60:.1f} minutes or more: the first of {least:,} batches needed {seconds:.0f} s")
     began, before = time.monotonic(), len([*batches.glob("*-*.json")])
 
     def tell() -> None:
