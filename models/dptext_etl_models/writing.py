@@ -54,7 +54,6 @@ ENCODER = "everyday-30k"
 """The corpus whose encoder compares written texts with their labels."""
 _GGUF = ".gguf"
 _BATCH = 20
-_LIKELY = 1_024  # words among which most batches draw
 _REPORT = 15.0  # seconds between two lines of progress
 Progress = Callable[[str], None]
 
@@ -138,7 +137,7 @@ def write(wanted: Wanted, out: Path, progress: Progress = lambda _: None) -> Wri
     Args:
         wanted: The model, the labels, and how many texts.
         out: A new .parquet file; the card has the same name and ends with .json.
-        progress: Called with lines that say the rate, and the time that is left.
+        progress: Called with lines that say how far it is, how fast, and the time left.
 
     Raises:
         PolicyError: The model cannot be loaded, or states no license and none is given.
@@ -303,10 +302,7 @@ def _continuations(
                 scores = [model(last, past_key_values=cache).logits[:, -1] for cache in caches]
             logs = [score.log_softmax(-1) for score in scores]
             mixed = logs[0] if len(logs) == 1 else torch.lerp(logs[1], logs[0], guidance)
-            chances = (mixed / temperature).softmax(-1)
-            shares, places = chances.topk(min(_LIKELY, chances.shape[-1]))  # a third of the time of sorting all words
-            if float(shares.sum(-1).min()) < TOP_P:
-                shares, places = chances.sort(descending=True)
+            shares, places = (mixed / temperature).softmax(-1).sort(descending=True)
             shares[shares.cumsum(-1) - shares >= TOP_P] = 0.0
             last = places.gather(-1, shares.multinomial(1, generator=draws))
             drawn = last[:, 0].tolist()
