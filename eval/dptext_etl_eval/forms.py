@@ -28,6 +28,7 @@ from dptext_etl.mechanisms.surrogate import Surrogate
 from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl_eval.baselines import CORPUS
 from dptext_etl_eval.pairs import Values
+from dptext_etl_eval.readers import SCORES, VECTORS, WORDS, Readers
 from dptext_etl_eval.stand_in import StandIn
 
 LARGEST_DRAW = 16.0
@@ -157,6 +158,24 @@ def _synthetic(rows: StandIn, epsilon: float, per_person: int, delta: float) -> 
     return Released(texts, labels, *_charged(statistic.statistic), entries=entries)
 
 
+def _read(reader: str, more: tuple[str, ...] = ()) -> Callable[[StandIn, float, int, float], Released]:
+    """Publish the same table, and learn from it as a reader of vectors or scores does."""
+
+    def release(rows: StandIn, epsilon: float, per_person: int, delta: float) -> Released:
+        statistic, (head, *entries) = _statistic(rows, epsilon, per_person, delta)
+        made = table(statistic, len(statistic.statistic.corpus))
+        readers = Readers(made["text"].to_pylist(), np.array(made["label"].to_pylist()), statistic, {})
+
+        def predict(texts: Sequence[str]) -> list[str]:
+            labels: list[str] = readers.guesses(texts, (reader,))[reader].tolist()
+            return labels
+
+        charged = _charged(statistic.statistic)
+        return Released((), np.array([]), *charged, predict=predict, entries=(head, *more, *entries))
+
+    return release
+
+
 def _linear_discriminant(rows: StandIn, epsilon: float, per_person: int, delta: float) -> Released:
     """Publish the same statistic, and use the classifier that comes with it."""
     statistic, entries = _statistic(rows, epsilon, per_person, delta)
@@ -229,6 +248,22 @@ FORMS: Mapping[str, Form] = {
         _TRAIN,
         "read texts of your records",
     ),
+    "synthetic_vectors": Form(
+        _read(VECTORS),
+        "central",
+        "the same table, whose texts are read by their vectors under the encoder of the corpus",
+        "a synthetic table, read by the vectors of its texts,",
+        _TRAIN,
+        "read texts of your records",
+    ),
+    "synthetic_scores": Form(
+        _read(SCORES, ("scores = true",)),
+        "central",
+        "every text of the corpus with the scores of the classifier (scores = true), on which words are regressed",
+        "a synthetic table with scores",
+        _TRAIN,
+        "read texts of your records",
+    ),
     "linear_discriminant": Form(
         _linear_discriminant,
         "central",
@@ -239,5 +274,7 @@ FORMS: Mapping[str, Form] = {
     ),
 }
 """Forms by name."""
+READERS = {"synthetic": WORDS, "synthetic_vectors": VECTORS, "synthetic_scores": SCORES}
+"""How labels are learned from forms of the synthetic table."""
 USUAL = tuple(name for name in FORMS if name != "custext")
 """Forms that are compared by default: the bound of custext holds only between texts with equal disclosures."""

@@ -7,7 +7,7 @@ names the best one. Scores follow from the published statistic, so they are meas
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from dptext_etl.corpora import Corpus
 from dptext_etl.errors import InputError, seam
 from dptext_etl.families.aggregate import Classifier, Noisy, linear_discriminant, scored
+from dptext_etl.parallel import single_threaded_products
 from dptext_etl_eval.classifier import counted, fit
 from dptext_etl_eval.measure import library
 from dptext_etl_eval.pairs import Values
@@ -73,24 +74,28 @@ class Readers:
         """Return the labels that the published classifier gives texts, shape (texts,)."""
         return np.array(self.classifier.predict(self._vectors(texts)))
 
-    def guesses(self, texts: Sequence[str]) -> dict[str, Values]:
-        """Return the labels of every reader for raw texts, by name of the reader, shape (texts,)."""
-        words = counted(texts)
+    def guesses(self, texts: Sequence[str], names: Sequence[str] = tuple(LINES)) -> dict[str, Values]:
+        """Return the labels of readers for raw texts, by name of the reader, shape (texts,)."""
         if len(np.unique(self.labels)) < 2:
-            return {name: np.repeat(self.labels[:1], len(texts)) for name in LINES}
-        return {
-            WORDS: fit(counted(self.texts), self.labels)(words),
-            VECTORS: self._by_vectors(texts),
-            SCORES: self._by_scores(words),
+            return {name: np.repeat(self.labels[:1], len(texts)) for name in names}
+        learners: Mapping[str, Callable[[], Values]] = {
+            WORDS: lambda: self._by_words(texts),
+            VECTORS: lambda: self._by_vectors(texts),
+            SCORES: lambda: self._by_scores(counted(texts)),
         }
+        return {name: learners[name]() for name in names}
 
     def _vectors(self, texts: Sequence[str]) -> npt.NDArray[np.int8]:
         return self.classifier.encode(list(texts), self.statistic.statistic.corpus)
 
+    def _by_words(self, texts: Sequence[str]) -> Values:
+        guessed: Values = fit(counted(self.texts), self.labels)(counted(texts))
+        return guessed
+
     def _by_vectors(self, texts: Sequence[str]) -> Values:
         regression = library("sklearn.linear_model").LogisticRegression
         learner = regression(C=_STRENGTH, class_weight="balanced", max_iter=_ITERATIONS)
-        with seam("training a classifier", InputError), warnings.catch_warnings():
+        with seam("training a classifier", InputError), warnings.catch_warnings(), single_threaded_products():
             warnings.simplefilter("ignore")  # a search that ends early is a regularized one
             learner.fit(_unit(self._vectors(self.texts)), self.labels)
             learned: Values = learner.predict(_unit(self._vectors(texts)))

@@ -15,8 +15,9 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.shard.charging import VACUOUS, at_most
 from dptext_etl_eval.baselines import BETTER, BLIND, guesses
 from dptext_etl_eval.classifier import counted, fit
-from dptext_etl_eval.forms import FORMS, USUAL
+from dptext_etl_eval.forms import FORMS, READERS, USUAL
 from dptext_etl_eval.pairs import Free, Values
+from dptext_etl_eval.readers import LINES
 from dptext_etl_eval.stand_in import StandIn
 from dptext_etl_eval.statistics import macro_f1, unseen
 
@@ -179,6 +180,8 @@ def recommendation(figures: Sequence[Figure], baselines: Mapping[str, float]) ->
         rows = _least(local, baselines[name])
         instead = "no row-wise release is good enough" if rows is None else _reason(rows, name, baselines[name])
         reasons.append(f"If readers need a text per row, or do not trust the curator: {instead}")
+    if reader := READERS.get(take.form):
+        reasons.append(f"Read it in scikit-learn: {'; '.join(LINES[reader])}")
     return {"verdict": verdict, "policy": list(take.entries), "reasons": reasons}
 
 

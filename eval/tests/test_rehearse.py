@@ -25,6 +25,7 @@ from dptext_etl_eval.rehearsal import Figure, answers, free, recommendation
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
 SENTINEL = "zzqsentinelqzz"
+PREDICTING = {"linear_discriminant", "synthetic_vectors", "synthetic_scores"}
 
 
 @pytest.fixture
@@ -43,6 +44,14 @@ def run(*words):
     return CliRunner().invoke(made, [str(word) for word in words])
 
 
+@pytest.mark.parametrize(("form", "words"), [("synthetic_scores", "Ridge(alpha=0.3"), ("linear_discriminant", "")])
+def test_the_recommended_reader_comes_with_its_lines(form, words):
+    found = recommendation([Figure(form, 1.0, 1.0, 1.0, 0.5, 0.9, model="central")], {"label names alone": 0.5})
+    assert any(line.startswith("Read it in scikit-learn: ") and words in line for line in found["reasons"]) == bool(
+        words
+    )
+
+
 def test_outputs_hold_figures_and_no_text(public, tmp_path):
     page = tmp_path / "page.html"
     given = ("--label", "topic", "--rows", 200, "--epsilon", "4,8", "--words", 4, "--per-person", 3, "--html", page)
@@ -56,7 +65,7 @@ def test_outputs_hold_figures_and_no_text(public, tmp_path):
     assert [one["person"] for one in facts["figures"][:2]] == pytest.approx([12, 24])
     assert all(3 * one["epsilon"] - 1e-9 <= one["person"] <= 3 * one["asked"] + 1e-5 for one in facts["figures"])
     assert [one["form"] for one in facts["figures"] if "cluster" in one["discloses"]] == ["custext"] * 2
-    assert [one["model"] for one in facts["figures"]] == ["local"] * 4 + ["central"] * 6
+    assert [one["model"] for one in facts["figures"]] == ["local"] * 4 + ["central"] * 10
     assert all((one["delta"] > 0) == (one["model"] == "central") for one in facts["figures"])
     assert [line in page.read_text() for line in facts["answers"]] == [True, True]
     assert all(f"{form}, {FORMS[form].model}: " in page.read_text() for form in FORMS)
@@ -73,7 +82,7 @@ def test_a_person_loses_at_most_what_was_asked_in_every_form(per_person):
         assert found.person <= per_person * (1.0 + 1e-9) + 1e-6, form
         assert found.person > 0.5 * per_person, form
         assert len(found.texts) == len(found.labels)
-        assert (found.predict is None) == bool(len(found.texts)) == (form != "linear_discriminant")
+        assert (found.predict is None) == bool(len(found.texts)) == (form not in PREDICTING)
         assert 0 <= found.delta <= per_person * 1e-6 * (1 + 1e-9)
         assert (found.delta > 0) == (model == "central")
 
