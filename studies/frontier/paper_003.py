@@ -6,17 +6,11 @@ import subprocess
 import sys
 from typing import Any
 
-import polars as pl
-
 from dptext_etl import load
 from frontier import setups
 from frontier.data import DATA, ROOT
 from frontier.plan import SHIPPED
-from frontier.printed import compared, one, order
-from frontier.tables import table
-from frontier.tidy import means
 
-LINES = {"PR+": ("dpbart", "PR+"), "PR": ("dpbart", "PR"), "CLV": ("dpbart", "CLV"), "ADePT": ("adept", "")}
 BUDGETS = (2500, 1000, 750, 500, 250, 100, 50, 10)
 SETS = {
     "Snips": {
@@ -33,30 +27,6 @@ SETS = {
     },
 }
 """Table 5, macro-F1 by data set and mechanism, at `BUDGETS`."""
-LEVEL = 0.04
-"""Two standard errors of a share of 700 texts."""
-
-
-def paper_003(all_rows: pl.DataFrame) -> str:
-    """Return two data sets of Table 5 of DP-BART (its figures draw it) next to ours."""
-    averages, parts = means(all_rows), []
-    what = ("latent_utility", "macro-F1 on raw test texts")
-    for name, rows in SETS.items():
-        printed = {(line, at): value for line, row in rows.items() for at, value in zip(BUDGETS, row, strict=True)}
-        ours = {
-            (line, at): one(averages, f"{name}, as paper 003", *LINES[line], float(at), *what) for line, at in printed
-        }
-        head = ["mechanism", *(f"ε = {at:,}" for at in BUDGETS)]
-        parts += [f"<p>{name}:</p>{table(head, compared(printed, ours, 2))}<p>{order(printed, ours, LEVEL)}</p>"]
-    return (
-        "<p>Table 5 (Figure 3 draws it), macro-F1, printed / here. The paper uses bart-base, all texts and BERT; here "
-        "the model has 3 MB, 500 texts are released, and a logistic regression learns "
-        '(<a href="#latent">more</a>). ADePT as first published has a wrong sensitivity; both columns are of the '
-        "corrected one.</p>"
-        + "".join(parts)
-        + "<p>A small LSTM that was trained on public text rebuilds short commands better than the paper's; that says "
-        "nothing of long texts. Nearly all of ATIS is level in print and here: one class holds three of four texts.</p>"
-    )
 
 
 FIGURES = {
