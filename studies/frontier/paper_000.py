@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from dptext_etl import load
@@ -59,56 +61,76 @@ PRIVACY = {
 """Table 3, DP-MLM: use, static and adaptive attacker, and both gains, by data set and epsilon."""
 
 
-def reproduced(setup: setups.Setup) -> list[setups.Shown]:
-    """Run Tables 1 to 4, and return them with the paper's figures."""
-    return [_glue(setup), _rivals(setup), *(_privacy(setup, name) for name in PRIVACY), _added(setup)]
+def reproduced(setup: setups.Setup) -> dict[str, Callable[[], setups.Shown]]:
+    """Return a function for each table, by its name."""
+    tables: dict[str, Callable[[], setups.Shown]] = {"1": partial(_glue, setup), "2": partial(_rivals, setup)}
+    tables |= {f"3-{name}": partial(_privacy, setup, name) for name in PRIVACY}
+    return {**tables, "4": partial(_added, setup)}
 
 
-def _dpmlm(setup: setups.Setup, epsilon: float, **more: Any) -> Any:
+def _dpmlm(setup: setups.Setup, epsilon: float, way: str = "mechanism", **more: Any) -> Any:
+    """Return DP-MLM as the paper runs it, or ("second") in the mode that a release uses."""
     kind: Any = load("dpmlm")
-    return kind(epsilon=epsilon, model=setup.weights("roberta-base", "english-small"), decoding="parallel", **more)
+    settings = {name: value for name, value in setup.settings["table"]["1"][way].items() if name != "name"}
+    return kind(epsilon=epsilon, model=setup.weights("roberta-base", "english-small"), **settings, **more)
 
 
 def _generative(setup: setups.Setup, name: str, epsilon: float) -> Any:
+    """Return a rival in faithful mode: as many tokens as the longest input allows, as its code generates."""
     given, ours = {
         "DP-Paraphrase": ("gpt2-paraphraser", "english-paraphraser"),
         "DP-Prompt": ("flan-t5-base", "english-denoiser"),
     }[name]
     kind: Any = load("dp_paraphrase" if name == "DP-Paraphrase" else "dp_prompt")
-    return kind(epsilon=epsilon, model=setup.weights(given, ours), l_max=28)
+    return kind(epsilon=epsilon, model=setup.weights(given, ours), mode="faithful")
 
 
 def _glue(setup: setups.Setup) -> setups.Shown:
+    """Run both modes: a cell has the printed figure, the paper's mode, and strict mode."""
     rows = []
     for at, name in enumerate(TASKS):
-        here: dict[float, float] = {}
-        if setups.is_here(name, setup.tables):
+        here: dict[float, list[float]] = {}
+        if setup.is_here(name):
             task = setup.task(name)
-            here[0] = setups.figure(setup, task, *task.texts)
-            for epsilon in setup.some((10, 25, 50, 100, 250), (10, 50, 250)):
-                train, test = (setups.rewrite(_dpmlm(setup, float(epsilon)), part) for part in task.texts)
-                here[epsilon] = setups.figure(setup, task, train, test)
-        rows.append([name, *(setups.cell(row[at], here.get(epsilon), 1) for epsilon, row in GLUE.items())])
+            here[0] = [setups.figure(setup, task, *task.texts)]
+            for epsilon in setup.budgets("1"):
+                ways = [_dpmlm(setup, float(epsilon), way) for way in ("mechanism", "second")]
+                both = [[setups.rewrite(way, part) for part in task.texts] for way in ways]
+                here[epsilon] = [setups.figure(setup, task, *parts) for parts in both]
+        rows.append([setup.title(name), *(_pair(row[at], here.get(epsilon)) for epsilon, row in GLUE.items())])
     head = ["task", "raw texts", *(f"ε = {epsilon}" for epsilon in GLUE if epsilon)]
-    return setups.Shown("Table 1: accuracy (stsb: Pearson), DP-MLM", head, rows)
+    title = "Table 1: accuracy (stsb: Pearson), DP-MLM; printed / faithful, sequential / strict, parallel"
+    return setups.Shown(title, head, rows, "1")
+
+
+def _pair(printed: float, here: list[float] | None) -> str:
+    first, *more = here or [None]
+    return " / ".join([setups.cell(printed, first, 1), *(f"{value:.1f}" for value in more if value is not None)])
 
 
 def _rivals(setup: setups.Setup) -> setups.Shown:
     rows = []
     for (name, mechanism), printed in RIVALS.items():
-        task = setup.task(name, slow=mechanism != "DP-MLM")
-        for epsilon in setup.some((10, 50, 250), (50,)):
+        task = setup.task(name, slow=True)
+        for epsilon in setup.budgets("2"):
             e = float(epsilon)
-            made = _dpmlm(setup, e) if mechanism == "DP-MLM" else _generative(setup, mechanism, e)
-            train, test = (setups.rewrite(made, part) for part in task.texts)
-            here = (
-                setups.bleu(task.texts[1], test),
-                setups.cosine(setup, task.texts[1], test),
-                setups.figure(setup, task, train, test),
-            )
-            cells = map(setups.cell, printed[int(epsilon)], here, (2, 2, 1))
-            rows.append([name, mechanism, f"{epsilon:g}", *cells])
-    return setups.Shown("Table 2: three mechanisms", ["task", "mechanism", "ε", "BLEU", "cosine", "accuracy"], rows)
+            ways: list[Any] = [("", _generative(setup, mechanism, e))] if mechanism != "DP-MLM" else []
+            if mechanism == "DP-MLM":
+                ways = [(f", {word}", _dpmlm(setup, e, way)) for word, way in MODES]
+            for word, made in ways:
+                train, test = (setups.rewrite(made, part) for part in task.texts)
+                here = (
+                    setups.bleu(task.texts[1], test),
+                    setups.cosine(setup, task.texts[1], test),
+                    setups.figure(setup, task, train, test),
+                )
+                cells = map(setups.cell, printed[int(epsilon)], here, (2, 2, 1))
+                rows.append([setup.title(name), mechanism + word, f"{epsilon:g}", *cells])
+    head = ["task", "mechanism", "ε", "BLEU", "cosine", "accuracy"]
+    return setups.Shown("Table 2: three mechanisms", head, rows, "2")
+
+
+MODES = (("faithful", "mechanism"), ("strict", "second"))
 
 
 def _attacked(setup: setups.Setup, task: setups.Task, mechanism: Mechanism) -> tuple[float, float, float, float, float]:
@@ -123,19 +145,21 @@ def _attacked(setup: setups.Setup, task: setups.Task, mechanism: Mechanism) -> t
 def _privacy(setup: setups.Setup, name: str) -> setups.Shown:
     task, rows = setup.task(name), []
     for epsilon, printed in PRIVACY[name].items():
+        if epsilon not in setup.budgets("3"):
+            continue
         here = _attacked(setup, task, _dpmlm(setup, float(epsilon)))
         rows.append([f"{epsilon}", *map(setups.cell, printed, here, (1, 1, 1, 2, 2))])
     head = ["ε", "use", "attacker, static", "attacker, adaptive", "gain, static", "gain, adaptive"]
-    return setups.Shown(f"Table 3: DP-MLM on {setups.title(name, setup.tables)}", head, rows)
+    return setups.Shown(f"Table 3: DP-MLM on {setup.title(name)}", head, rows, "3")
 
 
 def _added(setup: setups.Setup) -> setups.Shown:
     task, rows = setup.task("trustpilot"), []
     for (epsilon, addition), printed in LONGER.items():
-        if epsilon not in setup.some((25, 50, 100), (50,)):
+        if epsilon not in setup.budgets("4"):
             continue
         made = _dpmlm(setup, float(epsilon), variant="plusminus", addition=addition)
         here = _attacked(setup, task, made)
         rows.append([f"{epsilon}", f"{addition:g}", *map(setups.cell, printed, here, (1, 1, 1, 2, 2))])
     head = ["ε", "addition", "use", "attacker, static", "attacker, adaptive", "gain, static", "gain, adaptive"]
-    return setups.Shown(f"Table 4: words added, {setups.title('trustpilot', setup.tables)}", head, rows)
+    return setups.Shown(f"Table 4: words added, {setup.title('trustpilot')}", head, rows, "4")

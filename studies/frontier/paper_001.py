@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
+
+import pyarrow as pa
 
 from dptext_etl import load
 from frontier import setups
@@ -163,11 +166,13 @@ ABLATION: dict[str, dict[float, tuple[tuple[float, ...], ...]]] = {
 EVENLY, OWN = "evenly", "by scores"
 
 
-def reproduced(setup: setups.Setup) -> list[setups.Shown]:
-    """Run Tables 1 to 4 with both divisions, and return them with the paper's figures."""
-    return [*(_table_1_here(setup, name) for name in ADVERSARIAL), _table_2_here(setup), _table_3_here(setup)] + [
-        _table_4_here(setup, name) for name in ABLATION
-    ]
+def reproduced(setup: setups.Setup) -> dict[str, Callable[[], setups.Shown]]:
+    """Return a function for each table, by its name."""
+    tables: dict[str, Callable[[], setups.Shown]] = {
+        f"1-{name}": partial(_table_1_here, setup, name) for name in ADVERSARIAL
+    }
+    tables |= {"2": partial(_table_2_here, setup), "3": partial(_table_3_here, setup)}
+    return {**tables, **{f"4-{name}": partial(_table_4_here, setup, name) for name in ABLATION}}
 
 
 @cache
@@ -181,30 +186,82 @@ def _diffractor(epsilon: float, **more: Any) -> Any:
     return kind(variant="geometric", mode="faithful", **({} if more else {"epsilon": epsilon}), **more)
 
 
-def made(setup: setups.Setup, task: setups.Task, mechanism: str, epsilon: float, scores: Sequence[str]) -> Any:
-    """Return the paper's mechanism at a budget, divided by scores, or evenly if there are none.
+def total(task: setups.Task, mechanism: str, epsilon: float) -> float:
+    """Return the budget of a text, the same for both divisions: the paper's total (section 4.1.1).
 
-    1-Diffractor gets epsilon times the mean number of words; its `total` counts the farthest words of the list. DP-BART
-    gets epsilon per text, evenly as one text, and by scores in three sentences.
+    1-Diffractor gets epsilon times the mean number of words of the set, DP-BART epsilon.
     """
-    if mechanism == "DP-BART":
-        kind: Any = load("dpbart")
-        model = setup.weights("bart-base", "english-autoencoder")
-        if not scores:
-            return kind(epsilon=epsilon, model=model, mode="faithful")
-        budget: dict[str, Any] = {"scores": scores, "total": epsilon, "eps_hi": epsilon}
-        return kind(model=model, mode="faithful", sentences=3, allocation=budget)
+    return round(epsilon if mechanism == "DP-BART" else epsilon * max(1.0, task.words), 6)
+
+
+@dataclass(frozen=True)
+class Evenly:
+    """1-Diffractor with the same total for every text: each drawn word gets the total over the text's drawn words.
+
+    Attributes:
+        epsilon: Total of a text.
+    """
+
+    epsilon: float
+    allocation = None
+
+    def rewrite(self, rows: setups.Rows) -> setups.Rows:
+        """Release texts in groups of as many drawn words, each group with its epsilon per word."""
+        width, texts = len(rows[0]), [text for row in rows for text in row]
+        counts = _diffractor(1.0).positions(pa.array(texts, pa.large_string())).to_pylist()
+        after = list(texts)
+        for count in sorted(set(counts)):
+            at = [place for place, other in enumerate(counts) if other == count]
+            each = _diffractor(math.floor(self.epsilon / max(1, count) * 1e6) / 1e6)
+            if not 0.99 * self.epsilon <= each.epsilon * max(1, count) <= self.epsilon:
+                raise ValueError(f"{count} words spend {each.epsilon * count:g} of a total of {self.epsilon:g}")
+            for place, (text,) in zip(at, setups.rewrite(each, [(texts[place],) for place in at]), strict=True):
+                after[place] = text
+        return [tuple(after[at : at + width]) for at in range(0, len(after), width)]
+
+
+def made(setup: setups.Setup, task: setups.Task, mechanism: str, epsilon: float, scores: Sequence[str]) -> Any:
+    """Return the paper's mechanism with its total, divided by scores, or evenly among drawn words if there are none.
+
+    A total of 1-Diffractor counts neighbors on the list; our parameter counts the farthest words, N - 1 places away.
+    DP-BART draws the text at once, or by scores in `PIECES` pieces; these divide the same total.
+    """
+    whole = total(task, mechanism, epsilon) * (1.0 if mechanism == "DP-BART" else _reach())
+    by_scores = {"total": round(whole, 6), "eps_hi": round(whole, 6), "scores": scores or FIVE, **_formulas(setup)}
+    if mechanism != "DP-BART":
+        return _diffractor(epsilon, allocation=by_scores) if scores else Evenly(whole)
+    kind: Any = load("dpbart")
+    model = setup.weights("bart-base", "english-autoencoder")
     if not scores:
-        return _diffractor(epsilon)
-    total = round(epsilon * _reach() * max(1.0, task.words), 6)
-    return _diffractor(epsilon, allocation={"scores": scores, "total": total, "eps_hi": total})
+        return kind(epsilon=round(whole, 6), model=model, mode="faithful")
+    return kind(model=model, mode="faithful", sentences=PIECES, allocation=by_scores)
+
+
+PIECES = 3
+
+
+def _formulas(setup: setups.Setup) -> dict[str, Any]:
+    """Return the formulas of the paper's code, where WordNet's counts are there; otherwise the corrected ones."""
+    counts = setup.file("nltk_data")
+    return {} if counts is None else {"printed": "code", "information": f"wordnet:{counts}"}
+
+
+def equal_totals(setup: setups.Setup, task: setups.Task, mechanism: str, epsilon: float) -> float:
+    """Return the total of both divisions, in the paper's unit, and refuse to continue if they differ."""
+    evenly, by_scores = (made(setup, task, mechanism, epsilon, scores) for scores in ((), FIVE))
+    totals = [each.epsilon if each.allocation is None else each.allocation.total for each in (evenly, by_scores)]
+    totals[0] = round(totals[0], 6)
+    if totals[0] != totals[1]:
+        raise ValueError(f"the two divisions of {mechanism} have different totals: {totals[0]:g} and {totals[1]:g}")
+    return total(task, mechanism, epsilon)
 
 
 @cache
 def _released(setup: setups.Setup, name: str, mechanism: str, epsilon: float, scores: tuple[str, ...]) -> Any:
     """Return training and test rows of a set as they are released."""
     task = setup.task(name, slow=mechanism == "DP-BART")
-    return tuple(setups.rewrite(made(setup, task, mechanism, epsilon, scores), part) for part in task.texts)
+    by = made(setup, task, mechanism, epsilon, scores)
+    return tuple(by.rewrite(part) if isinstance(by, Evenly) else setups.rewrite(by, part) for part in task.texts)
 
 
 def _divisions(values: Any) -> Any:
@@ -216,7 +273,7 @@ def _table_1_here(setup: setups.Setup, name: str) -> setups.Shown:
     cells: dict[tuple[str, str], Any] = dict(printed_.rows) if printed_ is not None else dict(BLOG)
     rows = []
     for (mechanism, at), both in cells.items():
-        if float(at) not in setup.some((0.1, 0.5, 1, 500, 1000, 1500), (0.1, 1, 500)):
+        if float(at) not in setup.budgets("1"):
             continue
         task = setup.task(name, slow=mechanism == "DP-BART")
         raw_attack = setups.figure(setup, task, *task.texts, secret=True)
@@ -236,37 +293,50 @@ def _table_1_here(setup: setups.Setup, name: str) -> setups.Shown:
             printed_attacks = values[1:3] if printed_ is not None else values
             pairs_of_figures += [*zip(printed_attacks, attacks, strict=True), *gains_]
             digits = (1, 1, 1, 2, 2)
+            budget = f"{equal_totals(setup, task, mechanism, float(at)):,.1f}"
             rows.append(
-                [mechanism, at, way, *(setups.cell(*c, d) for c, d in zip(pairs_of_figures, digits, strict=True))]
+                [
+                    mechanism,
+                    at,
+                    budget,
+                    way,
+                    *(setups.cell(*c, d) for c, d in zip(pairs_of_figures, digits, strict=True)),
+                ]
             )
-    head = ["mechanism", "ε", "divided", "use", "attacker, static", "attacker, adaptive", "γ, static", "γ, adaptive"]
-    return setups.Shown(f"Table 1: {setups.title(name, setup.tables)}", head, rows)
+    figures = ["use", "attacker, static", "attacker, adaptive", "γ, static", "γ, adaptive"]
+    head = ["mechanism", "ε", "total, both", "divided", *figures]
+    return setups.Shown(f"Table 1: {setup.title(name)}", head, rows, "1")
 
 
 def _table_2_here(setup: setups.Setup) -> setups.Shown:
     rows = []
     for (name, mechanism, at), both in MEMBERSHIP.items():
-        raw = setup.task(name, slow=mechanism == "DP-BART").texts[1]
+        task = setup.task(name, slow=mechanism == "DP-BART")
+        raw, budget = task.texts[1], f"{equal_totals(setup, task, mechanism, float(at)):,.1f}"
         for way, scores, values in _divisions(both):
             _, test = _released(setup, name, mechanism, float(at), scores)
             shares = setups.inferred(setup, raw, test)
             here = [*(shares[kind] for kind in ("seq1", "seq3", "bow1", "bow3")), setups.rank(setup, raw, test)]
-            rows.append([name, mechanism, at, way, *map(setups.cell, values, here, (3, 3, 3, 3, 0))])
-    head = ["set", "mechanism", "ε", "divided", "place, 1", "place, 3", "bag, 1", "bag, 3", "rank"]
-    return setups.Shown("Table 2: masked words and nearest neighbors", head, rows)
+            rows.append(
+                [setup.title(name), mechanism, at, budget, way, *map(setups.cell, values, here, (3, 3, 3, 3, 0))]
+            )
+    head = ["set", "mechanism", "ε", "total, both", "divided", "place, 1", "place, 3", "bag, 1", "bag, 3", "rank"]
+    return setups.Shown("Table 2: masked words and nearest neighbors", head, rows, "2")
 
 
 def _table_3_here(setup: setups.Setup) -> setups.Shown:
     rows = []
     for (name, epsilon), both in UTILITY.items():
-        if epsilon not in setup.some((0.1, 0.5, 1.0), (0.1, 1.0)):
+        if epsilon not in setup.budgets("3"):
             continue
         task = setup.task(name)
+        budget = f"{equal_totals(setup, task, '1-Diffractor', epsilon):,.1f}"
         for way, scores, values in _divisions(both):
             train, test = _released(setup, name, "1-Diffractor", epsilon, scores)
             here = _useful(setup, task, train, test)
-            rows.append([name, f"{epsilon:g}", way, *map(setups.cell, values, here, (1, 3, 3, 0))])
-    return setups.Shown("Table 3: 1-Diffractor", ["set", "ε", "divided", "use", "cosine", "BLEU", "perplexity"], rows)
+            rows.append([setup.title(name), f"{epsilon:g}", budget, way, *map(setups.cell, values, here, (1, 3, 3, 0))])
+    head = ["set", "ε", "total, both", "divided", "use", "cosine", "BLEU", "perplexity"]
+    return setups.Shown("Table 3: 1-Diffractor", head, rows, "3")
 
 
 def _useful(setup: setups.Setup, task: setups.Task, train: setups.Rows, test: setups.Rows) -> tuple[float, ...]:
@@ -284,7 +354,7 @@ def _table_4_here(setup: setups.Setup, name: str) -> setups.Shown:
     rows, digits = [], (1, 1, 0) if name == "yelp" else (1, 3, 3)
     task = setup.task(name)
     for epsilon, printed in ABLATION[name].items():
-        if epsilon not in setup.some((0.1, 0.5), (0.5,)):
+        if epsilon not in setup.budgets("4"):
             continue
         base: list[float] = []
         for excluded, values in zip((None, *FIVE), printed, strict=True):
@@ -303,4 +373,4 @@ def _table_4_here(setup: setups.Setup, name: str) -> setups.Shown:
             rows.append([f"{epsilon:g}", f"without {excluded}" if excluded else "all five"])
             rows[-1] += map(setups.cell, values, change, digits)
     names = ["attacker, static", "attacker, adaptive", "rank"] if name == "yelp" else ["use", "cosine", "BLEU"]
-    return setups.Shown(f"Table 4: {setups.title(name, setup.tables)}", ["ε", "scores", *names], rows)
+    return setups.Shown(f"Table 4: {setup.title(name)}", ["ε", "scores", *names], rows, "4")
