@@ -131,6 +131,7 @@ source = "unused.parquet"
 sink = "unused"
 id = "id"
 unit = "record"
+publish = false
 key = "env:DPTEXT_STUDY_SECRET"
 ledger = { url = "ledger.db" }
 [[column]]
