@@ -33,7 +33,7 @@ class Evaluators:
         masked_model: Masked language model that infers words.
         perplexity_model: Causal language model whose perplexity is measured.
         epochs: Passes over the texts in fine-tuning; None uses those of the model's recipe.
-        rate: Largest learning rate of fine-tuning; None uses that of the model's recipe.
+        rate: Largest learning rate of fine-tuning; None uses the rate of the model's recipe.
     """
 
     classifier: str | None = None

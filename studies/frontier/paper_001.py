@@ -213,7 +213,7 @@ class Evenly:
         for count in sorted(set(counts)):
             at = [place for place, other in enumerate(counts) if other == count]
             each = _diffractor(math.floor(self.epsilon / max(1, count) * 1e6) / 1e6)
-            if not 0.99 * self.epsilon <= each.epsilon * max(1, count) <= self.epsilon:
+            if not 0.99 * self.epsilon <= each.epsilon * max(1, count) <= self.epsilon + 1e-6:
                 raise ValueError(f"{count} words spend {each.epsilon * count:g} of a total of {self.epsilon:g}")
             for place, (text,) in zip(at, setups.rewrite(each, [(texts[place],) for place in at]), strict=True):
                 after[place] = text

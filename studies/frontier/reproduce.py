@@ -107,7 +107,13 @@ def _whole(path: Path, text: str) -> None:
 
 
 def _key(setup: Setup) -> str:
-    content = [setup.size, setup.rows, setup.tests, setup.seed, *map(str, (setup.models, setup.tables, setup.data))]
+    content: list[object] = [
+        setup.size,
+        setup.rows,
+        setup.tests,
+        setup.seed,
+        *map(str, (setup.models, setup.tables, setup.data)),
+    ]
     content += [commit(), settings.of_paper(setup.paper), settings.of_size(setup.size)]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
