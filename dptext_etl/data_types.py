@@ -128,8 +128,9 @@ def parts_of(dtype: Any) -> Iterator[Any]:
     """Yield a type and all types inside it."""
     yield dtype
     inner = [getattr(dtype, name) for name in ("inner", "key", "value") if hasattr(dtype, name)]
-    for each in (*inner, *(field.dtype for field in getattr(dtype, "fields", ()))):
-        yield from parts_of(each)
+    inner += [dtype.ext_storage()] if isinstance(dtype, pl.BaseExtension) else []
+    for part in (*inner, *(field.dtype for field in getattr(dtype, "fields", ()))):
+        yield from parts_of(part)
 
 
 def named_as(column: pl.Expr, dtype: Any) -> pl.Expr:
@@ -244,6 +245,13 @@ def _read(node: ast.expr) -> Any:  # noqa: PLR0911  (one per kind)
     if name not in {"Enum", "Datetime", "Duration", "Decimal"}:
         raise TypeError
     return getattr(pl, name)(**{key: ast.literal_eval(value) for key, value in arguments.items()})
+
+
+def size_of(schema: pl.Schema) -> pl.Expr:
+    """Return an expression for the bytes of the strings of a row."""
+    strings = [by_name(name).str.len_bytes() for name, dtype in schema.items() if dtype == pl.String]
+    sizes = [size.fill_null(0).cast(pl.Int64) for size in strings]
+    return pl.sum_horizontal(sizes).alias("size") if sizes else pl.lit(0, dtype=pl.Int64).alias("size")
 
 
 def field_names(count: int) -> list[str]:

@@ -79,10 +79,10 @@ class Extension(BaseModel, ABC):  # noqa: PLW1641  (pydantic adds the hash of fr
     a run is the release, and replays read it."""
     accelerated: ClassVar[bool] = False
     """True if its models use a GPU when there is one; such runs take turns (Dagster's pools)."""
-    _artifact_fields: ClassVar[frozenset[str]] = frozenset()
+    artifact_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that name public inputs; the hash of the named content enters the configuration, not the name."""
-    _hub_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields of `_artifact_fields` whose names may look like paths, as names of models on a hub do. A policy reads such
+    hub_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields of `artifact_fields` whose names may look like paths, as names of models on a hub do. A policy reads such
     a name as a path only if this file exists. A name in the other fields is a path if it has a slash or a suffix."""
 
     def __eq__(self, other: object) -> bool:
@@ -148,9 +148,9 @@ class Mechanism(Extension):
 
     __repr_args__ = changed_parameters
 
-    _shown_epsilons: ClassVar[tuple[float, ...]] = (0.5, 1.0, 2.0, 4.0, 8.0)
+    preview_epsilons: ClassVar[tuple[float, ...]] = (0.5, 1.0, 2.0, 4.0, 8.0)
     """Epsilons that a preview shows if none is given."""
-    _cannot_divide: ClassVar[str | None] = "its draws are none of an exponential mechanism over one public output set"
+    cannot_divide: ClassVar[str | None] = "its draws are none of an exponential mechanism over one public output set"
     """Why no budget is divided among its draws, with the nearest sound way if there is one; None where `allocation` is
     allowed (docs/spec/privacy.md#allocation)."""
 
@@ -187,8 +187,8 @@ class Mechanism(Extension):
     def _epsilon_of_the_record(cls, values: Any) -> Any:
         if not isinstance(values, dict) or values.get("allocation") is None:
             return values
-        if cls._cannot_divide is not None:
-            raise ValueError(f"no allocation divides the budget of a text here: {cls._cannot_divide}")
+        if cls.cannot_divide is not None:
+            raise ValueError(f"no allocation divides the budget of a text here: {cls.cannot_divide}")
         if "epsilon" in values:
             return values
         try:
@@ -204,17 +204,17 @@ class Mechanism(Extension):
         if self.epsilon != self.allocation.epsilon:
             whole = "total, first and choosing" if self.allocation.before else "total"
             raise ValueError(f"epsilon is per record, {self.allocation.epsilon!r} by {whole}: leave it out")
-        refused = self._refuses(self.allocation) or self.allocation.problem(self._most_draws)
+        refused = self.refuses_allocation(self.allocation) or self.allocation.problem(self.most_draws)
         if refused:
             raise ValueError(refused)
         return self
 
-    def _refuses(self, allocation: Allocation) -> str | None:  # noqa: ARG002  (families with a reason need it)
+    def refuses_allocation(self, allocation: Allocation) -> str | None:  # noqa: ARG002  (families with a reason need it)
         """Return why the budget cannot be divided like this, with the nearest sound way; None if it can."""
         return None
 
     @property
-    def _most_draws(self) -> int:
+    def most_draws(self) -> int:
         """Return the largest number of draws of any text in one pass."""
         return self.most_positions
 
@@ -261,7 +261,7 @@ class Mechanism(Extension):
             "mechanism": self.name,
             "mechanism_version": self.version,
             "segmentation": _kernel.UNICODE_VERSION,
-            **written_parameters(self, self._artifact_fields),
+            **written_parameters(self, self.artifact_fields),
             **{name: artifact.sha256 for name, artifact in self.artifacts().items()},
         }
 
@@ -270,7 +270,7 @@ class Mechanism(Extension):
         inputs = {} if self.allocation is None else self.allocation.artifacts()
         return {"allocation/" + role: item for role, item in inputs.items()}
 
-    def _fetched(self, options: Mapping[str, str]) -> Self:  # noqa: ARG002
+    def fetch_inputs(self, options: Mapping[str, str]) -> Self:  # noqa: ARG002
         """Return this mechanism with the public inputs that are in an object store on this machine.
 
         Args:
@@ -348,14 +348,14 @@ class Mechanism(Extension):
             PolicyError: The model fails on public texts.
         """
 
-    def _words_read(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
+    def count_read_words(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
         """Count the words of each text that are read, of those that it has; all others are cut. Shapes (texts,).
 
         The counts must stay inside.
         """
         return np.minimum(words, np.uint32(min(self.n_max, 2**32 - 1)))
 
-    def _words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32] | None:  # noqa: ARG002
+    def count_known_words(self, texts: pa.Array) -> npt.NDArray[np.uint32] | None:  # noqa: ARG002
         """Count the words read whose choice decides about draws, shape (texts,). It must stay inside.
 
         None where every word does, because a model reads words in pieces.
@@ -370,12 +370,12 @@ class Mechanism(Extension):
         """
         return {}
 
-    def _units(self, text: str) -> tuple[list[str], Marked]:
+    def text_units(self, text: str) -> tuple[list[str], Marked]:
         """Return the words of a public text that share a divided budget, and their marks, for explanations."""
         words = [piece for piece, is_word in _kernel.split(text) if is_word]
         return words, Marked(words, range(len(words)), max(1, len(words)))
 
-    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors whose product is the declared epsilon of a text, by their symbols in the documentation.
 
         Where a budget is divided, it is the only one: it is the same for any number of draws.
@@ -390,7 +390,7 @@ class Mechanism(Extension):
         return None
 
     @classmethod
-    def _first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
+    def preview_parameters(cls, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
         """Return parameters that a preview adds to the given ones, such as a model that this machine has.
 
         Raises:
@@ -487,7 +487,7 @@ class PostProcess(Extension):
         return {
             "postprocess": self.name,
             "postprocess_version": self.version,
-            **written_parameters(self, self._artifact_fields | self.unhashed),
+            **written_parameters(self, self.artifact_fields | self.unhashed),
             **{name: artifact.sha256 for name, artifact in self.artifacts().items()},
         }
 

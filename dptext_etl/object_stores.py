@@ -326,7 +326,9 @@ def matching(pattern: str, options: Mapping[str, Any]) -> list[str]:
     parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     tokens = re.findall(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|.", pattern)
     wanted = re.compile(
-        "".join(parts.get(one) or (one.replace("[!", "[^") if len(one) > 1 else re.escape(one)) for one in tokens)
+        "".join(
+            parts.get(token) or (token.replace("[!", "[^") if len(token) > 1 else re.escape(token)) for token in tokens
+        )
     )
     objects = sorted(url for url in urls if wanted.fullmatch(url))
     if not objects:

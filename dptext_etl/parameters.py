@@ -113,7 +113,7 @@ def written(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [written(item) for item in value]
     if isinstance(value, BaseModel):
-        return written_parameters(value, getattr(value, "_artifact_fields", frozenset()))
+        return written_parameters(value, getattr(value, "artifact_fields", frozenset()))
     return value
 
 

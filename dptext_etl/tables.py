@@ -41,7 +41,7 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
         PolicyError: The policy names no column or no id column, or a model fails on public texts.
     """
     columns, ids = columns_and_id(policy, id)
-    kind, made = type(table).__module__.partition(".")[0], table
+    kind, result = type(table).__module__.partition(".")[0], table
     source: Any = table
     if isinstance(table, pl.DataFrame | pl.LazyFrame):
         from dptext_etl.polars import privatize
@@ -57,19 +57,19 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
     ):
         return _pandas(source, columns, ids)  # type: ignore[no-any-return]
     if isinstance(table, pa.RecordBatch):
-        made = _batch(_arrow(pa.Table.from_batches([table]), columns, ids))
+        result = _batch(_arrow(pa.Table.from_batches([table]), columns, ids))
     elif isinstance(table, pa.RecordBatchReader):
-        made = _arrow(table.read_all(), columns, ids).to_reader()
+        result = _arrow(table.read_all(), columns, ids).to_reader()
     elif isinstance(table, pa.Table) or hasattr(table, "__arrow_c_stream__"):
         with seam("reading the table", InputError, "is the query behind it valid?"):
             read = pa.table(source)
-        made = _arrow(read, columns, ids)
+        result = _arrow(read, columns, ids)
         if kind in {"duckdb", "_duckdb"}:
-            made = _relation(source, made)
+            result = _relation(source, result)
     else:
         msg = f"a table of pandas, pyarrow, Polars or DuckDB is needed here, got {type(table).__name__}"
         raise InputError(msg, "any object with __arrow_c_stream__ will do; a Spark frame goes to dptext_etl.spark")
-    return made
+    return result
 
 
 def _arrow(table: pa.Table, columns: Sequence[ColumnPolicy], ids: str) -> pa.Table:
@@ -111,14 +111,14 @@ def _require_columns(names: Sequence[Any], columns: Sequence[ColumnPolicy], ids:
 
 def _pandas(frame: Any, columns: Sequence[ColumnPolicy], ids: str) -> Any:
     _require_columns(frame.columns, columns, ids)
-    records, made = _of_series(frame[ids]), {}
+    records, texts_by_name = _of_series(frame[ids]), {}
     for item in columns:
         series = frame[item.column]
         released = column.privatize(_strings(pa.chunked_array([_of_series(series)])), records, item).to_pandas()
         released.index = series.index
-        made[str(item.column)] = released.astype(object if series.dtype.name == "category" else series.dtype)
+        texts_by_name[str(item.column)] = released.astype(object if series.dtype.name == "category" else series.dtype)
     copy = frame.copy(deep=False)
-    for name, texts in made.items():  # `assign` accepts no column named "self"
+    for name, texts in texts_by_name.items():  # `assign` accepts no column named "self"
         copy[name] = texts
     copy.attrs = {}  # metadata may hold texts, too
     return copy
@@ -133,7 +133,9 @@ def _of_series(series: Any) -> pa.Array:
 
 
 def _batch(table: pa.Table) -> pa.RecordBatch:
-    whole = [pa.concat_arrays(each.chunks) if each.num_chunks else pa.array([], each.type) for each in table.columns]
+    whole = [
+        pa.concat_arrays(cells.chunks) if cells.num_chunks else pa.array([], cells.type) for cells in table.columns
+    ]
     return pa.RecordBatch.from_arrays(whole, schema=table.schema)
 
 

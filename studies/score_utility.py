@@ -175,7 +175,7 @@ def measured(corpus: Corpus, vectors: WordVectors, model: str, clip: Any = None)
         took = time.process_time() - began
         bleu, each = figures(corpus, vectors, classifiers, texts)
         shown_epsilon = None if epsilon == NOTHING else epsilon
-        tight = None if shown_epsilon is None else mechanism._epsilon_tight
+        tight = None if shown_epsilon is None else mechanism.epsilon_tight
         row = {"name": name, "epsilon": shown_epsilon, "tight": tight, "whole": bleu, "each": each}
         rows.append({**row, "rate": words / took if epsilon != NOTHING else None})
         print(corpus.name, *shown(rows[-1]), sep=" | ", flush=True)

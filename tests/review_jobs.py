@@ -15,7 +15,6 @@ import pytest
 from dptext_etl import Ledger, Policy, _kernel
 from dptext_etl.engines import run
 from dptext_etl.runner import RunSummary, scan_published
-from dptext_etl.runner.shard.attempt import FILE as MEMORY
 from dptext_etl.runner.summary import FILE as UNCHANGED
 from tests.policy_files import write_policy
 
@@ -128,12 +127,12 @@ class Job:
     def files(self, below: str = "published") -> dict[str, bytes]:
         """Every file of a folder, and every file that a publication puts next to it, by its path.
 
-        Not what staging remembers: its ledger, which no two jobs share, and the run before, which only `run` writes.
+        Not what staging keeps of the run before, which only `run` writes.
         """
         root = self.folder / below
         beside = [root.with_name(f"{root.name}{suffix}") for suffix in (".versions", ".manifest.json")]
         found = [*root.rglob("*"), *beside[0].rglob("*"), beside[1]]
-        found = (path for path in sorted(found) if path.is_file() and path.name not in {MEMORY, UNCHANGED})
+        found = (path for path in sorted(found) if path.is_file() and path.name != UNCHANGED)
         return {str(path.relative_to(self.folder)): path.read_bytes() for path in found}
 
     def charged(self) -> dict[str, tuple[int, int]]:

@@ -7,8 +7,8 @@ import random
 import polars as pl
 import pytest
 
-from dptext_etl.csv_files import require_local_rows, require_rows
 from dptext_etl.errors import InputError
+from dptext_etl.text_files import require_local_rows, require_rows
 from tests.quick import quick
 
 SECRET = "Okafor"

@@ -172,13 +172,13 @@ class Allocation(Tools):
 
     def event(self, draws: int, outputs: int | None, metric: MetricClaim | None = None) -> Event:
         """Return draws that divide the budget, and the choice of a template, if there is one."""
-        division = replace(self._division(draws, outputs), metric=metric)
+        division = replace(self.division(draws, outputs), metric=metric)
         if self.choosing is None:
             return division
         tight = computed(sampling.epsilon_implemented(self.choosing, len(self.templates)))
         return Composed((division, PureDraws(self.choosing, min(draws, 1), tight)))
 
-    def _division(self, draws: int, outputs: int | None) -> DividedDraws:
+    def division(self, draws: int, outputs: int | None) -> DividedDraws:
         """Return draws that divide the budget over output sets of up to `outputs` members; None for noise."""
         return DividedDraws(
             total=self.total,

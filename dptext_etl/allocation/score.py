@@ -35,9 +35,9 @@ class Tools(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
 
-    _artifact_fields: ClassVar[frozenset[str]] = frozenset({"tagger", "information", "encoder"})
+    artifact_fields: ClassVar[frozenset[str]] = frozenset({"tagger", "information", "encoder"})
     """Fields that name public files; the hashes of these enter the configuration, not the names."""
-    _hub_fields: ClassVar[frozenset[str]] = _artifact_fields
+    hub_fields: ClassVar[frozenset[str]] = artifact_fields
     """All of them: in a policy file a folder is looked for in the folder of the policy first."""
 
     tagger: str = "english"

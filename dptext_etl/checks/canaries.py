@@ -501,12 +501,12 @@ def plans_of(
         plan(
             policy,
             secret,
-            one["shard"],
+            item["shard"],
             dtype,
-            partial(taken_by_others, ids=frozenset(one["ids"])),
+            partial(taken_by_others, ids=frozenset(item["ids"])),
             partition=partition,
         )
-        for one in written
+        for item in written
     )
 
 

@@ -200,7 +200,7 @@ class Counted(NamedTuple):
     shared: int = 0  # rows whose digest another row has, too
 
     def plus(self, other: Counted) -> Counted:
-        return Counted(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        return Counted(*(count + more for count, more in zip(self, other, strict=True)))
 
 
 def counted(rows: ByteRows) -> Counted:
@@ -216,10 +216,10 @@ def counted(rows: ByteRows) -> Counted:
     near = np.zeros(len(rows), np.bool_)  # rows whose digest begins like another one; no other row can be repeated
     near[:-1] = equal
     near[1:] |= equal
-    some = np.ascontiguousarray(rows[order[near]])
-    alone = len(rows) - len(some)
-    times = np.diff(starts(np.sort(as_values(some[:, :BYTES]))), append=len(some))
-    distinct = len(starts(np.sort(as_values(some))))
+    alike = np.ascontiguousarray(rows[order[near]])
+    alone = len(rows) - len(alike)
+    times = np.diff(starts(np.sort(as_values(alike[:, :BYTES]))), append=len(alike))
+    distinct = len(starts(np.sort(as_values(alike))))
     return Counted(len(rows), alone + len(times), alone + distinct, int(times[times > 1].sum()))
 
 
@@ -249,7 +249,7 @@ class Mismatches(NamedTuple):
     misshapen: int = 0  # cells that are null or as long as no text with the committed positions is
 
     def plus(self, other: Mismatches) -> Mismatches:
-        return Mismatches(*(one + more for one, more in zip(self, other, strict=True)))
+        return Mismatches(*(count + more for count, more in zip(self, other, strict=True)))
 
 
 def located(lookup: Lookup, cells: ByteRows) -> ByteRows:
@@ -300,15 +300,15 @@ class LedgerComparison:
 
     def counts(self) -> Mismatches:
         """Compare the cells that are held, and return the counts of all cells."""
-        some, size = list[ByteRows](), 0
+        pieces, size = list[ByteRows](), 0
         for cells in self._cells.drain():
-            some.append(cells)
+            pieces.append(cells)
             size += len(cells)
             if size >= TOGETHER:
-                self._take(located(self.lookup, np.concatenate(some)))
-                some, size = [], 0
+                self._take(located(self.lookup, np.concatenate(pieces)))
+                pieces, size = [], 0
         if size:
-            self._take(located(self.lookup, np.concatenate(some)))
+            self._take(located(self.lookup, np.concatenate(pieces)))
         for placed in self._placed.drain():
             if len(placed):
                 self.add_counted(compared(self.lookup, placed[:, 1:]))

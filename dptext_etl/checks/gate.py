@@ -16,7 +16,6 @@ charged as delta.
 
 from __future__ import annotations
 
-import math
 import re
 from abc import ABC, abstractmethod
 from collections import Counter, deque
@@ -25,7 +24,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import polars as pl
@@ -34,17 +32,17 @@ import pyarrow.parquet as pq
 from dptext_etl import extensions
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, policy_tokens
 from dptext_etl.checks.comparison import LedgerComparison, Repeats, TextDigests
+from dptext_etl.checks.sink_files import PublishedManifest
+from dptext_etl.checks.text_counts import CopyCount
+from dptext_etl.checks.verdict import Verdict, catches
 from dptext_etl.device import threads
 from dptext_etl.errors import GateError, PolicyError, seam
 from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.families.words import WordByWord, by_word
 from dptext_etl.files import literal
 from dptext_etl.parallel import prefetch, sharing_threads
 from dptext_etl.policy import Policy
 
 if TYPE_CHECKING:
-    from dptext_etl.checks.published import PublishedManifest
-    from dptext_etl.checks.text_counts import CopyCount
     from dptext_etl.ledger import Ledger
     from dptext_etl.ledger.types import ReleaseRef
 
@@ -127,12 +125,6 @@ class Candidate:
         }
 
 
-def word_columns(policy: Policy) -> dict[str, WordByWord]:
-    """Return the mechanisms of the text columns whose words are drawn one by one."""
-    columns = ((item.column or "", by_word(item.mechanism)) for item in policy.column_policies())
-    return {name: mechanism for name, mechanism in columns if mechanism is not None}
-
-
 def choice_columns(policy: Policy) -> dict[str, ChoiceMechanism]:
     """Return the mechanisms of the text columns that are released as whole public texts; a synthetic table has none."""
     if policy.synthetic is not None:
@@ -171,10 +163,10 @@ def declared_lineage(policy: Policy) -> Lineage:
     return (
         Edge(policy.id, policy.id, "id"),
         *(Edge(name, name, "kept") for name in policy.kept_columns),
-        *(Edge(spec.name, spec.name, "released", made.name, made.cfg()) for spec, made in columns),
+        *(Edge(spec.name, spec.name, "released", mechanism.name, mechanism.cfg()) for spec, mechanism in columns),
         *(
-            Edge(spec.name, spec.intermediate, "released", made.name, made.cfg())
-            for spec, made in columns
+            Edge(spec.name, spec.intermediate, "released", mechanism.name, mechanism.cfg())
+            for spec, mechanism in columns
             if spec.intermediate is not None
         ),
     )
@@ -214,89 +206,6 @@ def batches(*parts: Path) -> Iterator[pl.DataFrame]:
 
 
 Value = TypeVar("Value")
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Holds the outcome of one gate."""
-
-    name: str  # the gate
-    passed: bool  # whether publication may continue as far as this gate is concerned
-    counts: Mapping[str, int | float]  # whole numbers and bounds behind the outcome
-    message: str  # one sentence for people; names of the policy's own columns and counts only
-    catches: str = field(repr=False)  # the kind of defect that this gate finds, in a sentence
-    applicable: bool = True  # False if it has nothing to judge in a release of this policy; it then does not fail
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "counts", MappingProxyType(dict(self.counts)))
-
-    def __reduce__(self) -> tuple[type[Verdict], tuple[Any, ...]]:
-        return type(self), (self.name, self.passed, dict(self.counts), self.message, self.catches, self.applicable)
-
-    def __repr__(self) -> str:
-        return f"Verdict({self.name!r}, {status(vars(self))}: {self.message})"
-
-    def _repr_html_(self) -> str:
-        from dptext_etl import html_output
-
-        about = {"outcome": self.message, "counts": dict(self.counts), "catches": self.catches}
-        return html_output.facts(f"{self.name}: {status(vars(self))}", about)
-
-    def as_dict(self) -> dict[str, Any]:
-        counts = {key: value if math.isfinite(value) else str(value) for key, value in self.counts.items()}
-        return {**vars(self), "counts": counts}
-
-    @classmethod
-    def from_dict(cls, verdict: Mapping[str, Any]) -> Verdict:
-        counts = {key: float(value) if isinstance(value, str) else value for key, value in verdict["counts"].items()}
-        return cls(**{**verdict, "counts": counts})
-
-
-FILES = "published_files"  # the gate that compares the published files with the ledger
-PASSED, FAILED, NOT_APPLICABLE = "passed", "FAILED", "not applicable"
-
-
-def status(verdict: Mapping[str, Any]) -> str:
-    """Return the outcome of a verdict as plain data, in a word or two."""
-    if not verdict["passed"]:
-        return FAILED
-    return PASSED if verdict["applicable"] else NOT_APPLICABLE
-
-
-def tally(verdicts: Iterable[Mapping[str, Any]]) -> str:
-    """Count verdicts as plain data by outcome: "8 passed, 1 not applicable"."""
-    outcomes = Counter(map(status, verdicts))
-    said = [f"{outcomes[PASSED]} passed"]
-    said += [f"{outcomes[name]} {name}" for name in (FAILED, NOT_APPLICABLE) if outcomes[name]]
-    return ", ".join(said)
-
-
-def catches(defects: str) -> str:
-    """State the defects that a gate or a report catches, so that its description is not read as a finding.
-
-    >>> catches("Raw text that got past the mechanism.")
-    'Catches raw text that got past the mechanism.'
-    """
-    return f"Catches {defects[0].lower()}{defects[1:]}"
-
-
-def require(verdicts: Iterable[Verdict]) -> None:
-    """Let a publication continue only if there are verdicts and all of them passed.
-
-    A fired gate is a defect (docs/spec/privacy.md#fired-gate): the charge stays, nothing is drawn again, the release
-    name is revoked.
-    """
-    verdicts = tuple(verdicts)
-    if not verdicts:
-        raise GateError("no gate was evaluated, so nothing can be published")
-    failed = [verdict for verdict in verdicts if not verdict.passed]
-    if failed:
-        messages = "; ".join(f"{verdict.name}: {verdict.message}" for verdict in failed)
-        hint = "find and fix the defect, and release under a new name: charges remain"
-        if {verdict.name for verdict in failed} == {FILES}:
-            hint = "run the same policy again: it writes changed files again, at no cost"
-        fields = {"failed": [verdict.name for verdict in failed], "gates": len(verdicts)}
-        raise GateError(f"{len(failed)} of {len(verdicts)} gates failed: {messages}", hint, fields)
 
 
 class Gate(ABC):
@@ -390,13 +299,13 @@ def portable_state(gate: Gate) -> dict[str, Any]:
 def merge(gate: Gate, state: Mapping[str, Any]) -> None:
     """Add the `portable_state` of an equal gate that has seen other rows."""
     for name, part in state.items():
-        mine = gate.state[name]
-        if isinstance(mine, LedgerComparison):
-            mine.add_counted(part)
-        elif isinstance(mine, Counter):
-            mine.update(part)
+        own = gate.state[name]
+        if isinstance(own, LedgerComparison):
+            own.add_counted(part)
+        elif isinstance(own, Counter):
+            own.update(part)
         else:
-            gate.state[name] = part | mine if isinstance(mine, dict | set) else mine + part
+            gate.state[name] = part | own if isinstance(own, dict | set) else own + part
 
 
 def every() -> tuple[type[Gate], ...]:

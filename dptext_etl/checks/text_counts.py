@@ -41,9 +41,9 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
-from dptext_etl.checks.gate import Verdict, word_columns
+from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import InputError, counted, seam
-from dptext_etl.families.words import WordByWord
+from dptext_etl.families.words import WordByWord, by_word
 from dptext_etl.guarantee import Disclosure, fine, float_above
 from dptext_etl.mechanism import Mechanism, count_words
 from dptext_etl.policy import Policy
@@ -92,9 +92,9 @@ def threshold(
     trials = int(repeats.sum())
     if trials > EXACT_LIMIT:
         return _chernoff_threshold(chances, repeats, alarm)
-    each = np.repeat(chances, repeats)
+    by_row = np.repeat(chances, repeats)
     for most in (_FEW, trials):
-        allowed = np.flatnonzero(upper_tail(each, most) <= alarm)
+        allowed = np.flatnonzero(upper_tail(by_row, most) <= alarm)
         if len(allowed):
             return int(allowed[0])
     return trials + 1
@@ -206,6 +206,12 @@ TEXT = 200
 CHANCE = 1e-3
 LEAST = 3
 """An n-gram is long enough that at most one text of 200 words in a thousand shares one by chance; at least 3."""
+
+
+def word_columns(policy: Policy) -> dict[str, WordByWord]:
+    """Return the mechanisms of the text columns whose words are drawn one by one."""
+    columns = ((item.column or "", by_word(item.mechanism)) for item in policy.column_policies())
+    return {name: mechanism for name, mechanism in columns if mechanism is not None}
 
 
 @dataclass(frozen=True)
@@ -412,12 +418,12 @@ def count_reading(mechanism: Mechanism, column: pl.Series, *, every: bool = Fals
     """
     texts = column.to_arrow(compat_level=pl.CompatLevel.newest())
     words = count_words(texts)
-    read = np.minimum(mechanism._words_read(texts, words), words)
+    read = np.minimum(mechanism.count_read_words(texts, words), words)
     cut, places = words - read, np.flatnonzero(words)
     counts = {"texts": len(places), "cut": int((cut > 0).sum()), "cut_words": int(cut.sum(dtype=np.int64))}
     looked = places if every else sample(places)
-    some = column.gather(pl.Series(to_arrow(looked)))
-    known_words = mechanism._words_known(some.to_arrow(compat_level=pl.CompatLevel.newest()))
+    sampled = column.gather(pl.Series(to_arrow(looked)))
+    known_words = mechanism.count_known_words(sampled.to_arrow(compat_level=pl.CompatLevel.newest()))
     if known_words is None:
         return counts
     return {**counts, "looked": len(looked), "unknown": int((2 * known_words.astype(np.int64) < read[looked]).sum())}

@@ -232,7 +232,7 @@ def _figures(place: DemoFolder, topics: dict[str, str], policies: dict[str, Any]
     rows, shuffled, synthetic = (place.published(form) for form in FORMS)
     statistic = read_statistic(place.forms / "synthetic.manifest.json", str(place.corpus))
     learned = open_classifier(place.forms / "synthetic")
-    f1 = _Comparison(statistic.statistic.corpus, set(raw["request"]))
+    f1 = _MacroF1(statistic.statistic.corpus, set(raw["request"]))
     row_wise, (draw,) = policies["rows"].column_policies()[0].mechanism, policies["shuffled"].column_policies()
     near = {
         estimate.topic: estimate.neighborhood_share
@@ -271,12 +271,12 @@ def _figures(place: DemoFolder, topics: dict[str, str], policies: dict[str, Any]
     }
 
 
-class _Comparison:
+class _MacroF1:
     """Macro-F1 of a classifier by nearest means of vectors, on further requests that are in no table."""
 
     def __init__(self, corpus: Corpus, training: set[str]) -> None:
         tests = {text(number): topic(number) for number in TEST_NUMBERS}
-        tests = {request: of for request, of in tests.items() if request not in training}
+        tests = {request: label for request, label in tests.items() if request not in training}
         self._corpus = corpus
         self.texts, self._topics = list(tests), np.array(list(tests.values()))
         self._vectors = self._units(self.texts)

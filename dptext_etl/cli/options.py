@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def parameters(kind: type[BaseModel]) -> list[dict[str, Any]]:
     """Return name, type, default (None if required), required and meaning of every parameter."""
     meanings = _attributes(kind)
-    excluded = set() if getattr(kind, "_cannot_divide", None) is None else {"allocation"}
+    excluded = set() if getattr(kind, "cannot_divide", None) is None else {"allocation"}
     return [
         {
             "name": name,

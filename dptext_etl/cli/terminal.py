@@ -104,17 +104,17 @@ def show_balance(scope: Mapping[str, Any]) -> None:
 def show_further(further: Mapping[str, Any]) -> None:
     """Print how many more releases fit (`runner.planning.further`)."""
     person = "person" if further["unit"] == "subject" else "record"
-    for kind, one in {"units": person, "rows": "row without a person"}.items():
+    for kind, singular in {"units": person, "rows": "row without a person"}.items():
         fitting = further.get(kind)
         if fitting is None:
             continue
         fits = counted(fitting["p99"], "more such release fits", "more such releases fit")
         if further["from_ledger"]:
-            several = one.replace(" ", "s ", 1) if " " in one else f"{one}s"
+            several = singular.replace(" ", "s ", 1) if " " in singular else f"{singular}s"
             say(f"{fits} for 99% of {fitting['count']:,} {several}, {fitting['least']:,} for the most charged one")
         else:
-            of = f"{counted(further['records'], 'record')} of the longest text"
-            say(f"{fits} for a new {one} with {of}: the ledger holds no record of this dataset")
+            longest = f"{counted(further['records'], 'record')} of the longest text"
+            say(f"{fits} for a new {singular} with {longest}: the ledger holds no record of this dataset")
 
 
 def amounts_text(amounts: Mapping[str, float] | None) -> str:

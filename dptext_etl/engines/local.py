@@ -102,7 +102,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
         """Refuse CSV files that changed since they were opened, and now hold rows that do not fit their header."""
         files = self.files(layout)
         if files is not None:
-            _ = files.each
+            _ = files.facts
 
     def present(self, source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
         return present(source, ids)
@@ -157,7 +157,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
 
         with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
             columns = Column.all(attempt.columns, work.refs)
-            places = (attempt.job, work.staging, attempt.layout.memory, work.checkpoint, attempt.profile)
+            places = (attempt.job, work.staging, work.checkpoint, attempt.profile)
             shards = Shards(policy, columns, ledger, *places)
             ledger.read_key()
             numbers = _numbers(work.source, policy)

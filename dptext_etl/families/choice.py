@@ -28,7 +28,7 @@ from dptext_etl.accounting.shuffling import Law, central_epsilon
 from dptext_etl.arrays import to_arrow
 from dptext_etl.artifacts import Artifact
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.corpus import MOST_WORDS, SentenceModel, fetched, is_remote, nearest, products
+from dptext_etl.corpora.corpus import MOST_WORDS, SentenceModel, WordEncoder, fetched, is_remote, nearest, products
 from dptext_etl.corpora.frequencies import Weights, near_texts, usual_hit, weights
 from dptext_etl.device import Computing, computing
 from dptext_etl.families.loss import Loss, require_charge
@@ -174,10 +174,10 @@ class ChoiceMechanism(Mechanism):
         shuffled: Settings of a shuffled release, from `[shuffled]` of a policy.
     """
 
-    _artifact_fields: ClassVar[frozenset[str]] = frozenset({"corpus"})
-    _hub_fields: ClassVar[frozenset[str]] = frozenset({"corpus"})
-    _shown_epsilons: ClassVar[tuple[float, ...]] = (1.0, 2.0, 4.0, 6.0, 8.0)
-    _cannot_divide: ClassVar[str] = "a text is one draw of a whole public text; parts and surrogates share it evenly"
+    artifact_fields: ClassVar[frozenset[str]] = frozenset({"corpus"})
+    hub_fields: ClassVar[frozenset[str]] = frozenset({"corpus"})
+    preview_epsilons: ClassVar[tuple[float, ...]] = (1.0, 2.0, 4.0, 6.0, 8.0)
+    cannot_divide: ClassVar[str] = "a text is one draw of a whole public text; parts and surrogates share it evenly"
 
     n_max: Annotated[PositiveInt, Field(le=MOST_WORDS)] = DEFAULT_N_MAX
     corpus: str
@@ -203,15 +203,15 @@ class ChoiceMechanism(Mechanism):
     def opened(self) -> Corpus:
         return Corpus.open(self.corpus)
 
-    def _fetched(self, options: Mapping[str, str]) -> Self:
+    def fetch_inputs(self, options: Mapping[str, str]) -> Self:
         if not is_remote(self.corpus):
             return self
         return self.model_copy(update={"corpus": str(fetched(self.corpus, options))})
 
     @property
     def has_model(self) -> bool:
-        """Return True if a model encodes texts, not the kernel."""
-        return self.opened.encoder_kind == _MODEL
+        """Return True if a model or a tokenizer encodes texts, not the kernel."""
+        return not self.opened.in_kernel
 
     @property
     def table(self) -> Artifact:
@@ -255,7 +255,7 @@ class ChoiceMechanism(Mechanism):
         return weights(self.size, self.near, self._decimal)
 
     @property
-    def _epsilon_tight(self) -> Fraction:
+    def epsilon_tight(self) -> Fraction:
         return self.weights.loss
 
     def require_charge(self) -> None:
@@ -306,10 +306,12 @@ class ChoiceMechanism(Mechanism):
 
     @property
     def computing(self) -> Computing | None:
-        return computing() if self.has_model else None
+        return computing() if self.opened.encoder_kind == _MODEL else None
 
     @cached_property
-    def sentence_model(self) -> SentenceModel:
+    def sentence_model(self) -> SentenceModel | WordEncoder:
+        if self.opened.has_tokens:
+            return self.opened.encoder
         return SentenceModel(str(self.opened.description["encoder"]["name"]))
 
     def probe(self) -> None:
@@ -340,12 +342,12 @@ class ChoiceMechanism(Mechanism):
         A draw is pure but not range-bounded: between two texts its loss goes from -epsilon to epsilon. Where only the
         multiset of draws is published, the pair (epsilon, delta) is the central one (docs/spec/shuffled.md#spend).
         """
-        draws = PureDraws(self.epsilon_per_draw, positions, computed(self._epsilon_tight), range_bounded=False)
+        draws = PureDraws(self.epsilon_per_draw, positions, computed(self.epsilon_tight), range_bounded=False)
         if self.shuffled is None or not positions:
             return draws
         return Approximate(draws, self.shuffled.epsilon(self.law), self.shuffled.charged_delta(self.law))
 
-    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         if self.most_positions == 1 and positions == 1:
             return {"ε": self.epsilon_per_draw}
         return {"n": positions, "ε/k" if self.most_positions > 1 else "ε": self.epsilon_per_draw}
@@ -378,7 +380,7 @@ class ChoiceMechanism(Mechanism):
         drawn = np.full(len(texts), True) if self.null_as_empty else texts.is_valid().to_numpy(zero_copy_only=False)
         return to_arrow(drawn.astype(np.uint32) * np.uint32(self.most_positions))
 
-    def _words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32] | None:
+    def count_known_words(self, texts: pa.Array) -> npt.NDArray[np.uint32] | None:
         """Count the words that the encoder knows among those read, shape (texts,); None where a model encodes."""
         return None if self.has_model else count_words(texts, self.n_max, self._lexicon)
 

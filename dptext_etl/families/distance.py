@@ -255,7 +255,7 @@ class VectorMechanism(WordMechanism):
         vectors: Public word vectors, "english-20k" or a path; their words are the vocabulary.
     """
 
-    _artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors"})
+    artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors"})
     _pads: ClassVar[bool] = True
 
     vectors: str = "english-20k"
@@ -425,7 +425,7 @@ class DistanceMechanism(VectorMechanism):
     def pair_weights(self) -> PairWeights:
         words, chosen = self.words, self._output_ids
         outputs = words if len(chosen) == len(words) else words.take(words.words[at] for at in chosen)
-        return PairWeights(words, outputs, self._unit_epsilon, self.diameter)
+        return PairWeights(words, outputs, self.unit_epsilon, self.diameter)
 
     def choose(self, draws: Draws) -> Indices:
         """Draw an output for every word; unknown ones uniformly."""
@@ -459,12 +459,12 @@ class DistanceMechanism(VectorMechanism):
         return True
 
     @property
-    def _epsilon_per_word(self) -> float:
+    def epsilon_per_word(self) -> float:
         """Return epsilon times the diameter; infinite if words are shown."""
         return math.inf if self.shows_words else self.pair_weights.exponent
 
     @property
-    def _epsilon_tight(self) -> float | None:
+    def epsilon_tight(self) -> float | None:
         """Return the largest loss of integer weights at that epsilon, for any distances."""
         return None if self.shows_words else self.pair_weights.epsilon_implemented
 
@@ -476,7 +476,7 @@ class DistanceMechanism(VectorMechanism):
         return float(self._fact("worst ratio", lambda: repr(self.pair_weights.worst_log_ratio())))
 
     @property
-    def _metric_claim(self) -> MetricClaim | None:
+    def metric_claim(self) -> MetricClaim | None:
         """Return the claim of epsilon per unit of Euclidean distance, if its certificate holds; otherwise None."""
         if self.allocation is not None or not self._draws_from_all or self.mode == "faithful":
             return None
@@ -496,7 +496,7 @@ class DistanceMechanism(VectorMechanism):
             "format": "dptext-santext-fact/1",
             "fact": fact,
             "version": self.version,
-            "epsilon": repr(self._unit_epsilon),
+            "epsilon": repr(self.unit_epsilon),
             "vectors": self.words.artifact.sha256,
             "padded": self.length != "disclose",
             "outputs": self._output_ids.tolist() if not self._draws_from_all else "all",
@@ -508,8 +508,8 @@ class DistanceMechanism(VectorMechanism):
         stated = super().guarantee
         return replace(stated, disclosures=stated.disclosures - {Disclosure.OOV, Disclosure.NUMBERS})
 
-    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        return super()._cost_factors(positions) | ({"D": self.diameter} if self.allocation is None else {})
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+        return super().cost_factors(positions) | ({"D": self.diameter} if self.allocation is None else {})
 
     def output_words(self) -> frozenset[str] | None:
         """Return the words that can be drawn, or the whole vocabulary if words are shown; None in faithful mode."""

@@ -302,7 +302,7 @@ class ListMechanism(MappedMechanism):
         """Return the loss of one draw by the weights or the rate of a file, and facts that follow from them."""
         loss, facts = _loss_in_lists(path, sha256, law.metadata()["law"])
         if self.allocation is not None and law.law == "geometric" and facts["even"]:  # see `rates_of`
-            loss = Loss.of(exact(self.allocation.largest) * (facts["places"] - 1) / exact(self._loss_range))
+            loss = Loss.of(exact(self.allocation.largest) * (facts["places"] - 1) / exact(self.loss_range))
         return loss, facts
 
     @property

@@ -85,5 +85,5 @@ def _compare(
         return
     numbers = f"a loss of {float(lost):.9g}, and a charge of {float(charged) / unit:.9g}"
     msg = f"{mechanism.name} charges less than its draws lose ({amount}: {numbers}); nothing was charged"
-    hint = "correct the mechanism: its weights or its `_epsilon_per_word`; `_bounded_range` is False where the weights "
+    hint = "correct the mechanism: its weights or its `epsilon_per_word`; `bounded_range` is False where the weights "
     raise PolicyError(msg, f"{hint}of a word differ by more than e^(epsilon/2) (docs/extending.md)")

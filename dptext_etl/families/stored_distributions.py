@@ -36,7 +36,7 @@ _DECIMALS = 2e-9  # by which a stated amount may differ between processors
 class MappedMechanism(WordMechanism):
     """A mechanism that replaces every word by a draw from a fixed distribution, stored in a file that the kernel maps.
 
-    Subclasses define `_build` and `table_description`. They override `_epsilon_per_word` if a draw does not cost
+    Subclasses define `_build` and `table_description`. They override `epsilon_per_word` if a draw does not cost
     `epsilon`.
     """
 
@@ -96,7 +96,7 @@ class MappedMechanism(WordMechanism):
                 msg = f"the table {path} states another {name} than its integers have"
                 raise ArtifactError(msg, "delete the folder of this cache entry; it is built again")
         if self.guarantee.guarantee_class is not GuaranteeClass.NONE:
-            epsilon = self._epsilon_per_word if self.allocation is None else self.allocation.largest
+            epsilon = self.epsilon_per_word if self.allocation is None else self.allocation.largest
             require_epsilon(self, loss, epsilon)
 
     @cached_property

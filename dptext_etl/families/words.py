@@ -325,7 +325,7 @@ def release_divided(
     sampler: WordSampler = sampling,
 ) -> Released:
     """Release texts whose budget is divided, with given record keys; tests give another sampler."""
-    division, policy = mechanism._division, json.dumps(mechanism.input_policy(), sort_keys=True)
+    division, policy = mechanism.division, json.dumps(mechanism.input_policy(), sort_keys=True)
     reader = division.reader
     numbers, offsets = (pa.array(side).to_numpy() for side in reader.encode(texts, policy, record_keys))
     chosen, ends = np.empty(len(numbers), np.uint32), offsets.astype(np.int64)
@@ -348,7 +348,7 @@ def release_divided(
 
 def _marked(mechanism: WordMechanism, text: str | None, numbers: Indices, most: int) -> Marked:
     """Read a text as words, and say which word each draw represents; the draws of padding represent none."""
-    division, count = mechanism._division, len(numbers)
+    division, count = mechanism.division, len(numbers)
     if mechanism.input_policy()["oov"] == "drop":
         words = [division.names[number] for number in numbers.tolist()]
         drawn = [None if word == PAD else place for place, word in enumerate(words)]
@@ -407,11 +407,11 @@ class WordMechanism(WordByWord):
         reason = super()._length_is_shown_by
         return reason if reason or self._pads else "this mechanism cannot pad texts"
 
-    def _refuses(self, allocation: Allocation) -> str | None:
+    def refuses_allocation(self, allocation: Allocation) -> str | None:
         """Return why the budget cannot be divided; None in strict mode, if every word is drawn over one fixed set."""
         if self.mode == "faithful":
             return None if allocation.source == "text" else PAPER
-        return None if self._bounded_range or allocation.source != "text" else NOISE
+        return None if self.bounded_range or allocation.source != "text" else NOISE
 
     @property
     def _unproven(self) -> bool:
@@ -419,21 +419,21 @@ class WordMechanism(WordByWord):
         return self.mode == "faithful" and self.allocation is not None
 
     @property
-    def _division(self) -> Division:
-        """Return how words with given epsilons are drawn; only where `_cannot_divide` is None."""
+    def division(self) -> Division:
+        """Return how words with given epsilons are drawn; only where `cannot_divide` is None."""
         raise NotImplementedError
 
     @property
-    def _loss_range(self) -> Exact:
+    def loss_range(self) -> Exact:
         """Return the loss of a draw between the two farthest words, per unit of its epsilon: the range of scores."""
         return 1
 
     @property
-    def _unit_epsilon(self) -> float:
+    def unit_epsilon(self) -> float:
         """Return the epsilon of the dearest draw in the unit of tables: per unit of the scores or of the distances."""
         if self.allocation is None:
             return self.epsilon
-        return float(exact(self.allocation.largest) / exact(self._loss_range))
+        return float(exact(self.allocation.largest) / exact(self.loss_range))
 
     @cached_property
     def _dearest(self) -> Self:
@@ -454,14 +454,14 @@ class WordMechanism(WordByWord):
         return replace(stated, guarantee_class=claimed, disclosures=stated.disclosures | flags)
 
     @property
-    def _bounded_range(self) -> bool:
+    def bounded_range(self) -> bool:
         """Return True if one draw is range-bounded (zCDP epsilon^2/8), False if it is only pure (epsilon^2/2)."""
         return True
 
     @property
-    def _epsilon_per_word(self) -> Exact:
+    def epsilon_per_word(self) -> Exact:
         """Return the pure parameter of one draw between any two words with equal disclosures."""
-        return exact(self._unit_epsilon)
+        return exact(self.unit_epsilon)
 
     @property
     def epsilon_table(self) -> float | None:
@@ -469,12 +469,12 @@ class WordMechanism(WordByWord):
         return None
 
     @property
-    def _epsilon_tight(self) -> float | None:
+    def epsilon_tight(self) -> float | None:
         """Return the exact parameter of a draw for spends: `epsilon_table`, or a bound that needs no computation."""
         return self.epsilon_table
 
     @property
-    def _metric_claim(self) -> MetricClaim | None:
+    def metric_claim(self) -> MetricClaim | None:
         """Return the METRIC claim of one draw, if its certificate holds; None if there is no such claim."""
         return None
 
@@ -489,39 +489,39 @@ class WordMechanism(WordByWord):
         if self.allocation is not None:
             words: Event = self._divided_event(self.allocation, positions)
         else:
-            tight = self._epsilon_tight
+            tight = self.epsilon_tight
             words = PureDraws(
-                epsilon=self._epsilon_per_word,
+                epsilon=self.epsilon_per_word,
                 count=positions,
                 tight=None if tight is None else computed(tight),
-                range_bounded=self._bounded_range,
-                metric=self._metric_claim if positions else None,
+                range_bounded=self.bounded_range,
+                metric=self.metric_claim if positions else None,
             )
         if self.length != "noisy":
             return words
         return Composed((words, PureDraws(self._length_cost, min(positions, 1), range_bounded=False)))
 
     def _divided_event(self, allocation: Allocation, positions: int) -> Event:
-        if self._bounded_range:
-            return allocation.event(positions, self._division.largest_set)
+        if self.bounded_range:
+            return allocation.event(positions, self.division.largest_set)
         claim = self._metric_of(allocation) if positions and self.length != "noisy" else None
         if claim is not None:
             most = Fraction(allocation.bounds(positions)[1] + allocation.even(positions), MICRO)
             claim = claim._replace(epsilon=most * exact(claim.epsilon))
         return allocation.event(positions, None, claim)
 
-    def _units(self, text: str) -> tuple[list[str], Marked]:
+    def text_units(self, text: str) -> tuple[list[str], Marked]:
         """Return the words of a public text; those that vanish before words are counted, or stay, get no share."""
         if self._unknown != "drop" and self.mode != "faithful":
-            return super()._units(text)
-        read = self._division.reader.encode(pa.array([text], pa.large_string()), self._input_policy_json)[0]
+            return super().text_units(text)
+        read = self.division.reader.encode(pa.array([text], pa.large_string()), self._input_policy_json)[0]
         marks = _marked(self, text, pa.array(read).to_numpy(), max(1, len(read)))
         return [marks.tokens[place] if isinstance(place, int) else PAD for place in marks.places], marks
 
-    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        return {"∞": math.inf} if self._unproven else super()._cost_factors(positions)
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+        return {"∞": math.inf} if self._unproven else super().cost_factors(positions)
 
-    def _words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32]:
+    def count_known_words(self, texts: pa.Array) -> npt.NDArray[np.uint32]:
         """Count the words of the vocabulary among those read, and words that are kept unchanged, shape (texts,)."""
         return count_words(texts, self.n_max, self._lexicon)
 
@@ -555,22 +555,22 @@ class WordMechanism(WordByWord):
         is divided the largest probability of any word is used.
         """
         if self.allocation is not None:
-            return self._dearest.collision(word) if self._bounded_range else self.largest_probability()
+            return self._dearest.collision(word) if self.bounded_range else self.largest_probability()
         return min(1.0, sum(float(chance) ** 2 for chance in self.transition(word)[1]) * (1 + 1e-12))
 
     def largest_probability(self) -> float:
         """Return an upper bound of the probability of any single output word; 1 if no bound is known."""
         outputs = self.output_words()
-        if not self._bounded_range or self.word_disclosures or not outputs:
+        if not self.bounded_range or self.word_disclosures or not outputs:
             return 1.0
-        return largest_range_bounded(float(self._epsilon_per_word), len(outputs))
+        return largest_range_bounded(float(self.epsilon_per_word), len(outputs))
 
 
 def dearest(mechanism: Kind) -> Kind:
     """Return the mechanism that gives every draw the largest epsilon, undivided."""
     if mechanism.allocation is None:
         return mechanism
-    return mechanism.model_copy(update={"allocation": None, "epsilon": mechanism._unit_epsilon})
+    return mechanism.model_copy(update={"allocation": None, "epsilon": mechanism.unit_epsilon})
 
 
 def sample_many(mechanism: WordMechanism, word: str, n: int, *, secret: _kernel.Secret | None = None) -> list[str]:

@@ -21,7 +21,7 @@ from dptext_etl import _kernel, column
 from dptext_etl.column import require_row_by_row
 from dptext_etl.errors import InputError, LedgerError, counted
 from dptext_etl.id_forms import IdForm, Normalization, arranged, normalized
-from dptext_etl.ledger.anchor_files import AnchorFiles, require_place
+from dptext_etl.ledger import anchor_files
 from dptext_etl.ledger.batch import PreparedBatch
 from dptext_etl.ledger.ledger import Ledger
 from dptext_etl.ledger.storage.store import wait_for_ledger
@@ -60,9 +60,8 @@ class Account:
             raise LedgerError(msg, "register the function again, where driver and workers see one ledger")
         self._refs: dict[str, ReleaseRef] = {}
         self._scope = terms.scope(policy.dataset)
-        require_place(terms)
-        self._anchors = AnchorFiles(self._ledger, terms.anchors)
-        self._anchors.require(self._scope)
+        anchor_files.require_place(terms)
+        anchor_files.require(self._ledger, self._scope, terms)
 
     def close(self) -> None:
         self._ledger.close()
@@ -90,7 +89,7 @@ class Account:
     def _charged(
         self, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None, forms: IdForms, spend: bool
     ) -> pa.Array:
-        self._anchors.require(self._scope)  # workers live long, as do streams
+        anchor_files.require(self._ledger, self._scope, self._terms)  # workers live long, as do streams
         policy, ref = self._policy, self._ref(forms.record.kind)
         mechanism = policy.mechanism
         identities = pa.array(_kernel.idem_keys(policy.release_key(), ids, texts, policy.nonce))
@@ -107,7 +106,7 @@ class Account:
             job, self._scope, self._terms.cap, *batch, on_cap=self._terms.on_cap, forms=forms, ready=ready
         )
         self._refuse_changed(job, result)
-        self._anchors.store(self._scope, policy.release)
+        anchor_files.record(self._ledger, self._scope, policy.release, self._terms)
         fits = pa.array(~np.isin(result.outcome, EXCLUDED))
         released = column.release(texts.filter(fits), ids.filter(fits), policy)
         drawn = released.positions.to_numpy(zero_copy_only=False)

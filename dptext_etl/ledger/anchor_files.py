@@ -4,11 +4,12 @@ A restored copy has forgotten charges, and a new ledger knows none. Both look li
 another folder show the difference (docs/spec/privacy.md#lost-ledger). An anchor is stored after a charge is durable
 and before a text is scored, so no text is released without a charge that is known elsewhere.
 
-The anchor store is a folder, or a prefix of an object store. There, a conditional write replaces the lock. One file per
-dataset, in two folders: one per ledger, which is named by the ledger's own id, so that it is found however its place is
-spelled; and one per place, so that a ledger which was replaced is noticed. Each charge looks at the anchors of all
-datasets that share a cap with it: the loss of one is the loss of the others. A stored anchor that the ledger does not
-hold is evidence of a loss. It is never overwritten before the loss is settled: the dataset freezes instead.
+The anchor store is a folder, or a prefix of an object store, with one file per ledger. The name of the file holds the
+ledger's own id, so that it is found however its place is spelled, and the place, so that a ledger which was replaced is
+noticed. Writers read the head of the ledger under a lock, or replace the file under a condition: it never goes back to
+an older head. Each charge looks at the anchors of all datasets that share a cap with it: the loss of one is the loss
+of the others. A stored anchor that the ledger does not hold is evidence of a loss. It is never overwritten before the
+loss is settled: the dataset freezes instead.
 """
 
 from __future__ import annotations
@@ -17,22 +18,20 @@ import hashlib
 import json
 import logging
 import os
-import re
-import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
+from functools import cache, partial
 from pathlib import Path
 from socket import gethostname
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote
 
 from dptext_etl import files, object_stores, telemetry
 from dptext_etl.errors import BusyError, FrozenLedgerError, InputError, LedgerError, file_failure, seam
-from dptext_etl.files import create, flush, make_folders
+from dptext_etl.files import flush, make_folders
 from dptext_etl.ledger.ledger import Ledger
 from dptext_etl.ledger.storage.store import POSTGRES, resolve_url
 from dptext_etl.ledger.types import Anchor, Scope
@@ -41,17 +40,14 @@ from dptext_etl.storage import Objects, Storage
 
 log = logging.getLogger("dptext_etl.ledger")
 VARIABLE = "DPTEXT_ANCHORS"  # names the anchor store where nothing else does
+METRIC = "dptext.ledger.verified.age"
 _REASON = "this ledger misses the anchor that an earlier run stored: it was lost, restored from a copy, or replaced"
 _HINT = (
     "bring the right ledger back, or settle the loss with `dptext ledger thaw` and use a new release name. A copy of a "
     f"project needs its own anchor store: set {VARIABLE} there"
 )
 _PLACE = f"name a place that lasts: anchors in the ledger's settings, or {VARIABLE}"
-_UNSTORED = set[str]()  # stores in which this process could store no anchor. Only `store` writes it, `notes` reads it
-_LONGEST_NAME = 200  # bytes of a file's name before its suffix, at most; file systems allow 255 in all
-_STALE = 60.0  # seconds after which no one is writing a draft any more
-_PATIENCE = 5.0  # seconds to wait for another writer of a file; one that was stopped holds up others no longer
-_DRAFT = re.compile(r".*\.json\.[0-9a-f]{16}")  # the name of the draft of a file
+_PATIENCE = 60.0  # seconds to wait for another writer of a file
 _TRIES = 20  # how often an anchor is written into a store while others write it; one of them gets through each time
 
 
@@ -62,110 +58,274 @@ class FrozenError(FrozenLedgerError):
 class StoredAnchor(NamedTuple):
     """The stored anchor and names of a dataset in a ledger."""
 
+    dataset: str
     anchor: Anchor  # the anchor of the ledger after its last charge
     releases: tuple[str, ...]  # the release names that were used
     groups: tuple[str, ...]  # the groups that were charged
     losses: int  # what `losses.count` returned then
-    stored: str | None = None  # which ledger stored the head, on which machine, and when, in words
-    dataset: str | None = None  # the dataset, where its name is too long for the name of the file
 
-    def missing(self, ledger: Ledger, dataset: str) -> bool:
+    def missing(self, ledger: Ledger) -> bool:
         """Return whether a ledger misses the anchor, and no one has settled that yet."""
         if ledger.holds(self.anchor):
             return False
         losses = self.losses if self.anchor.ledger == ledger.ledger_id else None
-        return not ledger.losses.settled(dataset, self.anchor, losses)
-
-    def refuse(self, ledger: Ledger | None, dataset: str, scope: Scope, *, freezing: bool = True) -> None:
-        """Freeze a dataset whose charges are missing, and all that shares a cap with it; a forecast freezes nothing."""
-        mine = dataset == scope.dataset
-        groups = {*self.groups, *([scope.group] if mine and scope.group is not None else [])}
-        if ledger is not None and freezing:
-            ledger.losses.freeze(dataset, _REASON, in_use=self.releases, missing=self.anchor, groups=sorted(groups))
-        shared = "" if mine else f" with {dataset}, whose cap it shares"
-        stored = f" ({self.stored})" if self.stored else ""
-        raise FrozenError(f"the dataset {scope.dataset} is frozen{shared}: {_REASON}{stored}", _HINT)
+        return not ledger.losses.settled(self.dataset, self.anchor, losses)
 
 
-class AnchorFiles:
-    def __init__(self, ledger: Ledger, named: str | Path | None, options: Mapping[str, str] | None = None) -> None:
-        self._ledger = ledger
-        names = (ledger.ledger_id, ledger.place)
-        self._places = [place_of(named, options).child(_hashed(name)[:32]) for name in names]
+@dataclass
+class AnchorFile:
+    """The content of the file of one ledger."""
 
-    def require(self, scope: Scope, *, replaced: bool = True, freezing: bool = True) -> None:
-        """Refuse a ledger that misses an anchor of a dataset, or of one that shares a cap with it."""
-        here = self._ledger.ledger_id
-        stored = [
-            (name, memory)
-            for name, memory in self._read_all()
-            if replaced or memory.anchor.ledger == here or name != scope.dataset
-        ]
-        charged = {group for name, memory in stored if name == scope.dataset for group in memory.groups}
-        charged |= {scope.group} if scope.group is not None else set()
-        datasets, groups = self._ledger.losses.sharing(scope.dataset, sorted(charged))
-        for dataset, memory in stored:
-            concerned = dataset in datasets or groups & set(memory.groups)
-            if concerned and memory.missing(self._ledger, dataset):
-                memory.refuse(self._ledger, dataset, scope, freezing=freezing)
+    stored: str = ""  # which ledger stored it last, on which machine, and when, in words
+    datasets: dict[str, StoredAnchor] = field(default_factory=dict)
+    verified: str | None = None  # when `maintain` last found the ledger intact
 
-    def store(self, scope: Scope, release: str | None = None) -> None:
-        for place in self._places:
-            if isinstance(place, Objects):
-                _write_object(self._ledger, place, scope, release)
-            else:
-                _remove_stale(place.folder)
-                write(self._ledger, place.folder / f"{_file_name(scope.dataset)}.json", scope, release)
+    @classmethod
+    def parse(cls, content: bytes, place: Path | str) -> AnchorFile:
+        try:
+            facts = json.loads(content)
+            stored = f"{facts['place']} on {facts['host']} stored it at {facts['time']}"
+            datasets = {
+                name: StoredAnchor(
+                    name,
+                    Anchor.parse(item["anchor"]),
+                    tuple(item["releases"]),
+                    tuple(item["groups"]),
+                    int(item["losses"]),
+                )
+                for name, item in facts["datasets"].items()
+            }
+            verified = facts.get("verified")
+            if verified is not None:
+                datetime.fromisoformat(verified)
+            return cls(stored, datasets, verified)
+        except (ValueError, KeyError, TypeError, AttributeError, LedgerError):
+            broken = f"{place} cannot be read"
+        hint = "this file names the right ledger: restore it, or remove it if you are sure of the ledger"
+        raise LedgerError(broken, hint)
 
-    def _read_all(self) -> Iterator[tuple[str, StoredAnchor]]:
-        for place in self._places:
-            for name in place.glob("*.json"):
-                stored = _read_object(place, name) if isinstance(place, Objects) else read(place.folder / name)
-                if stored is not None:
-                    yield stored.dataset or unquote(name.removesuffix(".json")), stored
+    def content(self, ledger: Ledger) -> bytes:
+        facts = {
+            "place": ledger.place,
+            "host": gethostname(),
+            "time": _now(),
+            "datasets": {
+                name: {
+                    "anchor": str(item.anchor),
+                    "releases": sorted(item.releases),
+                    "groups": sorted(item.groups),
+                    "losses": item.losses,
+                }
+                for name, item in sorted(self.datasets.items())
+            },
+        } | ({} if self.verified is None else {"verified": self.verified})
+        return json.dumps(facts).encode()
+
+    def add(self, ledger: Ledger, dataset: str, releases: Collection[str], groups: Collection[str]) -> None:
+        """Put the ledger's current anchor in the place of the stored one, which must be held or settled."""
+        before, since, losses = self.datasets.get(dataset), 0, 0
+        if before is not None and ledger.holds(before.anchor):
+            since, losses = before.anchor.seq, before.losses
+        losses += ledger.losses.count(dataset, since)
+        releases, groups = (
+            {*releases, *(before.releases if before else ())},
+            {*groups, *(before.groups if before else ())},
+        )
+        self.datasets[dataset] = StoredAnchor(dataset, ledger.anchor(), tuple(releases), tuple(groups), losses)
+
+
+def require(
+    ledger: Ledger,
+    scope: Scope,
+    spec: LedgerSpec | None = None,
+    options: Mapping[str, str] | None = None,
+    *,
+    released: Callable[[], Collection[str]] | None = None,
+    freezing: bool = True,
+) -> None:
+    """Refuse a ledger that misses an anchor of a dataset, or of one that shares a cap with it.
+
+    Another ledger was at this place before: that is a loss if this one has no anchor of the dataset yet. `released`
+    returns the release names that are in use in sink and staging. Without any, the owner may have started over.
+    """
+    place, here = _place(spec, options), ledger.ledger_id
+    stored = [(item, file.stored) for file in _files_of(place, ledger) for item in file.datasets.values()]
+    known = any(item.dataset == scope.dataset and item.anchor.ledger == here for item, _ in stored)
+    names = () if known or released is None else released()
+    if known or (released is not None and not names):
+        stored = [pair for pair in stored if pair[0].anchor.ledger == here or pair[0].dataset != scope.dataset]
+    charged = {group for item, _ in stored if item.dataset == scope.dataset for group in item.groups}
+    charged |= {scope.group} if scope.group is not None else set()
+    datasets, groups = ledger.losses.sharing(scope.dataset, sorted(charged))
+    for item, when in stored:
+        if (item.dataset in datasets or groups & set(item.groups)) and item.missing(ledger):
+            _refuse(item, when, ledger, scope, freezing=freezing)
+    if names and (spec is None or spec.require_anchors is not False):
+        _refuse_unknown(ledger, scope, names, place, freezing=freezing)
+
+
+def _refuse(item: StoredAnchor, stored: str, ledger: Ledger, scope: Scope, *, freezing: bool = True) -> None:
+    """Freeze a dataset whose charges are missing, and all that shares a cap with it; a forecast freezes nothing."""
+    mine = item.dataset == scope.dataset
+    groups = {*item.groups, *([scope.group] if mine and scope.group is not None else [])}
+    if freezing:
+        ledger.losses.freeze(item.dataset, _REASON, in_use=item.releases, missing=item.anchor, groups=sorted(groups))
+    shared = "" if mine else f" with {item.dataset}, whose cap it shares"
+    raise FrozenError(f"the dataset {scope.dataset} is frozen{shared}: {_REASON} ({stored})", _HINT)
+
+
+def _refuse_unknown(ledger: Ledger, scope: Scope, names: Collection[str], place: Storage, *, freezing: bool) -> None:
+    """Refuse a release that is published or staged and of which no anchor is stored."""
+    dataset = scope.dataset
+    if not any(row["dataset"] == dataset for row in ledger.reports.show()):
+        groups = [] if scope.group is None else [scope.group]
+        if freezing:
+            ledger.losses.freeze(dataset, _REASON, in_use=sorted(names), groups=groups)
+        refuse_no_ledger(dataset)
+    msg = f"{dataset} has a release in sink or staging, but {place.url} holds no anchor of it in this ledger"
+    hint = (
+        f"name the anchor store of the earlier runs: anchors in the ledger's settings, or {VARIABLE}. If you are sure "
+        "that the ledger is not an old copy, `dptext ledger maintain` stores its anchor"
+    )
+    raise LedgerError(f"{msg}: it may be an old copy", hint)
+
+
+def refuse_no_ledger(dataset: str) -> None:
+    """Refuse a ledger that knows nothing of a dataset that was released."""
+    raise FrozenError(f"the dataset {dataset} is frozen: {_REASON}", _HINT)
+
+
+def record(
+    ledger: Ledger,
+    scope: Scope,
+    release: str | None = None,
+    spec: LedgerSpec | None = None,
+    options: Mapping[str, str] | None = None,
+) -> None:
+    """Store the anchor of a ledger, durably; without a named place, settings may allow that this fails."""
+    try:
+        _replace(ledger, _place(spec, options), partial(_charged, ledger, scope, release))
+    except FrozenError:
+        raise
+    except LedgerError:
+        required = spec is not None and (spec.anchors is not None or spec.require_anchors is not False)
+        if required or is_named(None):
+            raise
+        _warn(_place(spec, options).url)
+
+
+def _charged(ledger: Ledger, scope: Scope, release: str | None, file: AnchorFile) -> None:
+    before = file.datasets.get(scope.dataset)
+    if before is not None and before.missing(ledger):
+        _refuse(before, file.stored, ledger, scope)
+    names, groups = (set() if name is None else {name} for name in (release, scope.group))
+    file.add(ledger, scope.dataset, names, groups)
 
 
 @contextmanager
 def anchored(
-    ledger: Ledger, scope: Scope, release: str | None = None, named: str | Path | None = None
+    ledger: Ledger, scope: Scope, release: str | None = None, spec: LedgerSpec | None = None
 ) -> Iterator[None]:
     """Look at the anchors of a ledger before a block that writes to it, and store the new anchor after it."""
-    AnchorFiles(ledger, named).require(scope, replaced=False)
+    require(ledger, scope, spec, released=tuple)
     yield
-    store(ledger, scope, release, named)
+    record(ledger, scope, release, spec)
 
 
-def store(
-    ledger: Ledger,
-    scope: Scope,
-    release: str | None = None,
-    named: str | Path | None = None,
-    options: Mapping[str, str] | None = None,
-) -> None:
-    """Store the anchor of a ledger in the anchor store; a failure is a warning where no one named the place."""
+def _files_of(place: Storage, ledger: Ledger) -> Iterator[AnchorFile]:
+    """Read the files of a ledger, and of others that were at its place."""
+    by_id, by_place = (_hashed(name)[:16] for name in (ledger.ledger_id, ledger.place))
+    for name in place.glob("*.json"):
+        if name.startswith(by_id) or name.endswith(f"-{by_place}.json"):
+            content = place.read(name)
+            if content is not None:
+                yield AnchorFile.parse(content, place.location(name))
+
+
+def _name_of(place: Storage, ledger: Ledger) -> str:
+    """Return the name of the file of a ledger, which keeps it if the ledger moves."""
+    by_id, by_place = (_hashed(name)[:16] for name in (ledger.ledger_id, ledger.place))
+    return next(iter(place.glob(f"{by_id}-*.json")), f"{by_id}-{by_place}.json")
+
+
+def _replace(ledger: Ledger, place: Storage, change: Callable[[AnchorFile], None]) -> None:
+    """Change the file of a ledger, while no one else does."""
+    if isinstance(place, Objects):
+        name = _name_of(place, ledger)
+        for _ in range(_TRIES):
+            version = place.read_versioned(name)
+            file = AnchorFile() if version is None else AnchorFile.parse(version[0], place.location(name))
+            change(file)
+            tag = None if version is None else version[1]
+            if place.replace_object(name, file.content(ledger), tag) is not None:
+                return
+        raise BusyError(f"others keep writing the anchor of the ledger in {place.url}", "run again")
     try:
-        AnchorFiles(ledger, named, options).store(scope, release)
-    except FrozenError:
-        raise
-    except LedgerError:
-        if is_named(named):
-            raise
-        place = place_of(named).url
-        if place not in _UNSTORED:
-            log.warning(_unstored(place))
-        _UNSTORED.add(place)
+        make_folders(place.folder)
+        with _locked(place.folder / f"{_hashed(ledger.ledger_id)[:16]}.lock"):
+            path = place.folder / _name_of(place, ledger)
+            file = AnchorFile.parse(path.read_bytes(), path) if path.exists() else AnchorFile()
+            change(file)
+            _write(path, file.content(ledger))
+    except OSError as exc:
+        problem = f"the anchor of the ledger cannot be stored in {place.folder}"
+        failure = file_failure(exc, problem, _PLACE, LedgerError)
+    else:
+        return
+    raise failure
 
 
-def notes(named: str | Path | None) -> list[str]:
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Let one writer in at a time; the operating system unlocks the file if a writer dies."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, files.PRIVATE_FILE)
+    until = time.monotonic() + _PATIENCE
+    try:
+        while not _acquired(descriptor):
+            if time.monotonic() > until:
+                raise BusyError(f"another writer holds {path}", "is it stopped? Let it continue or end it; run again")
+            time.sleep(0.005)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _acquired(descriptor: int) -> bool:
+    try:
+        flock(descriptor, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file durably, completely or not at all, under the lock: other drafts are of writers that were killed."""
+    for stale in path.parent.glob(f".{path.name}-*.draft"):
+        stale.unlink()
+    draft = files.draft_of(path)
+    with os.fdopen(files.create(draft), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    flush(path.parent)
+
+
+def notes(spec: LedgerSpec) -> list[str]:
     """Say that the anchors of the ledger are stored nowhere apart from it, if that is so."""
-    place = place_of(named)
-    lost = not is_named(named) and (place.url in _UNSTORED or not _is_writable(place.folder))
-    return [_unstored(place.url)] if lost else []
+    place = place_of(spec.anchors)
+    return [] if is_named(spec.anchors) or _is_writable(place.folder) else [_unstored(place.url)]
 
 
 def _unstored(place: str) -> str:
     msg = f"the anchor of the ledger cannot be stored in {place}, so a lost or restored ledger may go unnoticed"
     return f"{msg}; {_PLACE}"
+
+
+@cache
+def _warn(place: str) -> None:
+    """Log once per process that anchors cannot be stored."""
+    log.warning(_unstored(place))
 
 
 def require_place(spec: LedgerSpec, options: Mapping[str, str] | None = None) -> None:
@@ -174,26 +334,20 @@ def require_place(spec: LedgerSpec, options: Mapping[str, str] | None = None) ->
     A PostgreSQL ledger is written to by pods and machines whose own folders may not last, so it needs such a place
     unless `require_anchors` says otherwise. Nothing is made.
     """
-    if not is_named(spec.anchors):
-        in_postgres = resolve_url(spec.url).startswith(POSTGRES)
-        if in_postgres if spec.require_anchors is None else spec.require_anchors:
-            msg = "no anchor store is named for this ledger: a restored copy of it could go unnoticed"
-            hint = (
-                'write into the ledger\'s settings: anchors = "s3://bucket/anchors", or a folder that lasts and is '
-                f"apart from the ledger; or set {VARIABLE}. Without such a place: require_anchors = false"
-            )
-            raise LedgerError(msg, hint)
-        return
-    place = place_of(spec.anchors, options)
+    named, place = is_named(spec.anchors), place_of(spec.anchors, options)
+    in_postgres = resolve_url(spec.url).startswith(POSTGRES)
+    if not named and (in_postgres if spec.require_anchors is None else spec.require_anchors):
+        msg = "no anchor store is named for this ledger: a restored copy of it could go unnoticed"
+        hint = (
+            'write into the ledger\'s settings: anchors = "s3://bucket/anchors", or a folder that lasts and is '
+            f"apart from the ledger; or set {VARIABLE}. Without such a place: require_anchors = false"
+        )
+        raise LedgerError(msg, hint)
     if place.remote:
         object_stores.require_writable(place.url, dict(place.options))
-    elif not _is_writable(place.folder):
-        raise LedgerError(f"the anchor of the ledger cannot be stored in {place.folder}", _PLACE)
-
-
-def ledger_place(ledger: Ledger, named: str | None, options: Mapping[str, str] | None = None) -> Storage:
-    """Return the place for the facts of one ledger, apart from the anchors of its datasets."""
-    return place_of(named, options).child(f"{_hashed(ledger.ledger_id)[:32]}-ledger")
+    elif not _is_writable(place.folder) and (named or spec.require_anchors is not False):
+        hint = _PLACE if named else f"{_PLACE}; or write require_anchors = false"
+        raise LedgerError(f"the anchor of the ledger cannot be stored in {place.folder}", hint)
 
 
 def require_environment(
@@ -217,7 +371,7 @@ def require_environment(
                 place.replace_object(file, content, None)  # of two environments at once, one gets through
             else:
                 make_folders(place.folder)
-                with _locked(place.folder):
+                with _locked(place.folder / "environments.lock"):
                     if place.read(file) is None:
                         place.write(file, content, action="recording the environment of the ledger and the noise key")
         current = place.read(file)
@@ -238,10 +392,12 @@ def _hashed(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()
 
 
-def _file_name(dataset: str) -> str:
-    """Name the file of a dataset: the name itself, or where that is too long for a file system, its hash."""
-    name = quote(dataset, safe=" ")
-    return name if len(name) <= _LONGEST_NAME else _hashed(dataset)
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _place(spec: LedgerSpec | None, options: Mapping[str, str] | None) -> Storage:
+    return place_of(None if spec is None else spec.anchors, options)
 
 
 def place_of(named: str | Path | None, options: Mapping[str, str] | None = None) -> Storage:
@@ -256,132 +412,6 @@ def place_of(named: str | Path | None, options: Mapping[str, str] | None = None)
 def is_named(named: str | Path | None) -> bool:
     """Return whether someone named the place: then it must be there."""
     return bool(named or os.environ.get(VARIABLE))
-
-
-def read(path: Path) -> StoredAnchor | None:
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError:
-        content = b""
-    return _parsed(content, path)
-
-
-def _parsed(content: bytes, place: Path | str) -> StoredAnchor:
-    try:
-        facts = json.loads(content)
-        return StoredAnchor(
-            Anchor.parse(facts["anchor"]),
-            tuple(facts["releases"]),
-            tuple(facts["groups"]),
-            int(facts["losses"]),
-            facts.get("stored"),
-            facts.get("dataset"),
-        )
-    except (ValueError, KeyError, TypeError, LedgerError):
-        broken = f"{place} cannot be read"
-    hint = "this file names the right ledger: restore it, or remove it if you are sure of the ledger"
-    raise LedgerError(broken, hint)
-
-
-def _remove_stale(folder: Path) -> None:
-    """Remove the drafts of writers that were killed."""
-    with suppress(OSError):
-        for draft in folder.iterdir():
-            if _DRAFT.fullmatch(draft.name) and time.time() - draft.stat().st_mtime > _STALE:
-                draft.unlink()
-
-
-def _read_object(place: Objects, name: str) -> StoredAnchor | None:
-    content = place.read(name)
-    return None if content is None else _parsed(content, place.location(name))
-
-
-def _write_object(ledger: Ledger, place: Objects, scope: Scope, release: str | None) -> None:
-    """Write the anchor of a ledger into a store as `write` does into a folder; the condition replaces the lock."""
-    name = f"{_hashed(scope.dataset)}.json"
-    for _ in range(_TRIES):
-        version = place.read_versioned(name)
-        before = [] if version is None else [_parsed(version[0], place.location(name))]
-        text = _merged(ledger, before, scope, release, named=True)
-        if place.replace_object(name, text, None if version is None else version[1]) is not None:
-            return
-    raise BusyError(f"others keep writing the anchor of the ledger in {place.url}", "run again")
-
-
-def write(ledger: Ledger, path: Path, scope: Scope, release: str | None, others: Iterable[Path] = ()) -> None:
-    """Write the anchor of a ledger to a file, durably, and add the charged names to those there and in other files.
-
-    An anchor that this ledger should hold, but does not, stays: it shows that the ledger was restored.
-    """
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    try:
-        make_folders(path.parent)
-        with _locked(path.parent):
-            before = [stored for each in (path, *others) if (stored := read(each)) is not None]
-            text = _merged(ledger, before, scope, release)
-            with os.fdopen(create(draft), "wb") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-            flush(path.parent)
-    except OSError as exc:
-        problem = f"the anchor of the ledger cannot be stored in {path.parent}"
-        failure = file_failure(exc, problem, _PLACE, LedgerError)
-    else:
-        return
-    with suppress(OSError):
-        draft.unlink()
-    raise failure
-
-
-def _merged(
-    ledger: Ledger, before: Sequence[StoredAnchor], scope: Scope, release: str | None, *, named: bool = False
-) -> bytes:
-    """Return the new content of a file; `named` writes the name of the dataset into it."""
-    for stored in before:
-        if stored.anchor.ledger == ledger.ledger_id and stored.missing(ledger, scope.dataset):
-            stored.refuse(ledger, scope.dataset, scope)
-    since = losses = 0
-    if before:
-        newest = max(before, key=lambda stored: (ledger.holds(stored.anchor), stored.anchor.seq))
-        if ledger.holds(newest.anchor):
-            since, losses = newest.anchor.seq, newest.losses
-    releases = {name for stored in before for name in stored.releases}
-    groups = {name for stored in before for name in stored.groups}
-    named = named or _file_name(scope.dataset) != quote(scope.dataset, safe=" ")
-    content = {
-        "anchor": str(ledger.anchor()),
-        **({"dataset": scope.dataset} if named else {}),
-        "releases": sorted(releases | ({release} if release is not None else set())),
-        "groups": sorted(groups | ({scope.group} if scope.group is not None else set())),
-        "losses": losses + ledger.losses.count(scope.dataset, since),
-        "stored": f"{ledger.place} on {gethostname()} stored it at {datetime.now(UTC).isoformat(timespec='seconds')}",
-    }
-    return json.dumps(content).encode()
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Let one process write in a folder at a time, as long as none of them was stopped."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    until = time.monotonic() + _PATIENCE
-    try:
-        while time.monotonic() < until:
-            try:
-                flock(descriptor, LOCK_EX | LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(0.005)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-_FILE = "verified.json"
-METRIC = "dptext.ledger.verified.age"
 
 
 @dataclass(frozen=True)
@@ -424,11 +454,18 @@ def maintain(
         LedgerError: The anchor cannot be stored, or the stored one cannot be read.
         UnavailableLedgerError: The ledger does not answer.
     """
-    place = ledger_place(ledger, anchors, options)
+    place = place_of(anchors, options)
     report = ledger.verify()
-    problems, before = list(report.problems), _verified(place)
-    if before is not None and not ledger.holds(Anchor.parse(before["anchor"])):
-        problems.append("the journal does not hold the anchor of the last maintenance: it was cut or is an old copy")
+    problems = (
+        [
+            f"the journal does not hold the stored anchor of {item.dataset}: it was cut or is an old copy"
+            for file in _files_of(place, ledger)
+            for item in file.datasets.values()
+            if item.anchor.ledger == ledger.ledger_id and item.missing(ledger)
+        ]
+        if report.ok
+        else list(report.problems)
+    )
     if problems:
         return Maintained(problems, report.counts)
     anchor, copy, removed = ledger.anchor(), None, list[str]()
@@ -441,32 +478,26 @@ def maintain(
             for old in older:
                 old.unlink()
             removed = [str(old) for old in older]
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    content = json.dumps({"anchor": str(anchor), "verified": now}).encode()
-    if not isinstance(place, Objects):
-        files.make_folders(place.folder)
-    place.write(_FILE, content, action="storing the anchor of the ledger")
+    _replace(ledger, place, partial(_maintained, ledger))
     telemetry.count(METRIC, 0, ledger=ledger.ledger_id)
     return Maintained([], report.counts, str(anchor), copy, removed)
+
+
+def _maintained(ledger: Ledger, file: AnchorFile) -> None:
+    """Store the anchor of all datasets of a ledger, and the time."""
+    releases: dict[str, set[str]] = {}
+    for row in ledger.reports.show():
+        releases.setdefault(row["dataset"], set()).add(row["release"])
+    for dataset, names in releases.items():
+        file.add(ledger, dataset, names, ledger.losses.sharing(dataset)[1])
+    file.verified = _now()
 
 
 def seconds_since_verified(
     ledger: Ledger, anchors: str | None = None, options: Mapping[str, str] | None = None
 ) -> float | None:
     """Return the seconds since `maintain` found the ledger intact; None if it never did."""
-    before = _verified(ledger_place(ledger, anchors, options))
-    return None if before is None else (datetime.now(UTC) - datetime.fromisoformat(before["verified"])).total_seconds()
-
-
-def _verified(place: Storage) -> dict[str, str] | None:
-    content = place.read(_FILE)
-    try:
-        facts = None if content is None else json.loads(content)
-        if facts is not None:
-            Anchor.parse(facts["anchor"])
-            datetime.fromisoformat(facts["verified"])
-    except (ValueError, KeyError, TypeError):
-        pass
-    else:
-        return facts
-    raise InputError(f"{place.location(_FILE)} cannot be read", "restore the file, or remove it if the ledger is right")
+    place = place_of(anchors, options)
+    content = place.read(_name_of(place, ledger))
+    verified = None if content is None else AnchorFile.parse(content, place.url).verified
+    return None if verified is None else (datetime.now(UTC) - datetime.fromisoformat(verified)).total_seconds()

@@ -31,7 +31,7 @@ class SealedEvent(NamedTuple):
     columns: dict[str, Column]
 
 
-class Replay:
+class Rebuilt:
     """The contents of a ledger, the state of every row, and problems."""
 
     def __init__(self, db: Database) -> None:
@@ -51,6 +51,8 @@ class Replay:
                 self._check_rows(entry)
             except UnavailableLedgerError:
                 raise
+            except LedgerError as error:
+                self.note(error.message)
             except MALFORMED as exc:
                 self.note(f"event {entry.seq} ({entry.kind}): it cannot be read ({type(exc).__name__})")
         self._compare_blobs()
@@ -144,7 +146,7 @@ class Replay:
             if self.blobs.get(seq, set()) != stored.get(seq, set()):
                 self.note(f"blobs of batch {seq}: they differ from the journal")
 
-    _HANDLERS: ClassVar[dict[Event, Callable[[Replay, SealedEvent], None]]] = {
+    _HANDLERS: ClassVar[dict[Event, Callable[[Rebuilt, SealedEvent], None]]] = {
         Event.RESERVE: _reserve,
         Event.COMMIT: _move,
         Event.DIVERGED: _move,
@@ -162,55 +164,55 @@ def verify(db: Database) -> VerifyReport:
     whole ledger consistently, only an anchor that was kept elsewhere shows it.
     """
     db = Database(db.store, None)  # use nothing that was read before
-    replay = Replay(db)
-    contents = replay.contents
+    rebuilt = Rebuilt(db)
+    contents = rebuilt.contents
     for (release, _), batches in sorted(contents.of_release.items()):
-        for within in id_ranges(_rows(replay, batches)):
+        for within in id_ranges(_rows(rebuilt, batches)):
             for key, what in (("record", "a record"), ("idem_key", "an identity")):
                 # Add a problem for every id that occurs twice; rows that were aborted, or released again, do not count
                 ids, of = list[HashedIds](), [np.zeros(0, np.int64)]
                 for item in _scan(db, within, [seq for seq in batches if not contents.batches[seq].again], key, []):
-                    alive = replay.states[item.batch][item.rows] != State.ABORTED
+                    alive = rebuilt.states[item.batch][item.rows] != State.ABORTED
                     ids.append(item.ids.take(alive))
                     of.append(np.full(ids[-1].size, item.batch, np.int64))
                 record_ids, seqs = concatenated(ids), np.concatenate(of)
                 order = record_ids.order()
                 repeated = np.delete(order, record_ids.take(order).starts())
                 for seq in np.unique(seqs[repeated]).tolist():
-                    replay.note(f"batch {seq} (RESERVE): {what} occurs twice in {contents.releases[release]}")
-    _check_balances(db, replay)
+                    rebuilt.note(f"batch {seq} (RESERVE): {what} occurs twice in {contents.releases[release]}")
+    _check_balances(db, rebuilt)
     counts = {name: sum(tally[name] for tally in contents.tallies.values()) for name in COUNTS}
     pending = counts["records"] - counts["committed"] - counts["expired"] - counts["aborted"]
-    rewritten = sum(len(rows) for lists in replay.rewritten.values() for rows in lists)
-    counts = {"events": replay.events.total(), "batches": len(replay.blobs), **counts, "pending": pending}
-    return VerifyReport(replay.problems, counts | ({"rewritten": rewritten} if rewritten else {}))
+    rewritten = sum(len(rows) for lists in rebuilt.rewritten.values() for rows in lists)
+    counts = {"events": rebuilt.events.total(), "batches": len(rebuilt.blobs), **counts, "pending": pending}
+    return VerifyReport(rebuilt.problems, counts | ({"rewritten": rewritten} if rewritten else {}))
 
 
-def _check_balances(db: Database, replay: Replay) -> None:
+def _check_balances(db: Database, rebuilt: Rebuilt) -> None:
     """Judge each charge of a capped scope by the cap of its time, and by its components."""
-    for number, history in replay.contents.caps.items():
+    for number, history in rebuilt.contents.caps.items():
         ends = [seq for seq, _, _ in history[1:]] + [np.iinfo(np.int64).max]
         for measure in dict.fromkeys(name for _, name, _ in history):
             pairs = zip(history, ends, strict=True)
             mine = [(since, until, limits) for (since, name, limits), until in pairs if name == measure]
-            batches = [seq for seq in replay.contents.of_scope.get(number, ()) if seq < mine[-1][1]]
-            for within in id_ranges(_rows(replay, batches)):
-                of_range = charges(db, replay, within, batches, MEASURES[measure])
-                _check_caps(replay, of_range, np.array(batches, np.int64), mine)
+            batches = [seq for seq in rebuilt.contents.of_scope.get(number, ()) if seq < mine[-1][1]]
+            for within in id_ranges(_rows(rebuilt, batches)):
+                of_range = charges(db, rebuilt, within, batches, MEASURES[measure])
+                _check_caps(rebuilt, of_range, np.array(batches, np.int64), mine)
 
 
-def charges(db: Database, replay: Replay, within: IdRange, batches: list[int], names: tuple[str, ...]) -> Charges:
+def charges(db: Database, rebuilt: Rebuilt, within: IdRange, batches: list[int], names: tuple[str, ...]) -> Charges:
     """Return units, events and amounts of a range of units; amounts that were given back are negative."""
     ids, when, amounts = [], [np.zeros(0, np.int64)], [np.zeros((len(names), 0), np.int64)]
     for item in _scan(db, within, batches, "unit", ["canary", *names]):
         mine = item.columns["canary"] == 0
         taken = np.stack([item.columns[name] for name in names])
         if (taken[:, mine] >= LARGEST).any():
-            replay.note(f"batch {item.batch} (RESERVE): a charge is infinite on the cap's measure")
+            rebuilt.note(f"batch {item.batch} (RESERVE): a charge is infinite on the cap's measure")
             taken = np.minimum(taken, LARGEST)
         changes = [(item.batch, item.rows, taken)]
-        changes += [(event, rows, -taken) for event, rows in replay.aborted.get(item.batch, [])]
-        for event, rows, spent in replay.settled.get(item.batch, []) if names == (PURE,) else []:
+        changes += [(event, rows, -taken) for event, rows in rebuilt.aborted.get(item.batch, [])]
+        for event, rows, spent in rebuilt.settled.get(item.batch, []) if names == (PURE,) else []:
             left = np.zeros(int(item.rows.max(initial=0)) + 1, np.int64)
             left[rows[rows < len(left)]] = spent[rows < len(left)]
             changes.append((event, rows, left[item.rows][None] - taken))
@@ -222,7 +224,7 @@ def charges(db: Database, replay: Replay, within: IdRange, batches: list[int], n
     return concatenated(ids), np.concatenate(when), np.concatenate(amounts, axis=1)
 
 
-def _check_caps(replay: Replay, charges: Charges, batches: I64, caps: list[tuple[int, int, list[int]]]) -> None:
+def _check_caps(rebuilt: Rebuilt, charges: Charges, batches: I64, caps: list[tuple[int, int, list[int]]]) -> None:
     """Add a problem for every charge after which its unit was over the cap that was in force.
 
     Only batches charge. A refund may be 0, and its unit may be over a cap that was set after the charge.
@@ -242,11 +244,11 @@ def _check_caps(replay: Replay, charges: Charges, batches: I64, caps: list[tuple
         charged = (event > since) & (event < until) & np.isin(event, batches)
         over = charged & (sums > np.array(limits, np.int64)[:, None]).any(axis=0)
         for seq, count in zip(*(item.tolist() for item in np.unique(event[over], return_counts=True)), strict=True):
-            replay.note(f"batch {seq} (RESERVE): {count:,} charges exceed the cap that was in force")
+            rebuilt.note(f"batch {seq} (RESERVE): {count:,} charges exceed the cap that was in force")
 
 
-def _rows(replay: Replay, batches: list[int]) -> int:
-    return sum(replay.contents.batches[seq].rows for seq in batches)
+def _rows(rebuilt: Rebuilt, batches: list[int]) -> int:
+    return sum(rebuilt.contents.batches[seq].rows for seq in batches)
 
 
 def _scan(db: Database, within: IdRange, batches: list[int], key: str, names: list[str]) -> Iterator[ScannedRows]:

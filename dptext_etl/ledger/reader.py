@@ -15,7 +15,8 @@ from dptext_etl.errors import DPTextError
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger import people, views
 from dptext_etl.ledger.caps import cap_change
-from dptext_etl.ledger.people import Losses, People
+from dptext_etl.ledger.losses import Losses
+from dptext_etl.ledger.people import People
 from dptext_etl.ledger.plan import Database, Lookup
 from dptext_etl.ledger.storage.hashed_ids import binaries
 from dptext_etl.ledger.types import (
@@ -298,7 +299,7 @@ class LedgerReader:
         Raises:
             LedgerError: A ledger is there, or the copy is not intact.
         """
-        from dptext_etl.ledger.reports import copy
+        from dptext_etl.ledger.copying import copy
 
         return copy(self._db.store, str(to))
 

@@ -1,10 +1,7 @@
-"""Write a ledger as plain tables, report on it, and copy it while others write.
+"""Write a ledger as plain tables, and report on it.
 
 Ids are the ledger's own keyed hashes, amounts are in units of epsilon, rho and delta. docs/ledger.md#tables lists the
 columns. The tables are internal: the number of charged words may reveal more than a release.
-
-The copy has the same name, journal and head as the ledger at one moment, and no id key. Writing to it instead of the
-ledger means to continue with an old copy (docs/spec/privacy.md#lost-ledger).
 """
 
 from __future__ import annotations
@@ -23,8 +20,7 @@ import pyarrow.parquet as pq
 
 from dptext_etl import files
 from dptext_etl.column import INFINITE
-from dptext_etl.errors import DPTextError, InputError, LedgerError, file_failure
-from dptext_etl.files import flush
+from dptext_etl.errors import DPTextError, InputError, file_failure
 from dptext_etl.guarantee import ADDITIVE, PURE, steps
 from dptext_etl.id_forms import IdForm, normalized
 from dptext_etl.ledger import views
@@ -32,12 +28,8 @@ from dptext_etl.ledger.caps import LARGEST
 from dptext_etl.ledger.contents import COUNTS, Contents, Facts, Key, Pinned
 from dptext_etl.ledger.plan import Database
 from dptext_etl.ledger.storage.hashed_ids import Bytes
-from dptext_etl.ledger.storage.journal import Journal
-from dptext_etl.ledger.storage.opening import ledger_exists, open_store
 from dptext_etl.ledger.storage.segments import Places
-from dptext_etl.ledger.storage.sqlite import SqliteStore
-from dptext_etl.ledger.storage.store import POSTGRES, Store, resolve_url, sqlite_path
-from dptext_etl.ledger.types import I64, Anchor, Event, Mask, ReleaseRef, Scope, State
+from dptext_etl.ledger.types import I64, Event, Mask, ReleaseRef, Scope, State
 from dptext_etl.ledger.views import charges, keys_of_releases, refunds, tracked_components, used_by_unit
 
 EVENTS = 10_000  # events that are read at a time
@@ -374,81 +366,3 @@ class Reports:
         """Return the scopes whose charges a first cap of a scope would not count, in words."""
         with self._db.store.snapshot():
             return self._db.scopes.uncounted(scope)
-
-
-_LARGE = {"event": ("seq",), "segment": ("seq", "name")}
-"""Tables that are copied row by row, by these keys; `meta` fits into memory."""
-_TAKEN = "there is something at the place of the copy already"
-_OTHER_SCHEMA = "name another schema with ?schema=NAME"
-_OTHER_FILE = "name a file that does not exist"
-
-
-def copy(source: Store, to: str) -> Anchor:
-    """Copy a ledger to a place where there is none."""
-    to = resolve_url(to)
-    if not to.startswith(POSTGRES):
-        path = sqlite_path(to)
-        failure: DPTextError | None = None
-        if path.exists():
-            raise LedgerError(_TAKEN, _OTHER_FILE)
-        try:
-            with files.temporary_folder(path.absolute().parent) as drafts:
-                draft = drafts / path.name
-                anchor = _draft(source, draft)
-                flush(draft)
-                os.link(draft, path)
-                flush(path.parent)
-        except FileExistsError:
-            failure = LedgerError(_TAKEN, _OTHER_FILE)
-        except OSError as exc:
-            hint = "the folder must exist and have room"
-            failure = file_failure(exc, "the copy cannot be written", hint, LedgerError)
-        if failure is not None:
-            raise failure
-        return anchor
-    if ledger_exists(to):
-        raise LedgerError(_TAKEN, _OTHER_SCHEMA)
-    target = open_store(to)
-    try:
-        with target.transaction():
-            if target.meta("ledger_id") is not None:
-                raise LedgerError(_TAKEN, _OTHER_SCHEMA)
-            _fill(source, target)
-        return _anchor(target)
-    finally:
-        target.close()
-
-
-def _draft(source: Store, draft: Path) -> Anchor:
-    target = SqliteStore(draft)
-    try:
-        if isinstance(source, SqliteStore):
-            source.copy_pages(target)
-        else:
-            with target.transaction():
-                _fill(source, target)
-        return _anchor(target)
-    finally:
-        target.close()
-
-
-def _anchor(store: Store) -> Anchor:
-    return Journal(store, store.meta("ledger_id") or "", "").anchor()
-
-
-def _fill(source: Store, target: Store) -> None:
-    """Copy the rows of all tables, from one snapshot; the target knows its schema, which is the same."""
-    with source.snapshot():
-        for table, names in source.columns().items():
-            columns, marks = ", ".join(names), ", ".join("?" * len(names))
-            select, insert = f"select {columns} from {table}", f"insert into {table}({columns}) values({marks})"  # noqa: S608
-            keys = _LARGE.get(table)
-            if keys is None:
-                for row in source.rows(select):
-                    if table != "meta" or "schema" not in row:
-                        target.execute(insert, row)
-                continue
-            where = " and ".join(f"{key}=?" for key in keys)
-            for key in source.rows(f"select {', '.join(keys)} from {table}"):  # noqa: S608
-                for row in source.rows(f"{select} where {where}", key):
-                    target.execute(insert, row)

@@ -22,7 +22,7 @@ from dptext_etl.ledger.storage.hashed_ids import (
     Bytes,
     HashedIds,
     Index,
-    Part,
+    UnitSums,
     WantedIds,
     concatenated,
     fold,
@@ -156,7 +156,7 @@ def tracked_components(pinned: Pinned) -> tuple[str, ...]:
     return pinned.components or (PURE,)
 
 
-def used_by_unit(db: Database, pinned: Pinned) -> Iterator[Part]:
+def used_by_unit(db: Database, pinned: Pinned) -> Iterator[UnitSums]:
     """Iterate over units and used amounts by tracked component, in groups; each unit occurs once."""
     names = tracked_components(pinned)
     contents = db.contents.latest()
@@ -171,12 +171,12 @@ def used_by_unit(db: Database, pinned: Pinned) -> Iterator[Part]:
         yield fold(concatenated(part.ids for part in parts), values)
 
 
-def _spent(db: Database, item: ScannedRows, names: tuple[str, ...], settled: Iterable[int]) -> Part:
+def _spent(db: Database, item: ScannedRows, names: tuple[str, ...], settled: Iterable[int]) -> UnitSums:
     """Return the amounts that units used in a batch; an infinite amount counts as one above every cap."""
     return fold(*_charged(db, item, names, settled))
 
 
-def _charged(db: Database, item: ScannedRows, names: tuple[str, ...], settled: Iterable[int]) -> Part:
+def _charged(db: Database, item: ScannedRows, names: tuple[str, ...], settled: Iterable[int]) -> UnitSums:
     """Return the units of the rows of a batch, and the amounts that they used."""
     states = db.records.states(item.batch)
     charged = (item.columns["canary"] == 0) & (states[item.rows] != State.ABORTED)
@@ -185,7 +185,7 @@ def _charged(db: Database, item: ScannedRows, names: tuple[str, ...], settled: I
         left = np.full(len(states), -1, np.int64)
         left[rows] = spent
         values[0] = np.where(left[item.rows] >= 0, left[item.rows], values[0])
-    return Part(item.ids.take(charged), values[:, charged])
+    return UnitSums(item.ids.take(charged), values[:, charged])
 
 
 def charges_of(db: Database, scope: Scope, units: pa.Array) -> list[list[dict[str, Any]]]:

@@ -63,8 +63,8 @@ class CusText(TableMechanism):
         (True, True)
     """
 
-    _artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "stopwords"})
-    _cannot_divide: ClassVar[None] = None
+    artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "stopwords"})
+    cannot_divide: ClassVar[None] = None
 
     variant: Literal["plain", "plus"] = "plain"
     k: Annotated[int, Field(ge=2, le=65_536)] = 20
@@ -95,7 +95,7 @@ class CusText(TableMechanism):
         return {
             "mechanism": "custext",
             "version": self.version,
-            "epsilon": repr(self._unit_epsilon),
+            "epsilon": repr(self.unit_epsilon),
             "k": self.k,
             "norm": self.norm,
             "metric": self.metric,
@@ -140,7 +140,7 @@ class CusText(TableMechanism):
             step = max(1, _CELLS // len(sets[places[0]]) ** 2)
             for chunk in (places[start : start + step] for start in range(0, len(places), step)):
                 scores = self._scores(vectors, np.stack([sets[at] for at in chunk]))
-                for at, rows in zip(chunk, integer_weights(scores, self._unit_epsilon), strict=True):
+                for at, rows in zip(chunk, integer_weights(scores, self.unit_epsilon), strict=True):
                     weights[at] = rows
         return weights
 
@@ -153,7 +153,7 @@ class CusText(TableMechanism):
         return scores
 
     @cached_property
-    def _division(self) -> Division:
+    def division(self) -> Division:
         """Return how words with given epsilons are drawn: by the scores of their sets, from 0 to 1."""
         names, kept = tuple(self._mapped.input_words()), frozenset(self._mapped.kept_words())
         draw = ScoredDraw(self._scored, 0.0, 1.0, np.arange(len(names)), self._mapped.max_set)

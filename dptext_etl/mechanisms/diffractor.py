@@ -74,8 +74,8 @@ class Diffractor(ListMechanism):
         (True, 100.0)
     """
 
-    _artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "lists", "stopwords"})
-    _cannot_divide: ClassVar[None] = None
+    artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "lists", "stopwords"})
+    cannot_divide: ClassVar[None] = None
 
     variant: Literal["tem", "geometric"] = "tem"
     gamma: Annotated[int, Field(ge=1, le=4_096)] = 5
@@ -122,14 +122,14 @@ class Diffractor(ListMechanism):
         return "uniform" if self.variant == "tem" or self.mode == "faithful" else self.unknown_words
 
     @property
-    def _bounded_range(self) -> bool:
+    def bounded_range(self) -> bool:
         return self.variant == "tem"
 
-    def _refuses(self, allocation: Allocation) -> str | None:
+    def refuses_allocation(self, allocation: Allocation) -> str | None:
         """Return why the budget cannot be divided; faithful lists hold one vocabulary if they come from one file."""
         if self.mode == "faithful" and (self.lists is not None or len(self.vectors) > 1):
             return "lists of several vocabularies share no range of places: a divided budget needs one set of vectors"
-        return super()._refuses(allocation)
+        return super().refuses_allocation(allocation)
 
     @property
     def word_disclosures(self) -> frozenset[Disclosure]:
@@ -143,19 +143,19 @@ class Diffractor(ListMechanism):
 
     @property
     def _rate(self) -> Fraction:
-        return Fraction(repr(self._unit_epsilon))
+        return Fraction(repr(self.unit_epsilon))
 
     @property
     def _even(self) -> bool:
         return self.mode == "strict" or bool(self._facts["even"])
 
     @property
-    def _epsilon_per_word(self) -> Fraction:
+    def epsilon_per_word(self) -> Fraction:
         """Return the cost between any two words: epsilon * gamma ("tem"), epsilon * (N - 1) ("geometric")."""
         return self._rate * (self.gamma if self.variant == "tem" else self.places - 1)
 
     @property
-    def _metric_claim(self) -> MetricClaim | None:
+    def metric_claim(self) -> MetricClaim | None:
         """Return the claim of epsilon per place; the distance of two words is the largest over the lists.
 
         For "tem", distances end at gamma. The claim is made only if the stored integers keep it for every pair of
@@ -176,28 +176,28 @@ class Diffractor(ListMechanism):
         return super().event(positions) if self._even or not positions else Unbounded()
 
     @cached_property
-    def _loss_range(self) -> Fraction:
+    def loss_range(self) -> Fraction:
         """Return the largest distance of two places: gamma, or N - 1 for "geometric"."""
         if self.variant == "tem":
             return Fraction(self.gamma)
         return Fraction(len(self.neighbor_lists().words) - (0 if self.length != "disclose" else 1))
 
     @property
-    def _unit_epsilon(self) -> float:
+    def unit_epsilon(self) -> float:
         """Return `epsilon` of the dearest draw per place; for "geometric" it is a rate that is not rounded down."""
         if self.variant == "tem" or self.allocation is None:
-            return super()._unit_epsilon
+            return super().unit_epsilon
         decimals = 10 ** (12 if self.allocation.largest <= _FINE else 6)
-        return float(Fraction(math.ceil(exact(self.allocation.largest) / self._loss_range * decimals), decimals))
+        return float(Fraction(math.ceil(exact(self.allocation.largest) / self.loss_range * decimals), decimals))
 
     def _metric_of(self, allocation: Allocation) -> MetricClaim | None:
         """Return the claim per place of a draw of epsilon 1; none where the words of the text choose a template."""
         if self.variant == "tem" or not self._even or allocation.source == "chosen":
             return None
-        return MetricClaim(1 / self._loss_range, "listidx-max", self._loss_range)
+        return MetricClaim(1 / self.loss_range, "listidx-max", self.loss_range)
 
     @cached_property
-    def _division(self) -> Division:
+    def division(self) -> Division:
         """Return how words with given epsilons are drawn: from weights, or by steps at their own rates."""
         names, kept = tuple(self._mapped.input_words()), frozenset(self._mapped.kept_words())
         weights = ScoredDraw(self._scored, -float(self.gamma), 0.0, np.arange(self.places), self.places)
@@ -208,7 +208,7 @@ class Diffractor(ListMechanism):
         self, words: Indices, slots: Slots, sampler: WordSampler, epsilons: Sequence[Epsilons], purpose: int
     ) -> Indices:
         """Move every word along its list by a step at its own rate."""
-        lists, rates = self._listed(slots, purpose - TOKEN), rates_of(epsilons, self._loss_range)
+        lists, rates = self._listed(slots, purpose - TOKEN), rates_of(epsilons, self.loss_range)
         return self._draw_by_steps(words, lists, rates, slots, sampler, purpose)
 
     def _listed(self, slots: Slots, offset: int) -> Indices:
@@ -225,13 +225,13 @@ class Diffractor(ListMechanism):
                 gaps = np.abs(np.arange(self.places) - place[words[at]][:, None])
                 yield Scored(at, -np.minimum(gaps, self.gamma).astype(np.float64), order)
 
-    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         if not self._even:
             return {"∞": math.inf}
         if self.allocation is not None:
-            return super()._cost_factors(positions)
+            return super().cost_factors(positions)
         apart = {"gamma": self.gamma} if self.variant == "tem" else {"(N-1)": self.places - 1}
-        return super()._cost_factors(positions) | apart
+        return super().cost_factors(positions) | apart
 
     def neighbor_lists(self) -> NeighborLists:
         if self.lists is None:
@@ -251,7 +251,7 @@ class Diffractor(ListMechanism):
             "mechanism": self.name,
             "version": self.version,
             "variant": self.variant,
-            "epsilon": repr(self._unit_epsilon),
+            "epsilon": repr(self.unit_epsilon),
             "gamma": self.gamma if self.variant == "tem" else None,
             "lists": self.neighbor_lists().content,
             "pad": self.length != "disclose",
@@ -261,7 +261,7 @@ class Diffractor(ListMechanism):
     def _place_distribution(self, places: int) -> PlaceDistribution:
         if self.variant == "geometric":
             return GeometricDistribution(self._rate)
-        return TemDistribution.of(self._unit_epsilon, self.gamma, places)
+        return TemDistribution.of(self.unit_epsilon, self.gamma, places)
 
     def _kept(self) -> Iterable[str]:
         """Return the words that are kept unchanged: stopwords in faithful mode."""
@@ -275,7 +275,7 @@ class Diffractor(ListMechanism):
         exact rate.
         """
         probe = cls(**{"epsilon": 1.0, **parameters})
-        shared = math.floor(Fraction(repr(epsilon)) / probe._loss_range * 10**12)
+        shared = math.floor(Fraction(repr(epsilon)) / probe.loss_range * 10**12)
         return cls(**{**parameters, "epsilon": float(Fraction(shared, 10**12))})
 
     @classmethod

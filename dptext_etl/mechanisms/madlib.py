@@ -127,7 +127,7 @@ class Madlib(VectorMechanism):
         (5, True)
     """
 
-    _cannot_divide: ClassVar[None] = None
+    cannot_divide: ClassVar[None] = None
 
     unknown_words: Literal["first", "drop"] = "first"
 
@@ -137,7 +137,7 @@ class Madlib(VectorMechanism):
         return "drop" if self.mode == "faithful" else self.unknown_words
 
     @property
-    def _bounded_range(self) -> bool:
+    def bounded_range(self) -> bool:
         """Return False: a draw is pure, but not a range-bounded exponential mechanism."""
         return False
 
@@ -161,11 +161,11 @@ class Madlib(VectorMechanism):
         )
 
     @property
-    def _epsilon_per_word(self) -> Fraction:
-        return Fraction(repr(self._unit_epsilon)) * self._loss_range
+    def epsilon_per_word(self) -> Fraction:
+        return Fraction(repr(self.unit_epsilon)) * self.loss_range
 
     @property
-    def _loss_range(self) -> Fraction:
+    def loss_range(self) -> Fraction:
         return Fraction(self.diameter) * _WIDER
 
     def spend(self, positions: int) -> Spend:
@@ -173,18 +173,18 @@ class Madlib(VectorMechanism):
         if self.__dict__.setdefault("_uncompared", True):
             self.__dict__["_uncompared"] = False
             try:
-                require_charge(self, Loss.of(exact(self._unit_epsilon) * exact(self.diameter)), self._length_cost)
+                require_charge(self, Loss.of(exact(self.unit_epsilon) * exact(self.diameter)), self._length_cost)
             except BaseException:
                 self.__dict__["_uncompared"] = True
                 raise
         return super().spend(positions)
 
-    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        farthest = {"D": self._loss_range} if self.allocation is None else {}
-        return {**super()._cost_factors(positions), **farthest}
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+        farthest = {"D": self.loss_range} if self.allocation is None else {}
+        return {**super().cost_factors(positions), **farthest}
 
     @property
-    def _metric_claim(self) -> MetricClaim | None:
+    def metric_claim(self) -> MetricClaim | None:
         """Return the claim of epsilon per unit of Euclidean distance; None for a noisy length."""
         if self.mode == "faithful" or self.length == "noisy" or self.allocation is not None:
             return None
@@ -194,13 +194,13 @@ class Madlib(VectorMechanism):
         """Return the claim per unit of distance of a draw of epsilon 1; none where the words choose a template."""
         if allocation.source == "chosen":
             return None
-        return MetricClaim(1 / self._loss_range, "euclidean", self.diameter)
+        return MetricClaim(1 / self.loss_range, "euclidean", self.diameter)
 
     @classmethod
     def aligned(cls, epsilon: float, **parameters: Any) -> Self:
         """Return the mechanism whose draw costs at most `epsilon` between any two words: epsilon / diameter."""
         made = super().aligned(epsilon, **parameters)
-        while made._epsilon_per_word > Fraction(repr(epsilon)):
+        while made.epsilon_per_word > Fraction(repr(epsilon)):
             made = made.model_copy(update={"epsilon": float(np.nextafter(made.epsilon, 0.0))})
         return made
 
@@ -210,7 +210,7 @@ class Madlib(VectorMechanism):
     @property
     def _rate(self) -> float:
         """Return epsilon per step of the vectors' grid; the largest one, if a budget is divided."""
-        return self._unit_epsilon * self.words.scale
+        return self.unit_epsilon * self.words.scale
 
     @cached_property
     def search(self) -> NearestWords:
@@ -224,7 +224,7 @@ class Madlib(VectorMechanism):
     def _least_rate(self) -> float:
         if self.allocation is None:
             return self._rate
-        most = self._most_draws
+        most = self.most_draws
         parts = [self.allocation.bounds(most)[0], *filter(None, [self.allocation.even(most)])]
         return float(self.noise_rates(np.array([min(parts) / MICRO]))[0])
 
@@ -256,7 +256,7 @@ class Madlib(VectorMechanism):
         return chosen
 
     @cached_property
-    def _division(self) -> Division:
+    def division(self) -> Division:
         """Return how words with given epsilons are drawn: by noise at their own rates."""
         return Division(self._vocabulary, self.words.words, self.moved, len(self.words))
 

@@ -63,8 +63,8 @@ class SanText(DistanceMechanism):
         ('good', True)
     """
 
-    _artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "sensitive"})
-    _cannot_divide: ClassVar[None] = None
+    artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "sensitive"})
+    cannot_divide: ClassVar[None] = None
 
     variant: Literal["plain", "plus"] = "plain"
     sensitive_share: Annotated[float, Field(gt=0, le=1)] = 0.5
@@ -142,18 +142,18 @@ class SanText(DistanceMechanism):
         drawn[~drawn] = bernoulli(draws.take(~drawn), exact(self.p), purpose=PLAN)
         return drawn
 
-    def _refuses(self, allocation: Allocation) -> str | None:
+    def refuses_allocation(self, allocation: Allocation) -> str | None:
         """Return why the budget cannot be divided: words are shown, or as for other words."""
         if self.shows_words:
             return 'words that are not sensitive may be shown, which no budget bounds: use p = 1, or variant "plain"'
-        return super()._refuses(allocation)
+        return super().refuses_allocation(allocation)
 
     @property
-    def _loss_range(self) -> float:
+    def loss_range(self) -> float:
         return self.diameter
 
     @cached_property
-    def _division(self) -> Division:
+    def division(self) -> Division:
         """Return how words with given epsilons are drawn: by minus their distances."""
         draw = ScoredDraw(self._scored, -self.diameter, 0.0, self._output_ids, len(self._output_ids))
         return Division(self._vocabulary, self.words.words, draw, draw.largest_set)
@@ -176,9 +176,9 @@ class SanText(DistanceMechanism):
         )
         return replace(stated, guarantee_class=GuaranteeClass.UMLDP, neighbors=neighbors)
 
-    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors of n draws between the two farthest words; infinite if words are shown."""
-        return {"∞": math.inf} if self.shows_words else super()._cost_factors(positions)
+        return {"∞": math.inf} if self.shows_words else super().cost_factors(positions)
 
     def event(self, positions: int) -> Event:
         """Return n draws; they are unbounded if words are shown (docs/spec/privacy.md#santext-plus)."""

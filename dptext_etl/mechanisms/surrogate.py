@@ -32,7 +32,7 @@ class Surrogate(ChoiceMechanism):
     """
 
     @classmethod
-    def _first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+    def preview_parameters(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         return {} if "corpus" in given else {"corpus": "everyday-30k"}
 
     @classmethod

@@ -20,12 +20,13 @@ from dptext_etl import engines, keys, runner
 from dptext_etl._kernel import Secret
 from dptext_etl.artifacts import canon
 from dptext_etl.errors import PolicyError, counted
+from dptext_etl.file_formats import format_of
 from dptext_etl.orchestration import steps
 from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG, Names, discovered, in_run
 from dptext_etl.orchestration.resources import Settings, after_gates, deployed
 from dptext_etl.orchestration.steps import as_failure, progress_logger
 from dptext_etl.policy import PARTITION, Policy
-from dptext_etl.runner.layout import Layout, format_of, is_remote
+from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.observing import Observed, observed
 from dptext_etl.runner.publish.publication import reports
 from dptext_etl.runner.shard.attempt import Attempt

@@ -129,14 +129,14 @@ def _proposals(policy: Path) -> dict[str, Any]:
     Dagster's default starts a process per step, which is slower than a small run.
     """
     from dptext_etl.policy import PARTITION
+    from dptext_etl.runner.source import listing
 
     source = tomllib.loads(policy.read_text(encoding="utf-8-sig")).get("source", "")
     schedule = {} if PARTITION in source else {"schedule": "@daily"}
     if "://" in source:
         return schedule
-    path = policy.parent / source.replace(PARTITION, "*")
-    top = Path(path.anchor)
-    sizes = [file.stat().st_size for file in top.glob(str(path.relative_to(top))) if file.is_file()]
+    files = listing.named(str(policy.parent / source.replace(PARTITION, "*")))
+    sizes = [file.stat().st_size for file in files if file.is_file()]
     executor = {"executor": "in_process"} if sizes and max(sizes) <= SMALL else {}
     return {"watch_source": True, **schedule, **executor}
 

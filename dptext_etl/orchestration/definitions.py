@@ -150,7 +150,7 @@ def build_definitions(
         executor_def=executor or dg.in_process_executor,
         tags=_run_tags(tags, executor) or None,
     )
-    made = dg.Definitions(
+    definitions = dg.Definitions(
         assets=[*([raw_asset(policy, settings)] if source_asset is None else []), *steps, *extra],
         asset_checks=checks,
         jobs=[job],
@@ -163,7 +163,7 @@ def build_definitions(
         },
         executor=executor,
     )
-    return check_lineage(dg.Definitions.merge(made, keeping))
+    return check_lineage(dg.Definitions.merge(definitions, keeping))
 
 
 def _maintaining(policy: Policy, settings: Settings, terms: Maintenance | None) -> dg.Definitions:

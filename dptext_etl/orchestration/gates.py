@@ -148,7 +148,7 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
         yield from _events(context, _gate_results(name.published, catalog, partitions, verdicts))
         for partition, decided in verdicts.items():
             with as_failure("checking the published table", partition):
-                failed = {f"{one.name}: {one.message}" for one in decided if not one.passed}
+                failed = {f"{verdict.name}: {verdict.message}" for verdict in decided if not verdict.passed}
                 if failed:
                     msg = f"the published table is not the one that passed its gates: {'; '.join(sorted(failed))}"
                     raise GateError(msg, "find out who wrote there; materialize the dataset again to restore its files")
@@ -240,15 +240,15 @@ def _gate_results(
 
 
 def _gate_result(asset: dg.AssetKey, gate: str, partition: str | None, verdicts: Verdicts) -> CheckResult:
-    mine = [verdict for verdict in verdicts.get(partition, ()) if verdict.name == gate]
+    own = [verdict for verdict in verdicts.get(partition, ()) if verdict.name == gate]
     empty = partition in verdicts and not verdicts[partition]
     counts = {
         f"{name} ({number})" if number else name: value
-        for number, verdict in enumerate(mine)
+        for number, verdict in enumerate(own)
         for name, value in verdict.as_dict()["counts"].items()
     }
-    message = "; ".join(verdict.message for verdict in mine) or (_NOTHING_NEW if empty else _NOT_EVALUATED)
-    passed = all(verdict.passed for verdict in mine) if mine else empty
+    message = "; ".join(verdict.message for verdict in own) or (_NOTHING_NEW if empty else _NOT_EVALUATED)
+    passed = all(verdict.passed for verdict in own) if own else empty
     return CheckResult(asset, gate, partition, passed, message, counts, blocking=True)
 
 

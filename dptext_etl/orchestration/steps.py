@@ -253,8 +253,8 @@ def _of_table(policy: Policy) -> Metadata:
     """Return the cost of a whole synthetic table; nothing for released texts."""
     if policy.synthetic is None:
         return {}
-    made = policy.synthetic.mechanism
-    return {"epsilon of the whole table for one record": made.epsilon, "delta": made.delta}
+    mechanism = policy.synthetic.mechanism
+    return {"epsilon of the whole table for one record": mechanism.epsilon, "delta": mechanism.delta}
 
 
 def budget(remaining: Mapping[str, Any]) -> Metadata:
@@ -293,12 +293,14 @@ def _columns(policy: Policy, schema: Mapping[str, str], raw: dg.AssetKey) -> Met
     All columns of a synthetic table follow the one statistic of texts and labels.
     """
     if policy.synthetic is not None:
-        made, names = policy.synthetic.mechanism, policy.synthetic.columns
-        text = f"public, drawn to follow one noisy statistic: {made.name}, epsilon {made.epsilon:g} for the whole table"
-        tags = {"mechanism": made.name, "epsilon": f"{made.epsilon:g}"}
-        columns = [dg.TableColumn(name, "String", description=text, tags=tags) for name in names]
+        maxent, names = policy.synthetic.mechanism, policy.synthetic.columns
+        by = f"{maxent.name}, epsilon {maxent.epsilon:g} for the whole table"
+        text = f"public, drawn to follow one noisy statistic: {by}"
+        tags = {"mechanism": maxent.name, "epsilon": f"{maxent.epsilon:g}"}
+        shown = {**dict.fromkeys(policy.synthetic.published_columns, "List(Float32)"), **dict.fromkeys(names, "String")}
+        columns = [dg.TableColumn(name, kind, description=text, tags=tags) for name, kind in shown.items()]
         above = [dg.TableColumnDep(asset_key=raw, column_name=name) for name in names]
-        return _schema(columns, dict.fromkeys(names, above))
+        return _schema(columns, dict.fromkeys(shown, above))
     published = set(shown_columns(policy))
     edges = [edge for edge in declared_lineage(policy) if edge.output in published]
     spent = {column.column: column for column in policy.column_policies()}

@@ -93,7 +93,7 @@ class Mark:
         self._name = function[2]
         self.ours = self._name in {RELEASES, RELEASED} and path.resolve() == Path(str(_kernel.__file__)).resolve()
         self.text_at = 0 if self._name == RELEASES else 2
-        self._marks = _unpickled(bytes(function[3])) if self.ours else {}
+        self._marks = dict(_PlainUnpickler(io.BytesIO(bytes(function[3]))).load()) if self.ours else {}
 
     @property
     def mode(self) -> str | None:
@@ -111,10 +111,6 @@ class _PlainUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ARG002
         raise pickle.UnpicklingError
-
-
-def _unpickled(arguments: bytes) -> dict[str, Any]:
-    return dict(_PlainUnpickler(io.BytesIO(arguments)).load())
 
 
 SPEND = pl.Struct({"text": pl.String, "positions": pl.UInt32, "epsilon": pl.Float64, "delta": pl.Float64})

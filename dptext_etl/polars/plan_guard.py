@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from dptext_etl.data_types import parts_of
 from dptext_etl.errors import GateError, bare
 from dptext_etl.polars.namespace import Mark
 from dptext_etl.policy import PolicyLike
-from dptext_etl.policy.plan_rules import HINT, Content, Releases, concatenated, mixed, refuse
+from dptext_etl.policy.plan_rules import HINT, Content, PlanRules, concatenated, mixed, refuse
 
 if TYPE_CHECKING:
     import polars as pl
@@ -52,19 +53,13 @@ def guard(
     It warns (`OtherTextWarning`) of unchanged strings in the output that the policy of a dataset does not name.
 
     Args:
-        plan: Any lazy frame; the guard does not run it.
-        raw: Names of raw columns in the plan's sources in addition to the policy's text columns, also fields of
-            structs; one name or several.
-        policy: Policy of the releases in the plan; the guard compares columns, id column, release name, mechanisms and
-            key. Without a policy, it judges only the path of the text, and no budget.
+        plan: Any lazy frame, which is not run.
+        raw: Names of raw columns in the sources, in addition to the policy's; one or several.
+        policy: The policy of the releases; None judges only the path of the text, and no budget.
         id: Column of record ids, if the policy is for one column.
 
-    Returns:
-        `plan`, unchanged.
-
     Raises:
-        GateError: A raw column is used in an expression or a step, or is in the output; or a release is not the
-            policy's, or has any input except a raw column and the unchanged id of its row.
+        GateError: A raw column has another use, or is in the output; or a release is not the policy's.
         PolicyError: No source has such a column, or the policy is for benchmarks.
 
     Example:
@@ -73,14 +68,14 @@ def guard(
         >>> guard(plan, raw="review").collect_schema().names()
         ['id']
     """
-    Releases(policy, id, raw).judge(lambda releases: _Walk(_as_written(plan), releases).output())
+    PlanRules(policy, id, raw).judge(lambda releases: _Walk(_as_written(plan), releases).output())
     return plan
 
 
 class _Walk:
     """Follow columns through a plan; `_join` follows a step "Join" of Polars, and so on."""
 
-    def __init__(self, nodes: Any, releases: Releases) -> None:
+    def __init__(self, nodes: Any, releases: PlanRules) -> None:
         self._nodes, self._releases, self._rows = nodes, releases, count()
 
     def output(self) -> list[tuple[Content, bool]]:
@@ -119,7 +114,7 @@ class _Walk:
         self._nodes.set_node(here)
         return found
 
-    def _content(self, number: int, columns: Columns) -> Content:  # noqa: PLR0911  (one per kind)
+    def _content(self, number: int, columns: Columns) -> Content:
         import polars as pl
 
         try:
@@ -133,10 +128,10 @@ class _Walk:
             refuse(columns.values(), f"an expression that cannot be followed ({kind})")
             return Content()
         data = item.function_data if kind == "Function" else kind
-        name, *options = data if isinstance(data, (list, tuple)) else [data]
+        name = data[0] if isinstance(data, (list, tuple)) else data
         if kind == "Literal" and type(item.value).__name__ == "PySeries":  # its name, or a name in its type, may be raw
             series = pl.Series._from_pyseries(item.value)  # noqa: SLF001
-            return mixed([self._releases.column((series.name,), series.dtype, None, _parts)])
+            return mixed([self._releases.column(series.name, _fields(series.dtype), None)])
         fields = (getattr(item, field, None) for field in _INPUTS)
         parts_of = [field if isinstance(field, (list, tuple)) else [field] for field in fields if field is not None]
         numbers: list[int] = [part for several in parts_of for part in several]
@@ -145,18 +140,12 @@ class _Walk:
             self._releases.require(text, ids, mark.mode, mark.is_of)
             return Content()
         parts = [self._content(part, columns) for part in numbers]
-        if str(name) == "StructFunction.FieldByName":
-            return parts[0].field(options[0])
-        if name == "as_struct":
-            dtype = self._at(self._nodes.get_inputs()[0], lambda: self._nodes.get_dtype(number))
-            pairs = zip((field.name for field in dtype.fields), parts, strict=True)
-            return Content(mixed(parts).raw, fields=tuple(pairs))
         refuse(parts, f"an expression ({name})")
         return Content()
 
     def _scan(self, _: Any) -> Columns:
         rows, schema = next(self._rows), self._nodes.get_schema()
-        return {name: self._releases.column((name,), dtype, rows, _parts) for name, dtype in schema.items()}
+        return {name: self._releases.column(name, _fields(dtype), rows) for name, dtype in schema.items()}
 
     _dataframescan = _pythonscan = _scan
 
@@ -180,34 +169,15 @@ class _Walk:
         if how not in _JOINS or node.predicate is not None:
             refuse([*left.values(), *right.values()], "a join that cannot be followed")
         for key, other in zip(node.left_on, node.right_on, strict=True):
-            content, equal = self._content(key.node, left), self._content(other.node, right)
-            refuse([content, equal], "a join")
-            if how in ("Inner", "Left") and content == left.get(key.output_name):
-                left = {**left, key.output_name: content.joined(equal)}
+            refuse([self._content(key.node, left), self._content(other.node, right)], "a join")
         renamed = {f"{name}{suffix}": right[name] for name in left.keys() & right.keys()}
         either = {name: mixed([renamed[name], right[name]]) for name in renamed.keys() & right.keys()}  # if keys merge
         return right | renamed | either | left
 
-    def _mapfunction(self, node: Any, columns: Columns) -> Columns:
-        name, *options = node.function
-        if name == "row_index":
-            return {**columns, options[0]: Content()}
-        if name == "unnest" and options[1:] == [None]:
-            types = self._at(node.input, self._nodes.get_schema)
-            inner = ((columns[struct], field.name) for struct in options[0] for field in types[struct].fields)
-            rest = {other: content for other, content in columns.items() if other not in options[0]}
-            return rest | {field: content.field(field) for content, field in inner}
-        refuse(columns.values(), f"a function of whole frames ({name})")
-        return dict.fromkeys(self._nodes.get_schema(), Content())
 
-
-def _parts(dtype: Any) -> list[tuple[str | None, Any]]:
-    """Return the fields of a struct, or the types inside another type, also the storage of an extension type."""
-    if hasattr(dtype, "ext_storage"):
-        return [(None, dtype.ext_storage())]
-    fields = [(field.name, field.dtype) for field in getattr(dtype, "fields", ()) or ()]
-    inner = [getattr(dtype, name, None) for name in ("inner", "key", "value")]
-    return fields or [(None, part) for part in inner if part is not None]
+def _fields(dtype: Any) -> list[str]:
+    """Return the names of the fields of all structs inside a type."""
+    return [field.name for part in parts_of(dtype) for field in getattr(part, "fields", ())]
 
 
 def _as_written(plan: pl.LazyFrame) -> Any:

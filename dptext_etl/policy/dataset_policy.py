@@ -43,9 +43,11 @@ from dptext_etl.policy.terms import (
 )
 
 if TYPE_CHECKING:
+    from dptext_etl.corpora import Corpus
     from dptext_etl.families.aggregate import Statistic
 
-_FILES = frozenset({".parquet", ".csv", ".ndjson", ".jsonl"})
+_PATTERN = re.compile(r"\*|\^.*\$", re.DOTALL)
+"""A name that Polars reads as a pattern; the methods of a series read its own name so."""
 _APPROXIMATE = frozenset({GuaranteeClass.APPROX_LDP, GuaranteeClass.COND_APPROX})
 _SHOWN = ("dataset", "release", "source", "sink", "id", "subject", "unit", "keep", "on_cap", "publish")
 """Entries that a notebook shows."""
@@ -199,7 +201,7 @@ class Policy(Checked):
         return self
 
     def _column_policy(self, item: ColumnSpec) -> ColumnPolicy:
-        mechanism = item.mechanism._fetched(self.storage_options)
+        mechanism = item.mechanism.fetch_inputs(self.storage_options)
         if self.shuffled is not None:
             _require_unlinkable(self, mechanism, self.shuffled)
             mechanism = mechanism.model_copy(update={"shuffled": self.shuffled})
@@ -343,6 +345,17 @@ class Policy(Checked):
         statistic: Statistic = getattr(column.mechanism, "statistic")  # noqa: B009  (an aggregate, which is loaded late)
         return statistic
 
+    @property
+    def pool(self) -> Corpus:
+        """The corpus whose texts are the rows of a synthetic table."""
+        pool = None if self.synthetic is None else self.synthetic.opened_pool(self.storage_options)
+        return self.statistic.corpus if pool is None else pool
+
+    @property
+    def table_rows(self) -> int:
+        """The number of rows of a synthetic table; 0 for other releases."""
+        return 0 if self.synthetic is None else self.synthetic.rows or len(self.pool)
+
     def column_policies(self) -> list[ColumnPolicy]:
         """Return one `ColumnPolicy` per text column; the policy builds them once.
 
@@ -404,6 +417,8 @@ def _require_consistent(policy: Policy) -> None:
     adds += "and incremental = false publishes every row again, at no cost where its text is the same"
     types = "csv.types names columns of keep; ids, subjects, and texts of CSV files are strings"
     subject = 'subject must be another column than id and text columns; where every record is a unit: unit = "record"'
+    patterns = [name for name in (*roles, policy.subject) if name and _PATTERN.fullmatch(name)]
+    pattern = f"{patterns}: Polars reads such a name as a pattern of other names; rename the column in the source"
     two = "a column has two roles: text columns, their NAME_intermediate columns, id, and keep must differ"
     copies = 'copy_gate_false_alarm needs a cap of measure "approx": the bound is charged as delta'
     most = "[shuffled] and [synthetic] have their own per_subject: write it there"
@@ -411,6 +426,7 @@ def _require_consistent(policy: Policy) -> None:
     whole = 'per_subject needs a source with all rows of a person; with deletions = "keep" it may lack published ones'
     catalog = f'source_catalog: the source is not a table of a catalog; write source = "{TABLE}namespace.name"'
     problems = [
+        (bool(patterns), pattern),
         (bool(policy.source_catalog) and not policy.source.startswith(TABLE), catalog),
         (not record and policy.subject is None, no_subject),
         (policy.per_subject is not None and (record or policy.one_table), most),
@@ -444,11 +460,14 @@ def _require_consistent(policy: Policy) -> None:
 
 def _require_table(policy: Policy) -> None:
     """Refuse a sink that names files of another format."""
-    suffix = PurePosixPath(policy.sink.rstrip("/")).suffix.lower()
+    from dptext_etl.file_formats import format_of  # policies of other releases start without its libraries
+
     name = None if policy.table is None else policy.table.name
+    sink = policy.sink.rstrip("/")
+    suffix = PurePosixPath(sink).suffix
     other = name is not None and (PARTITION in name) != (PARTITION in policy.sink)
     problems = [
-        (suffix in _FILES, f"sink is the folder of the table, got a name that ends with {suffix}"),
+        (format_of(sink) is not None, f"sink is the folder of the table, got a name that ends with {suffix}"),
         (other, f"{PARTITION} must be in both name and sink, or in neither"),
     ]
     _refuse(problems, "[table]: ")

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice, product
-from typing import Any, TypeAlias
+from typing import Any
 
 from dptext_etl.errors import DPTextError, GateError, PolicyError
 from dptext_etl.policy.column_policy import ColumnPolicy
@@ -29,9 +29,6 @@ _SAME = "make the release from the policy itself: privatize(policy, id=…), reg
 _PUBLISHED = "a published table counts as raw if its column has the raw name: guard the release, then add the table"
 _MOST_ROWS = 64  # of a concatenated column: a guard that knows fewer refuses more
 
-Parts: TypeAlias = Callable[[Any], Iterable[tuple[str | None, Any]]]
-"""Returns the types inside a type: fields of a struct with their names, others without."""
-
 
 class OtherTextWarning(UserWarning):
     """The output of a plan holds columns of strings that the policy does not name, unchanged."""
@@ -42,16 +39,8 @@ class Content:
     """Describe a column of a plan: the names of raw columns in it, and the column of a source that it is unchanged."""
 
     raw: frozenset[str] = frozenset()
-    path: tuple[str, ...] = ()  # of the column in its source; empty if the values are computed
+    column: str | None = None  # the name of the column in its source; None if the values are computed
     rows: frozenset[Any] = frozenset()  # columns that share one of these are of the same rows
-    fields: tuple[tuple[str, Content], ...] = ()  # of a struct
-
-    def field(self, name: str) -> Content:
-        return dict(self.fields).get(name, Content(self.raw))
-
-    def joined(self, other: Content) -> Content:
-        """Return a record id that equals another one in each row, so that it is the id of the rows of both."""
-        return replace(self, rows=self.rows | other.rows) if self.path == other.path else self
 
 
 def mixed(contents: Iterable[Content]) -> Content:
@@ -62,8 +51,8 @@ def mixed(contents: Iterable[Content]) -> Content:
 def concatenated(parts: Sequence[Content]) -> Content:
     """Return a column whose rows come from several inputs, where it is the same column of a source in each of them."""
     rows = islice(product(*(part.rows for part in parts)), _MOST_ROWS)
-    same = len({part.path for part in parts}) == 1
-    return Content(mixed(parts).raw, parts[0].path, frozenset(rows)) if same else mixed(parts)
+    same = len({part.column for part in parts}) == 1
+    return Content(mixed(parts).raw, parts[0].column, frozenset(rows)) if same else mixed(parts)
 
 
 def refuse(contents: Iterable[Content], where: str) -> None:
@@ -72,7 +61,7 @@ def refuse(contents: Iterable[Content], where: str) -> None:
         raise GateError(f"raw text of {_named(raw)} is used in {where}, and a plan may only release it", HINT)
 
 
-class Releases:
+class PlanRules:
     """Judge the releases and the output of a plan. Names of raw columns match without their case."""
 
     def __init__(self, policy: PolicyLike | None, id: str | None, raw: Sequence[str] | str) -> None:  # noqa: A002
@@ -91,16 +80,15 @@ class Releases:
         if not self._raw:
             raise PolicyError("the guard knows no raw column", "give guard(plan, policy=…), or raw=[…]")
 
-    def column(self, path: tuple[Any, ...], dtype: Any, rows: Any, parts: Parts) -> Content:
-        """Return a column of a source, or a part of one, by its path; everything in a raw column is raw."""
-        own = frozenset(self._raw[key] for name in path if (key := str(name).casefold()) in self._raw)
-        inside = [(name, self.column((*path, name), inner, rows, parts)) for name, inner in parts(dtype)]
-        raw = own.union(*(content.raw for _, content in inside))
-        self._found |= raw
-        fields = tuple((name, content) for name, content in inside if name is not None)
-        return Content(raw, path if raw == own else (), frozenset({rows}), fields)
+    def column(self, name: str, fields: Iterable[str], rows: Any) -> Content:
+        """Return a column of a source by its name and the names of the fields inside it, which may be raw."""
+        own, raw = (
+            {self._raw[key] for key in map(str.casefold, names) if key in self._raw} for names in ([name], fields)
+        )
+        self._found |= own | raw
+        return Content(frozenset(own | raw), name if raw <= own else None, frozenset({rows}))
 
-    def judge(self, follow: Callable[[Releases], Iterable[tuple[Content, bool]]]) -> None:
+    def judge(self, follow: Callable[[PlanRules], Iterable[tuple[Content, bool]]]) -> None:
         """Refuse raw names that no source has, and raw text in the output; warn of other strings.
 
         `follow` returns the content of each column of the output, and whether it holds strings.
@@ -120,7 +108,9 @@ class Releases:
             msg = f"raw text of {_named(raw)} reaches the output unreleased, in {where}"
             raise GateError(msg, f"{HINT}; {_PUBLISHED}")
         kept = self._kept
-        others = _places(kept is not None and string and not {*content.path[:1]} <= kept for content, string in output)
+        others = _places(
+            kept is not None and string and content.column not in {None, *kept} for content, string in output
+        )
         if others:
             msg = f"the output holds strings that the policy does not name, unchanged: {others}"
             warnings.warn(f"{msg}. privatize(policy, select=True) leaves them out", OtherTextWarning, stacklevel=4)
@@ -129,25 +119,25 @@ class Releases:
         """Refuse a release (by its mechanism's mode, and whether it is a policy's) of other than a text and its id."""
         if not text.raw | ids.raw:
             return
-        raw, used, whole = _named(text.raw), _named([".".join(ids.path)]), bool(self._columns)
+        raw, used, whole = _named(text.raw), str(ids.column), bool(self._columns)
         columns = [column for name in text.raw if (column := self._columns.get(name.casefold())) is not None]
         charged = [column.named for column in columns if same(column)] if whole else sorted(text.raw)
-        other_id = whole and ".".join(ids.path).casefold() != self._id.casefold()
+        other_id = whole and used.casefold() != self._id.casefold()
         differs = f"the release of {raw} differs from the policy's in dataset, release, mechanism, key or nonce"
         for refused, problem, hint in (
             (ids.raw, "raw text enters a release as an id", "ids are public: use another column"),
-            (not text.path, f"a release uses text of {raw} that is not one column of a source", HINT),
-            (not ids.path, "a release uses computed record ids, and the noise of many ids averages away", _ID),
+            (text.column is None, f"a release uses text of {raw} that is not one column of a source", HINT),
+            (ids.column is None, "a release uses computed record ids, and the noise of many ids averages away", _ID),
             (not ids.rows & text.rows, "a release uses text and record ids from different rows", _ID),
             (mode != "strict", "a release is for benchmarks (mode faithful), or does not name its mechanism", _SAME),
             (whole and not columns, f"the policy has no text column {raw}, and the plan releases it", _SAME),
-            (other_id, f"a release uses {used} as record id, and the policy names {self._id!r}", _SAME),
+            (other_id, f"a release uses {used!r} as record id, and the policy names {self._id!r}", _SAME),
             (not charged, differs, _SAME),
         ):
             if refused:
                 raise GateError(problem, hint)
         for name in charged:
-            if self._drawn.setdefault(name, (text.path, ids.path)) != (text.path, ids.path):
+            if self._drawn.setdefault(name, (text.column, ids.column)) != (text.column, ids.column):
                 msg = f"column {name!r} is released from several columns; a release holds one text per record"
                 raise GateError(msg, "use one column of the source, and one id column, in all of its releases")
 

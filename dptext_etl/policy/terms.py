@@ -221,8 +221,8 @@ class LedgerSpec(Checked):
         id_key: Reference to the key of the ids; by default the file next to a SQLite ledger.
         anchors: Anchor store, which shows that a ledger was lost or restored: a folder or URL apart from the
             ledger, shared by its writers; by default `DPTEXT_ANCHORS`, or a folder in this user's state folder.
-        require_anchors: Refuse to charge without a named anchor store; by default true for PostgreSQL and false for
-            SQLite.
+        require_anchors: Refuse to charge without a named anchor store; by default only for PostgreSQL. False also
+            allows releases of which no anchor is stored.
     """
 
     url: str
@@ -464,8 +464,8 @@ def _anchor_named(group: extensions.Group, parameters: Any, folder: Path) -> Non
 
 def _anchor(parameters: dict[str, Any], kind: type[BaseModel], folder: Path) -> None:
     """Resolve the paths in the fields of a model that name artifacts, at any depth; they are changed in place."""
-    paths: frozenset[str] = getattr(kind, "_artifact_fields", frozenset())
-    hub: frozenset[str] = getattr(kind, "_hub_fields", frozenset())
+    paths: frozenset[str] = getattr(kind, "artifact_fields", frozenset())
+    hub: frozenset[str] = getattr(kind, "hub_fields", frozenset())
     for name in parameters.keys() & paths:
         value, anchor = parameters[name], _existing if name in hub else _named
         parameters[name] = (

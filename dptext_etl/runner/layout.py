@@ -7,21 +7,19 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from dptext_etl import files, object_stores
-from dptext_etl.checks.published import MANIFEST, TABLE, LocalSink, place_of
+from dptext_etl.checks.sink_files import MANIFEST, TABLE, LocalSink, place_of
 from dptext_etl.errors import PolicyError
+from dptext_etl.file_formats import PARQUET, format_of
 from dptext_etl.object_stores import require_place
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import FASTEST, PLAIN_CSV, Compression, CsvSpec, TableSpec
 from dptext_etl.storage import Objects, Storage
 from dptext_etl.table_formats import TableFormat, open_table
-
-FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson"}
-"""The format of a file, by its suffix."""
 
 _NONE = Storage("")
 _ENCODED = re.compile(r"[#?]|%[0-9A-Fa-f]{2}")
@@ -87,8 +85,8 @@ class Layout:
     def sink_format(self) -> str:
         """The format of the published parts: by the suffix of the sink, else by the suffix of the source."""
         if self.logged:
-            return "parquet"
-        return format_of(self.sink.rstrip("/")) or format_of(self.source) or "parquet"
+            return PARQUET.name
+        return (format_of(self.sink.rstrip("/")) or format_of(self.source) or PARQUET).name
 
     @property
     def scratch(self) -> Path | None:
@@ -154,10 +152,6 @@ def _require_plain(*places: str) -> None:
 
 def is_remote(path: str) -> bool:
     return "://" in path
-
-
-def format_of(path: str) -> str | None:
-    return FORMATS.get(PurePosixPath(path).suffix.lower())
 
 
 def folder_name(name: str) -> str:

@@ -394,8 +394,9 @@ _HUB = "huggingface.co"
 
 def contacted(policy: Policy) -> list[str]:
     """Return "entry: host" for every host or store that a run contacts; "env:NAME" where a variable names it."""
-    corpus = None if policy.synthetic is None else policy.synthetic.mechanism.corpus
-    places = {"source": policy.source, "sink": policy.sink, "staging": policy.staging, "corpus": corpus}
+    synthetic = policy.synthetic
+    corpora = {} if synthetic is None else {"corpus": synthetic.mechanism.corpus, "pool": synthetic.pool}
+    places = {"source": policy.source, "sink": policy.sink, "staging": policy.staging, **corpora}
     places["ledger.anchors"] = policy.ledger.anchors
     contacts = [f"{entry}: {_store(place)}" for entry, place in places.items() if place and _remote(place)]
     contacts += [f"storage_options.{name}: {_host(url)}" for name, url in hosts(policy.storage_options).items()]
@@ -436,7 +437,7 @@ def _host(url: str) -> str:
 
 def _public_inputs(part: BaseModel) -> Iterator[tuple[str, str]]:
     """Yield the public inputs of a mechanism that are fetched: from a store, or from a hub if they are not here."""
-    hub: frozenset[str] = getattr(part, "_hub_fields", frozenset())
+    hub: frozenset[str] = getattr(part, "hub_fields", frozenset())
     for name in type(part).model_fields:
         value = getattr(part, name)
         if isinstance(value, BaseModel):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dptext_etl import escaping, files
-from dptext_etl.checks.gate import catches
+from dptext_etl.checks.verdict import catches
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.guarantee import PURE
 from dptext_etl.html_output import document, of_markdown

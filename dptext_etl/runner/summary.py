@@ -22,7 +22,8 @@ from typing import Any, Self, TypeVar
 import dptext_etl
 from dptext_etl.artifacts import canon
 from dptext_etl.checks import Verdict
-from dptext_etl.checks.gate import Stage, judges, status, tally
+from dptext_etl.checks.gate import Stage, judges
+from dptext_etl.checks.verdict import status, tally
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.types import Event

@@ -160,8 +160,8 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         msg = f"Spark has a built-in function {name!r}, and a query would call that one"
         raise PolicyError(msg, 'use another name, such as "private_review"')
     terms: dict[str, Any] = {"cap": cap, "on_cap": on_cap, "unit": unit, "normalize": normalize}
-    made = function(spark, policy, ledger, form, spend, **terms, artifacts=artifacts, check_workers=check_workers)
-    registered = spark.udf.register(name, made)
+    expression = function(spark, policy, ledger, form, spend, **terms, artifacts=artifacts, check_workers=check_workers)
+    registered = spark.udf.register(name, expression)
     charged = unit or (policy.unit if isinstance(policy, Policy) else "subject")
     arguments = "text, id, subject" if ledger is not None and charged == "subject" else "text, id"
     describe(spark, name, column, arguments)
@@ -193,8 +193,8 @@ def released_by(
     )
     if form not in FORMS:
         raise PolicyError(f"form = {form!r} is not a form of Spark functions", 'give form="arrow" or form="pandas"')
-    made = FORMS[form](worker_policy.written(), spend=spend)
-    return made if policy.mechanism.reproducible else made.asNondeterministic()
+    release = FORMS[form](worker_policy.written(), spend=spend)
+    return release if policy.mechanism.reproducible else release.asNondeterministic()
 
 
 def ask_workers(spark: Any, form: str, mechanisms: Iterable[Mechanism], keys: Iterable[str]) -> None:

@@ -14,6 +14,7 @@ from dptext_etl.engines.spark.session import read_text
 from dptext_etl.engines.spark.spark_engine import SparkEngine
 from dptext_etl.engines.spark.spark_types import located
 from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.file_formats import PARQUET
 from dptext_etl.policy import Policy, PolicyLike, run_policy
 from dptext_etl.runner import RunSummary
 from dptext_etl.runner.layout import Layout
@@ -127,7 +128,7 @@ def published(
     layout = Layout.of_sink(path, dict(storage_options or {}))
     manifest = published_manifest(layout, verify=verify)
     paths = [located(layout.part(part.path)) for part in manifest.parts]
-    if manifest.file_format != "parquet":
+    if manifest.file_format != PARQUET.name:
         return read_text(spark, paths, manifest.file_format, scan(layout, manifest).collect_schema())
     with seam(
         "opening a published table with Spark", InputError, "check that every executor sees the files under this path"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dptext_etl.errors import GateError, PolicyError, bare
 from dptext_etl.policy import ColumnPolicy, PolicyLike
-from dptext_etl.policy.plan_rules import Content, Releases, concatenated, mixed, refuse
+from dptext_etl.policy.plan_rules import Content, PlanRules, concatenated, mixed, refuse
 from dptext_etl.spark import functions, worker
 
 if TYPE_CHECKING:
@@ -49,19 +49,14 @@ def guard(
     It warns (`OtherTextWarning`) of unchanged strings in the output that the policy of a dataset does not name.
 
     Args:
-        df: A frame of a classic session; the guard does not run it.
-        raw: Names of raw columns in the sources of its plan in addition to the policy's text columns, also inside
-            structs; one name or several. Spark ignores upper and lower case.
-        policy: Policy of the releases in the plan; the guard compares columns, id column, release name, mechanisms and
-            key. Without a policy, it judges only the path of the text, and no budget.
+        df: A frame of a classic session, which is not run.
+        raw: Names of raw columns in the sources, in addition to the policy's; one or several, in any case.
+        policy: The policy of the releases; None judges only the path of the text, and no budget.
         id: Column of record ids, if the policy is for one column.
 
-    Returns:
-        `df`, unchanged.
-
     Raises:
-        GateError: A raw column is used in an expression or a step, or is in the output; a release is not the policy's,
-            or has any input except a raw column and the unchanged id of its row; or the plan has a session variable.
+        GateError: A raw column has another use, or is in the output; a release is not the policy's; or the plan has a
+            session variable.
         PolicyError: The frame is one of Spark Connect, no source has such a column, or the policy is for benchmarks.
     """
     if getattr(df, "_jdf", None) is None:
@@ -70,18 +65,19 @@ def guard(
             "guard the same query in a classic session; run_frame keeps only the columns of the policy in both",
         )
     plan = df._jdf.queryExecution().analyzed()  # noqa: SLF001  (the analyzed plan has no public interface)
-    Releases(policy, id, raw).judge(lambda releases: _output(plan, _Walk(releases).step(plan, {})))
+
+    def output(releases: PlanRules) -> Iterator[tuple[Content, bool]]:
+        columns = _Walk(releases).step(plan, {})
+        return ((columns[_id(item)], str(item.dataType().typeName()) == "string") for item in _items(plan.output()))
+
+    PlanRules(policy, id, raw).judge(output)
     return df
-
-
-def _output(plan: Any, columns: Columns) -> Iterator[tuple[Content, bool]]:
-    return ((columns[_id(item)], str(item.dataType().typeName()) == "string") for item in _items(plan.output()))
 
 
 class _Walk:
     """Follow columns through a plan; `_union` follows a step "Union" of Spark, and so on. Ids are keys of contents."""
 
-    def __init__(self, releases: Releases) -> None:
+    def __init__(self, releases: PlanRules) -> None:
         self._releases, self._rows = releases, count()
         self._tables: dict[int, Any] = {}  # definitions of common tables
 
@@ -102,7 +98,7 @@ class _Walk:
     def _source(self, node: Any, _: Any, __: Columns) -> Iterator[Content]:
         rows = next(self._rows)
         for item in _items(node.output()):
-            yield self._releases.column((str(item.name()),), json.loads(item.dataType().json()), rows, _parts)
+            yield self._releases.column(str(item.name()), _fields(item.dataType().json()), rows)
 
     def _cterelationdef(self, node: Any, _: Any, columns: Columns) -> Iterator[Content]:
         self._tables[node.id()] = node
@@ -128,16 +124,7 @@ class _Walk:
         return map(concatenated, zip(*outputs, strict=True))
 
     def _join(self, node: Any, _: Any, columns: Columns) -> Iterator[Content]:
-        conditions = list(_items(node.expressions()))
         refuse(self._all(node.expressions(), columns), "a join")
-        while conditions:
-            condition = conditions.pop()
-            kind, parts = _kind(condition), list(_items(condition.children()))
-            if kind == "And":
-                conditions += parts
-            elif kind == "EqualTo" and all(map(_is_plain, parts)):
-                one, other = (columns[_id(part)] for part in parts)
-                columns |= dict.fromkeys(map(_id, parts), one.joined(other))
         return (columns[_id(item)] for item in _items(node.output()))
 
     def _all(self, expressions: Any, columns: Columns) -> Iterator[Content]:
@@ -159,11 +146,6 @@ class _Walk:
             self._release(carried, children, columns)
             return Content()
         parts = [self._content(child, columns) for child in children]
-        if kind == "GetStructField":
-            return parts[0].field(str(item.extractFieldName()))
-        if kind == "CreateNamedStruct":
-            names = (str(name) for name in _items(item.names()))
-            return Content(mixed(parts).raw, fields=tuple(zip(names, parts[1::2], strict=True)))
         if _is_a(item, "PlanExpression"):
             inner = self.step(item.plan(), {number: mixed([content]) for number, content in columns.items()})
             parts += [] if kind == "Exists" else inner.values()  # EXISTS only reads whether there are rows
@@ -203,17 +185,11 @@ def _carried(function: Any) -> dict[str, Any] | None:
     return carried
 
 
-def _is_plain(item: Any) -> bool:
-    """Return whether a side of an equality is a column whose equal values are the same bytes."""
-    return _kind(item) == "AttributeReference" and "COLLATE" not in str(item.dataType().sql())
-
-
-def _parts(dtype: Any) -> list[tuple[str | None, Any]]:
-    """Return the fields of a struct, or the types inside another type."""
-    kinds = dtype if isinstance(dtype, dict) else {}
-    fields = [(field["name"], field["type"]) for field in kinds.get("fields", ())]
-    inner = ("elementType", "keyType", "valueType", "sqlType")
-    return fields or [(None, kinds[name]) for name in inner if name in kinds]
+def _fields(dtype: str) -> list[str]:
+    """Return the names of the fields of all structs inside a type, which is written in JSON."""
+    names: list[str] = []
+    json.loads(dtype, object_hook=lambda part: names.append(str(part.get("name"))))
+    return names
 
 
 def _items(sequence: Any) -> Iterator[Any]:

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from dptext_etl.corpora.corpus import Corpus
+from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, PolicyError, meant, seam
 from dptext_etl.extensions import pip_install
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of, why_hidden
@@ -81,7 +82,7 @@ def public_rows(frame: pl.LazyFrame, text: str, label: str) -> pl.DataFrame:
         hint = meant(missing, columns, why_hidden(frame))
         raise InputError(f"the public table has no column {', '.join(map(repr, missing))}", hint)
     with seam("reading the public table", InputError, READ_HINT):
-        return frame.select(text, label).drop_nulls().collect()
+        return frame.select(by_name(text), by_name(label)).drop_nulls().collect()
 
 
 def labeled_texts(place: str, text: str, label: str) -> Rows:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl import _kernel
+from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, bare, meant, seam
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.mechanism import Mechanism
@@ -257,15 +258,15 @@ def join(
     pair = [] if text_pair is None else [text_pair]
     wanted = [name for name in dict.fromkeys((id, text, *pair, *roles.values())) if name is not None]
     left = _columns(raw, wanted, "raw").select(
-        pl.col(id).cast(pl.String).alias("id"),
-        pl.col(text).cast(pl.String).fill_null("").alias(RAW),
-        *(pl.col(name).cast(pl.String).fill_null("").alias(SECOND[RAW]) for name in pair),
-        *(pl.col(name).cast(pl.String).alias(role) for role, name in roles.items() if name is not None),
+        by_name(id).cast(pl.String).alias("id"),
+        by_name(text).cast(pl.String).fill_null("").alias(RAW),
+        *(by_name(name).cast(pl.String).fill_null("").alias(SECOND[RAW]) for name in pair),
+        *(by_name(name).cast(pl.String).alias(role) for role, name in roles.items() if name is not None),
     )
     right = _columns(released, [id, after, *pair], "released").select(
-        pl.col(id).cast(pl.String).alias("id"),
-        pl.col(after).cast(pl.String).fill_null("").alias(RELEASED),
-        *(pl.col(name).cast(pl.String).fill_null("").alias(SECOND[RELEASED]) for name in pair),
+        by_name(id).cast(pl.String).alias("id"),
+        by_name(after).cast(pl.String).fill_null("").alias(RELEASED),
+        *(by_name(name).cast(pl.String).fill_null("").alias(SECOND[RELEASED]) for name in pair),
     )
     with seam("reading the two tables", InputError, "are both files intact and readable?"):
         first, second = left.collect(), right.collect()
@@ -314,7 +315,7 @@ def raw_sample(
 ) -> Pairs:
     """Return a sample of raw texts with their labels, for releases whose rows belong to no record."""
     roles = {RAW: text, LABEL: label, **({} if subject is None else {SUBJECT: subject})}
-    named = frame.select(pl.col(name).cast(pl.String).alias(role) for role, name in roles.items())
+    named = frame.select(by_name(name).cast(pl.String).alias(role) for role, name in roles.items())
     taken, rest = _divided(named.with_columns(pl.lit("").alias(RELEASED)), rows, seed=0)
     if taken.height < FEWEST:
         raise InputError(f"{taken.height} raw rows have {what}; {FEWEST} are the fewest", "use a table with more rows")

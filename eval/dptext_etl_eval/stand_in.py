@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, seam
 from dptext_etl.families.choice import OTHER
 from dptext_etl.runner.source import provenance
@@ -63,7 +64,7 @@ def read(
     scanned = pl.scan_parquet(_EVERYDAY).rename({"domain": "topic"}) if ships(source) else Files.at(source).scan()
     public = public_rows(scanned, text, label)
     if values:
-        listed = pl.col(label).cast(pl.String)
+        listed = by_name(label).cast(pl.String)
         listed = pl.when(listed.is_in(values)).then(listed).otherwise(pl.lit(OTHER if OTHER in values else None))
         public = public.with_columns(listed.alias(label)).drop_nulls()
     with seam("reading the public table", InputError, READ_HINT):

@@ -139,8 +139,8 @@ class Understated(DPPrompt):
     """Charges less than its integers realize."""
 
     @property
-    def _epsilon_tight(self):
-        return super()._epsilon_tight / 2
+    def epsilon_tight(self):
+        return super().epsilon_tight / 2
 
 
 SCORES = {

@@ -62,9 +62,9 @@ class RewriteAgain(PostProcess):
     """
 
     accelerated: ClassVar[bool] = True
-    _artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
+    artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
     unhashed: ClassVar[frozenset[str]] = frozenset({"training_provenance"})
-    _hub_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
+    hub_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
 
     model: str
     revision: str | None = None

@@ -178,7 +178,7 @@ def reproduced(setup: setups.Setup) -> dict[str, Callable[[], setups.Shown]]:
 @cache
 def _reach() -> float:
     """Return N - 1, the largest number of places between two words of the list."""
-    return float(_diffractor(1.0)._loss_range)
+    return float(_diffractor(1.0).loss_range)
 
 
 def _diffractor(epsilon: float, **more: Any) -> Any:

@@ -23,14 +23,14 @@ def mechanisms() -> str:
         for variant, example in options.examples(load(name)).items():
             claim = example.guarantee
             details = ", ".join(f"`{item.value}`" for item in sorted(claim.disclosures - {"nullness"}))
-            metric = example._metric_claim if isinstance(example, WordMechanism) else None
+            metric = example.metric_claim if isinstance(example, WordMechanism) else None
             said = (
                 f"[{name}](#{name})",
                 f"`{claim.guarantee_class.value}`",
                 claim.unit,
                 details,
                 f"`{metric.metric}`" if metric else "",
-                "·".join(example._cost_factors(1)),
+                "·".join(example.cost_factors(1)),
             )
             rows.setdefault(said, []).append(variant or "")
     header = ("mechanism", "class", "ε is per", "released exactly, with nullness", "ε per distance", "ε of a text")

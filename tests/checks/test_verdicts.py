@@ -6,8 +6,9 @@ import pickle
 import pytest
 
 from dptext_etl.checks import Stage, Verdict, gate_descriptions, require
-from dptext_etl.checks.gate import Edge, declared_lineage, status, tally
+from dptext_etl.checks.gate import Edge, declared_lineage
 from dptext_etl.checks.great_expectations import ExpectationOutcome, VerdictRecord
+from dptext_etl.checks.verdict import status, tally
 from dptext_etl.errors import GateError
 from tests.policy_files import custext_column, policy_in
 

@@ -68,7 +68,7 @@ def test_explain_states_the_law_of_every_word_mechanism(word_mechanism):
     )
     if law["is_exact"]:
         assert law["epsilon_worst"] == law["epsilon_table"]
-    claim = word_mechanism._metric_claim
+    claim = word_mechanism.metric_claim
     assert (law["metric"] is None) is (claim is None)
     if claim is not None:
         assert law["epsilon_word"] <= float(claim.epsilon) * float(claim.diameter) * (1 + 1e-9)

@@ -21,7 +21,7 @@ def test_previews_draw_at_several_epsilons_under_different_keys(small_vectors):
     assert found["ledgered"] is False
     assert [row["before"] for row in found["sentences"]] == list(preview.SENTENCES)
     assert all(
-        [item["epsilon"] for item in row["after"]] == list(CusText._shown_epsilons) for row in found["sentences"]
+        [item["epsilon"] for item in row["after"]] == list(CusText.preview_epsilons) for row in found["sentences"]
     )
     words = ("preview", "-p", f"vectors={small_vectors}", "-p", "k=5", "--public-text", "the good " * 50)
     assert facts(*words) != facts(*words)
@@ -64,21 +64,21 @@ def test_a_preview_takes_the_usual_model_before_the_small_one(monkeypatch):
     with pytest.raises(
         PolicyError, match=r"none for it: it is meant for FacebookAI(.|\n)*pip install ./models"
     ) as caught:
-        kind._first_look({})
+        kind.preview_parameters({})
     assert "hf download" in caught.value.hint
     here.add("english-small")
-    assert kind._first_look({}) == {"model": "english-small"}
+    assert kind.preview_parameters({}) == {"model": "english-small"}
     here.add("FacebookAI/roberta-base")
-    assert kind._first_look({}) == {"model": "FacebookAI/roberta-base"}
-    assert kind._first_look({"model": "elsewhere"}) == {}
+    assert kind.preview_parameters({}) == {"model": "FacebookAI/roberta-base"}
+    assert kind.preview_parameters({"model": "elsewhere"}) == {}
 
 
 def test_a_preview_of_gaussian_noise_assumes_a_bound_on_the_records():
     require_models()
     kind = load("dpbart")
-    assert kind._first_look({"model": "m"}) == {"n_rec": 10_000}
-    assert kind._first_look({"model": "m", "noise": "laplace"}) == {}
-    assert kind._first_look({"model": "m", "n_rec": 5}) == {}
+    assert kind.preview_parameters({"model": "m"}) == {"n_rec": 10_000}
+    assert kind.preview_parameters({"model": "m", "noise": "laplace"}) == {}
+    assert kind.preview_parameters({"model": "m", "n_rec": 5}) == {}
 
 
 def test_a_model_is_here_by_folder_by_name_or_from_the_hubs_cache(tmp_path, monkeypatch):

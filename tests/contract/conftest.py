@@ -47,7 +47,7 @@ DIVIDED = " divided"
 
 def dividing():
     """Name one mechanism for each way in which budgets are divided; others share all of its code."""
-    kinds = {name: load(name) for name in chosen.names() if load(name)._cannot_divide is None}
+    kinds = {name: load(name) for name in chosen.names() if load(name).cannot_divide is None}
     ways = {(kind.release, getattr(kind, "division", None)): name for name, kind in kinds.items()}
     return [name + DIVIDED for name in ways.values()]
 

@@ -47,7 +47,7 @@ def test_it_is_plain_frozen_data_with_a_canonical_configuration_that_hides_paths
     assert mechanism.model_copy(update={"epsilon": mechanism.epsilon * 2}).cfg() != mechanism.cfg()
     dearer = mechanism.model_copy(update={"epsilon": mechanism.epsilon * 2})
     assert dearer.spend(3).eps_approx >= mechanism.spend(3).eps_approx
-    assert mechanism._hub_fields <= mechanism._artifact_fields <= type(mechanism).model_fields.keys()
+    assert mechanism.hub_fields <= mechanism.artifact_fields <= type(mechanism).model_fields.keys()
 
 
 def test_its_guarantee_is_complete_and_says_what_nobody_checks_without_a_ledger(mechanism):
@@ -94,7 +94,7 @@ def test_spends_grow_with_positions_and_compose(mechanism):
         assert worst_spend(mechanism, positions) == mechanism.spend(min(positions, mechanism.most_positions))
     for variant in options.examples(type(mechanism)).values():
         worst = variant.spend(3).eps_approx if variant.guarantee.unit != "record" else variant.spend(1).eps_approx
-        product = math.prod(float(factor) for factor in variant._cost_factors(3).values())
+        product = math.prod(float(factor) for factor in variant.cost_factors(3).values())
         assert product * MICRO == pytest.approx(worst, rel=1e-12, abs=1)  # rounded up to a millionth
 
 

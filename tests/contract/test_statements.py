@@ -94,7 +94,7 @@ def test_the_parameter_is_not_the_bound(every):
     mechanism = policy.mechanism
     known = {
         ("dpmlm", "plusminus"): 2, ("diffractor", "tem"): getattr(mechanism, "gamma", 0),
-        ("diffractor", "geometric"): float(getattr(mechanism, "_loss_range", 0)), ("santext", "plus"): "inf",
+        ("diffractor", "geometric"): float(getattr(mechanism, "loss_range", 0)), ("santext", "plus"): "inf",
     }  # fmt: skip
     if (name, variant) in known:
         assert times == known[name, variant]

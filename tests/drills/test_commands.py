@@ -1,13 +1,13 @@
 """kill -9 of commands that end or reverse something, before each of their writes: the same command then finishes."""
 
-import os
 import shutil
 import subprocess
 
 import pytest
 
 from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.ledger.anchor_files import AnchorFiles
+from dptext_etl.ledger.anchor_files import require
+from dptext_etl.policy import LedgerSpec
 
 from ..ledger_kit import Kit
 
@@ -47,9 +47,10 @@ COMMANDS = {
 }
 
 
-def prepared(make_job):
+def prepared(make_job, monkeypatch):
     """A job with two versions and staged rows, and a ledger in which every command has something to do."""
     job = make_job("job", retention={"versions": 1, "staging_days": 0})
+    monkeypatch.setenv("DPTEXT_ANCHORS", str(job.folder / "heads"))
     job.run()
     job.run(release="r2")
     job.write_policy()
@@ -73,22 +74,23 @@ def state(folder):
         ]
         told = [{name: row[name] for name in ("kind", "of", "reason", "after")} for row in ledger.reports.history()]
         for dataset in {"reviews", "songs"} - {*ledger.losses.frozen()}:
-            AnchorFiles(ledger, folder / "heads").require(Scope(dataset, "2026"))
+            require(ledger, Scope(dataset, "2026"), LedgerSpec(url="ledger.db", anchors=str(folder / "heads")))
         facts = (ledger.losses.frozen(), ledger.reports.caps(), shown, told)
     names = (path for path in folder.rglob("*") if path.is_file() and ".db" not in path.name and path.name != "steps")
     return facts, sorted(str(path.relative_to(folder)) for path in names if "heads" not in path.parts)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_that_is_killed_before_any_of_its_writes_finishes_when_repeated(command, make_job, warm, drill):
-    folder = prepared(make_job)
+def test_a_command_that_is_killed_before_any_of_its_writes_finishes_when_repeated(
+    command, make_job, warm, drill, monkeypatch
+):
+    folder = prepared(make_job, monkeypatch)
     spare = shutil.copytree(folder, folder.with_name("spare"), symlinks=True)
     words = [*COMMANDS[command], *(["--ledger", "other.db"] if COMMANDS[command][0] == "ledger" else [])]
-    environment = {**os.environ, "DPTEXT_ANCHORS": str(folder / "heads")}
 
     def call(killed_before):
         program = [*warm, "-c", KILLED, str(killed_before), *words]
-        done = subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(program, cwd=folder, capture_output=True, text=True, check=False)
         return done.returncode, done.stderr
 
     def again():

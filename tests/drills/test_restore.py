@@ -6,7 +6,7 @@ import shutil
 import pyarrow as pa
 import pytest
 
-from dptext_etl import Ledger
+from dptext_etl import Ledger, run
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Scope
 from dptext_etl.policy import Cap
@@ -52,7 +52,7 @@ def test_a_ledger_restored_from_a_copy(drill, make_job):
         more, summary = 0, None
         while summary is None or not summary.rows["quarantined"]:
             more += 1
-            summary = job.run(release=f"new{more}", cap=lower)
+            summary = run(job.policy(release=f"new{more}", cap=lower), accept_fewer_rows=True)
         new = used(job)
         for name, amount in new.items():  # charges that this ledger knows, and those that the copy had forgotten
             assert amount + true[name] - old[name] <= CAP * 10**6
@@ -138,7 +138,7 @@ def charge(job, release, cap):
     policy = job.policy(release=release, cap=cap)
     with Ledger.open(policy.ledger.url) as ledger:
         ledger.set_cap(Scope.of(policy), policy.cap, raising=True)
-    return job.run(release=release, cap=cap)
+    return run(job.policy(release=release, cap=cap), accept_fewer_rows=True)
 
 
 def shared_cap(period, epsilon=SHARED_CAP):

@@ -51,7 +51,7 @@ def _scores(monkeypatch):
 def ends():
     """The words of a list of three, from one end to the other."""
     made = geometric(epsilon=1.0, limit=3)
-    return [made._division.names[number] for number in made.orders[0]]
+    return [made.division.names[number] for number in made.orders[0]]
 
 
 def released(made, row):
@@ -77,7 +77,7 @@ def test_every_position_is_drawn_as_by_the_mechanism_of_its_own_epsilon(name):
         assert sum(parts) <= 60_000_000
         for place in {0, 1, 2, count - 1}:
             plain = kind(epsilon=per_unit(made, parts[place]), **options)
-            assert plain._epsilon_per_word <= parts[place] / 1e6 * (1 + 1e-15)
+            assert plain.epsilon_per_word <= parts[place] / 1e6 * (1 + 1e-15)
             assert released(plain, row)[0][place] == words[place]
 
 
@@ -85,15 +85,15 @@ def test_every_position_is_drawn_as_by_the_mechanism_of_its_own_epsilon(name):
 def test_no_rate_of_noise_costs_more_than_its_part(part):
     made = Madlib(allocation=Allocation(total=60.0, template="uniform"), limit=400)
     rate = Fraction(float(made.noise_rates(np.array([part / 1e6]))[0]))
-    cost = rate / Fraction(made.words.scale) * made._loss_range * 10**6
+    cost = rate / Fraction(made.words.scale) * made.loss_range * 10**6
     assert part * (1 - Fraction(1, 10**12)) < cost <= part
 
 
 def per_unit(made, part):
     """The parameter of the plain mechanism whose draw costs a part of the budget."""
     if isinstance(made, Madlib):
-        return part / 1e6 / float(made._loss_range) * (1 - 2.0**-50)
-    return float(part / 1_000_000 / made._loss_range)
+        return part / 1e6 / float(made.loss_range) * (1 - 2.0**-50)
+    return float(part / 1_000_000 / made.loss_range)
 
 
 def law(made, words, purposes=(1,)):
@@ -197,8 +197,8 @@ def test_a_hidden_length_pads_and_pays_one_budget(name):
 def test_bounds_for_checks_are_those_of_the_dearest_draw(name):
     kind, options = NOISY[name]
     made = kind(allocation=Allocation(total=9.0, template="uniform", eps_hi=5.0), **options)
-    dearest = kind(epsilon=made._unit_epsilon, **options)
-    assert dearest._epsilon_per_word == pytest.approx(5.0)
+    dearest = kind(epsilon=made.unit_epsilon, **options)
+    assert dearest.epsilon_per_word == pytest.approx(5.0)
     word = made.input_words()[3]
     assert not made.reproducible
     assert dearest.survival(word) <= made.survival(word) <= float(dearest.survival(word)) * (1 + 1e-3)
@@ -231,7 +231,7 @@ KINDS = {
 def test_where_every_draw_has_the_epsilon_of_a_table_bytes_are_the_tables(kind, options):
     """Weights that are made draw by draw, slots and lists equal the stored table's."""
     plain = kind(epsilon=2.0, **options)
-    each = float(plain._epsilon_per_word)
+    each = float(plain.epsilon_per_word)
     for row, words in enumerate([8, 5, 1, 1, 40]):
         even = kind(allocation=Allocation(total=each * words, template="uniform"), **options)
         text, key = TEXTS.slice(row, 1), KEYS.slice(row, 1)
@@ -250,7 +250,7 @@ def test_no_pair_of_divisions_exceeds_what_is_charged(name):
         allocation = FixedAllocation(total=total, divisions={text: division}, eps_lo=LEAST)
         made = kind(allocation=allocation, **options)
         law = {}
-        for transcript in itertools.product(range(made._division.largest_set), repeat=2):
+        for transcript in itertools.product(range(made.division.largest_set), repeat=2):
             forced = Forced({1: transcript})
             release_divided(made, allocation, pa.array([" ".join(text)]), KEYS.slice(0, 1), forced)
             law[transcript] = forced.probability
@@ -274,12 +274,12 @@ def test_its_claim_is_that_of_one_budget(name):
         assert (cost.eps_pure, cost.rho, cost.eps_metric) == (8_000_000, 5_000_000, math.inf)
         assert cost.guarantee_class is GuaranteeClass.COND_PURE
     assert made.spend(0).eps_pure == 0
-    assert made._metric_claim is None, "one word may get two epsilons in two texts"
+    assert made.metric_claim is None, "one word may get two epsilons in two texts"
     assert (Disclosure.CLUSTER in made.guarantee.disclosures) is (name == "custext")
     assert (made.reproducible, in_kernel(made)) == (False, None)
     with pytest.raises(PolicyError, match="whole texts"):
         made.transition(made.input_words()[0])
-    dearest = kind(epsilon=made._unit_epsilon, **options)
+    dearest = kind(epsilon=made.unit_epsilon, **options)
     for word in made.input_words():
         assert made.survival(word) == dearest.survival(word)
 
@@ -364,8 +364,8 @@ def test_faithful_mode_divides_by_the_words_of_the_text_and_claims_nothing(name,
     assert words.count("zzzqq") == (0 if name == "madlib" else 8)
     assert made.guarantee.guarantee_class is GuaranteeClass.NONE
     assert made.spend(3).eps_pure == made.spend(3).rho == math.inf
-    assert made._cost_factors(3) == {"∞": math.inf}
-    assert [word.lower() for word in made._units("the film zzzqq")[0]][-1] == "film"
+    assert made.cost_factors(3) == {"∞": math.inf}
+    assert [word.lower() for word in made.text_units("the film zzzqq")[0]][-1] == "film"
 
 
 def test_faithful_mode_divides_in_no_other_way():

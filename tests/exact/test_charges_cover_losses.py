@@ -50,7 +50,7 @@ class Plain(TableMechanism):
     kept: tuple[str, ...] = ()
 
     @property
-    def _bounded_range(self):
+    def bounded_range(self):
         return False
 
     def table_description(self):
@@ -146,7 +146,7 @@ def test_an_unknown_word_is_compared_with_every_word():
 def test_a_claim_of_bounded_range_is_compared_with_the_weights():
     class Bounded(Plain):
         @property
-        def _bounded_range(self):
+        def bounded_range(self):
             return True
 
     with pytest.raises(PolicyError, match="rho of 1 draw:"):  # e^4 between the weights of a row: a range of 8
@@ -188,13 +188,13 @@ BUDGET = {"scores": ("ic",), "total": 40.0, "eps_hi": 10.0}
 def test_words_with_a_divided_budget():
     class Dear(CusText):
         @property
-        def _loss_range(self):
+        def loss_range(self):
             return 0.5  # scores go from 0 to 1
 
     class Far(Diffractor):
         @property
-        def _loss_range(self):
-            return super()._loss_range / 2
+        def loss_range(self):
+            return super().loss_range / 2
 
     assert CusText(limit=200, allocation=BUDGET).cfg()
     with pytest.raises(PolicyError, match=LESS):
@@ -220,11 +220,11 @@ def test_words_with_a_divided_budget():
 def test_each_family_of_words_compares_its_loss(kind, parameters):
     class Cheap(kind):
         @property
-        def _epsilon_per_word(self):
-            return super()._epsilon_per_word / 2
+        def epsilon_per_word(self):
+            return super().epsilon_per_word / 2
 
         @property
-        def _epsilon_tight(self):
+        def epsilon_tight(self):
             return None
 
     use = (lambda made: made.spend(1)) if kind is Madlib else (lambda made: made.cfg())

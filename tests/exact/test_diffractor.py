@@ -143,7 +143,7 @@ def test_spends(lists, variant):
     mechanism = Diffractor(epsilon=0.5, variant=variant, lists=lists(9, 3)[0])
     word = Fraction(5, 2) if variant == "tem" else Fraction(8, 2)
     cost = mechanism.spend(10)
-    assert mechanism._epsilon_per_word == word
+    assert mechanism.epsilon_per_word == word
     assert cost.guarantee_class is GuaranteeClass.COND_PURE
     assert cost.disclosures == {Disclosure.LENGTH, Disclosure.NULLNESS}
     assert (cost.eps_pure, cost.eps_approx, cost.delta) == (10_000_000 * word, 10_000_000 * word, 0)
@@ -161,7 +161,7 @@ def test_spends(lists, variant):
 def test_alignment_gives_a_draw_its_epsilon_and_no_more(lists, variant, length):
     for epsilon in (0.1, 1.0, 3.0):
         mechanism = Diffractor.aligned(epsilon, variant=variant, lists=lists(9, 3)[0], **length)
-        assert 0 <= Fraction(repr(epsilon)) - mechanism._epsilon_per_word <= Fraction(9, 10**12)
+        assert 0 <= Fraction(repr(epsilon)) - mechanism.epsilon_per_word <= Fraction(9, 10**12)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -175,11 +175,11 @@ def test_hidden_lengths_pad_with_a_word_at_the_end_of_every_list(lists, variant)
     assert outputs[-1] == PAD
     assert sum(chances) == 1
     assert PAD not in fixed.input_words()
-    assert fixed._metric_claim.epsilon == Fraction(1, 2)
+    assert fixed.metric_claim.epsilon == Fraction(1, 2)
     texts = pa.array(["", "  ", spelling(3), " ".join(map(spelling, range(9))), None])
     assert fixed.positions(texts).to_pylist() == [6, 6, 6, 6, 0]
     noisy = Diffractor(epsilon=0.5, variant=variant, lists=path, length="noisy", n_max=6, epsilon_length=1.0)
-    assert noisy._metric_claim is None
+    assert noisy.metric_claim is None
     assert noisy.spend(6).eps_pure == fixed.spend(6).eps_pure + 1_000_000
 
 
@@ -211,7 +211,7 @@ def test_the_certificate_of_the_embedded_vocabulary():
     for gap in range(1, gamma):  # words less than gamma apart: outputs near them one by one, all others alike
         ratio = np.abs(log_totals[gap:] - log_totals[:-gap]).max() + near_ratio(logs, gap, gamma)
         assert ratio <= 1.0 * gap
-    assert mechanism._metric_claim.diameter == 5
+    assert mechanism.metric_claim.diameter == 5
     assert sorted(np.concatenate(mechanism.orders).tolist()) == list(range(places))
 
 
@@ -281,7 +281,7 @@ def test_faithful_keeps_what_papers_keep(lists):
 def test_faithful_lists_of_unequal_vocabularies_claim_nothing(uneven, variant):
     mechanism = Diffractor(epsilon=1.0, variant=variant, mode="faithful", lists=uneven)
     assert mechanism.guarantee.guarantee_class is GuaranteeClass.NONE
-    assert mechanism._metric_claim is None
+    assert mechanism.metric_claim is None
     assert mechanism.epsilon_table is None
     cost = mechanism.spend(3)
     assert (cost.eps_pure, cost.eps_tight, cost.rho, cost.eps_metric) == (math.inf,) * 4

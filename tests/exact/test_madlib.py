@@ -80,9 +80,9 @@ def test_e6_one_dimension_is_the_laplace_distribution_on_cells(placed, epsilon):
     laws = [cells(epsilon, x) for x in LINE[:, 0]]
     for (one, x), (other, y) in itertools.permutations(zip(laws, LINE[:, 0], strict=True), 2):
         assert np.log(one / other).max() <= epsilon * abs(x - y) + 1e-9
-        assert epsilon * abs(x - y) <= float(mechanism._epsilon_per_word)
+        assert epsilon * abs(x - y) <= float(mechanism.epsilon_per_word)
     ends = math.log(laws[0][0] / laws[-1][0])
-    assert 0.8 * float(mechanism._epsilon_per_word) <= ends <= float(mechanism._epsilon_per_word)
+    assert 0.8 * float(mechanism.epsilon_per_word) <= ends <= float(mechanism.epsilon_per_word)
 
 
 def reference_noise(n, k, epsilon, seed):
@@ -209,8 +209,8 @@ def test_what_is_claimed_and_charged(small_vectors, epsilon):
 def test_aligned_never_costs_more_than_asked(small_vectors):
     for epsilon in (0.1, 1.0, 3.0, 17.3):
         mechanism = Madlib.aligned(epsilon, vectors=small_vectors)
-        assert mechanism._epsilon_per_word <= Fraction(repr(epsilon))
-        assert float(mechanism._epsilon_per_word) == pytest.approx(epsilon)
+        assert mechanism.epsilon_per_word <= Fraction(repr(epsilon))
+        assert float(mechanism.epsilon_per_word) == pytest.approx(epsilon)
         assert mechanism.spend(4).eps_pure <= 4 * epsilon * 1e6 + 1e-6
 
 
@@ -246,7 +246,7 @@ def test_a_hidden_length(small_vectors, options):
     counts = Counter(sample_many(mechanism, PAD, 3000, secret=SECRET))
     assert 0 < counts[PAD] < 3000
     assert stats.binom.sf(counts[PAD] - 1, 3000, float(mechanism.survival(PAD))) > 1e-9
-    assert (mechanism._metric_claim is None) == (options["length"] == "noisy")
+    assert (mechanism.metric_claim is None) == (options["length"] == "noisy")
     plain = Madlib(epsilon=2.0, vectors=small_vectors)
     assert mechanism.diameter >= plain.diameter
 

@@ -54,7 +54,7 @@ def beyond_metric(mechanism):
 def test_e4_every_pair_of_words_and_every_output(small_vectors, epsilon, options):
     mechanism = SanText(epsilon=epsilon, vectors=small_vectors, **options)
     logs, distances = law(mechanism)
-    per_word = float(mechanism._epsilon_per_word)
+    per_word = float(mechanism.epsilon_per_word)
     assert per_word == epsilon * mechanism.diameter
     assert mechanism.diameter == distances.max()
     worst = float((logs.max(axis=0) - logs.min(axis=0)).max())
@@ -63,11 +63,11 @@ def test_e4_every_pair_of_words_and_every_output(small_vectors, epsilon, options
     unknown = float(np.abs(logs - uniform).max())
     assert unknown <= per_word / 2
     assert max(worst, unknown) <= mechanism.epsilon_table + 1e-12
-    assert mechanism.epsilon_table <= mechanism._epsilon_tight + 1e-12
-    assert mechanism._epsilon_tight == epsilon_implemented(per_word, logs.shape[1]) <= per_word
+    assert mechanism.epsilon_table <= mechanism.epsilon_tight + 1e-12
+    assert mechanism.epsilon_tight == epsilon_implemented(per_word, logs.shape[1]) <= per_word
     assert mechanism.epsilon_table == pytest.approx(max(worst, unknown), abs=1e-9)
     assert beyond_metric(mechanism) <= 0
-    assert mechanism._metric_claim == (epsilon, "euclidean", mechanism.diameter)
+    assert mechanism.metric_claim == (epsilon, "euclidean", mechanism.diameter)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 3.0])
@@ -99,8 +99,8 @@ def test_no_weight_vanishes_at_any_epsilon(small_vectors):
     weights = mechanism.pair_weights.weights(np.arange(103))
     assert weights.min() == smallest_weight(mechanism.pair_weights.exponent, 103) == 1
     assert np.exp(-1e6 * law(mechanism)[1] / 2).min() == 0.0
-    assert mechanism.epsilon_table <= mechanism._epsilon_tight < 80 < mechanism._epsilon_per_word
-    assert mechanism._metric_claim is None
+    assert mechanism.epsilon_table <= mechanism.epsilon_tight < 80 < mechanism.epsilon_per_word
+    assert mechanism.metric_claim is None
 
 
 @pytest.mark.parametrize("options", [{}, FIXED], ids=["disclose", "fixed"])
@@ -113,7 +113,7 @@ def test_certificates_hold_where_they_are_given(small_vectors, options):
         closed = rounding_within_slack(epsilon, found.diameter, found.inputs.scale, len(found.outputs))
         full = found.certificate() <= 0
         assert full or not closed, "what the closed form says, the pairs say too"
-        assert (mechanism._metric_claim is not None) == full == found.is_metric()
+        assert (mechanism.metric_claim is not None) == full == found.is_metric()
         if full:
             assert beyond_metric(mechanism) <= 0
         assert mechanism.spend(3).eps_metric == (math.ceil(epsilon * 1e6) if full else math.inf)
@@ -128,7 +128,7 @@ def test_integers_that_break_the_metric_bound_are_seen(tmp_path):
     mechanism = SanText(epsilon=math.log(2**46 / 1.99) / 1500, vectors=str(tmp_path / "v.npz"))
     assert mechanism.pair_weights.weights(np.array([0, 1]))[:, 2].tolist() == [1, 2]
     assert beyond_metric(mechanism) == pytest.approx(math.log(2) - mechanism.epsilon, abs=1e-4)
-    assert mechanism._metric_claim is None
+    assert mechanism.metric_claim is None
     assert mechanism.spend(1).eps_metric == math.inf
     assert mechanism.spend(1).metric_id is None
 
@@ -140,7 +140,7 @@ def test_the_embedded_vocabulary_is_certified():
     assert len(mechanism.words) == 20_001
     assert mechanism.pair_weights.settled
     assert mechanism.pair_weights.certificate() < 0
-    assert mechanism.epsilon_table <= mechanism._epsilon_tight <= 4.0 * mechanism.diameter
+    assert mechanism.epsilon_table <= mechanism.epsilon_tight <= 4.0 * mechanism.diameter
 
 
 def listed(tmp_path, words):
@@ -191,10 +191,10 @@ def test_e5_plus_with_p_one_is_santext_onto_the_sensitive_words(small_vectors, t
     assert mechanism.transition("nonesuch") == (outputs, [Fraction(1, len(outputs))] * len(outputs))
     logs, _ = law(mechanism)
     worst = float((logs.max(axis=0) - logs.min(axis=0)).max())
-    assert worst <= mechanism.epsilon_table + 1e-12 <= float(mechanism._epsilon_per_word) + 1e-12
+    assert worst <= mechanism.epsilon_table + 1e-12 <= float(mechanism.epsilon_per_word) + 1e-12
     assert mechanism.guarantee.guarantee_class is (GuaranteeClass.PURE_LDP if options else GuaranteeClass.COND_PURE)
     assert Disclosure.SENS_CLASS not in mechanism.guarantee.disclosures
-    assert mechanism._metric_claim is None
+    assert mechanism.metric_claim is None
     assert mechanism.output_words() == {"wordaa", "wordcv", "the", "good"}
     assert mechanism.survival("wordab") == 0
 
@@ -217,8 +217,8 @@ def test_spend_row(small_vectors):
 def test_aligned_never_costs_more_than_asked(small_vectors, epsilon):
     mechanism = SanText.aligned(epsilon, vectors=small_vectors, length="fixed", n_max=4)
     assert mechanism.length == "fixed"
-    assert mechanism._epsilon_per_word <= epsilon
-    assert mechanism._epsilon_per_word == pytest.approx(epsilon, rel=1e-12)
+    assert mechanism.epsilon_per_word <= epsilon
+    assert mechanism.epsilon_per_word == pytest.approx(epsilon, rel=1e-12)
     assert mechanism.epsilon == pytest.approx(epsilon / mechanism.diameter, rel=1e-12)
 
 
@@ -233,7 +233,7 @@ def test_faithful_is_the_published_code_and_never_published(small_vectors, varia
     assert "," in released
     assert {Disclosure.PUNCT, Disclosure.CASE} <= mechanism.guarantee.disclosures
     assert not {Disclosure.OOV, Disclosure.NUMBERS} & mechanism.guarantee.disclosures
-    assert mechanism._metric_claim is None
+    assert mechanism.metric_claim is None
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,9 @@ import tarfile
 from contextlib import closing
 from pathlib import Path
 
+from dptext_etl.ledger import Ledger
+from dptext_etl.ledger.anchor_files import maintain
+
 from . import jobs
 
 HERE = Path(__file__).parent
@@ -39,6 +42,9 @@ def unpack(name, folder):
     """Make a copy of a frozen folder with keys."""
     with tarfile.open(HERE / f"{name}.tar.xz") as archive:
         archive.extractall(folder, filter="tar")
-    if (Path(folder) / "ledger.db").exists():
+    ledger = Path(folder) / "ledger.db"
+    if ledger.exists():
         jobs.write_keys(folder)
+        with Ledger.open(ledger, read_only=True) as opened:  # of another machine: its anchor is stored here first
+            assert maintain(opened).ok
     return Path(folder)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from dptext_etl import Ledger, _kernel, run
-from dptext_etl.checks.published import LocalSink, check_published
+from dptext_etl.checks.published import check_published
+from dptext_etl.checks.sink_files import LocalSink
 from dptext_etl.ledger import Scope
 from dptext_etl.runner import scan_published
 

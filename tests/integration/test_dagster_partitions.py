@@ -50,7 +50,7 @@ def published(job):
 
 
 def parts(job):
-    """The published files, without what staging remembers of the ledger."""
+    """The published files, without the staged files."""
     return {path: content for path, content in job.files().items() if ".staging/" not in path}
 
 

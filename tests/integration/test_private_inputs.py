@@ -6,11 +6,15 @@ import shutil
 import polars as pl
 import pytest
 
+from dptext_etl import Policy
 from dptext_etl.artifacts import MADE_FROM, canon, listed, made_from
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.vectors import write_grid
 from dptext_etl.errors import PolicyError
+from dptext_etl.orchestration.component import _proposals
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.export import export
+from dptext_etl.runner.publish.forgetting import source_of
 from dptext_etl.runner.source.provenance import refuse_raw
 
 from ..refusals import same_refusal
@@ -100,6 +104,20 @@ def test_commands_refuse_a_file_of_a_policy(job, tmp_path, monkeypatch, where):
     other = away / "other.parquet"
     pl.DataFrame({"text": ["public"]}).write_parquet(other)
     refuse_raw([str(other)], why="never")
+
+
+def test_names_of_folders_and_files_are_no_patterns(make_job, tmp_path, monkeypatch):
+    """Provenance of artifacts, a request to forget, and a project of Dagster find a source whose name holds `[`."""
+    job = make_job("raw [1]")
+    raw(job).rename(place := raw(job).with_name("[ab].parquet"))
+    policy = job.write_policy(staging=None, source=str(place))
+    copied = shutil.copy(place, tmp_path / "public.parquet")
+    monkeypatch.chdir(job.folder)
+    with pytest.raises(PolicyError, match="names this table as raw; never"):
+        refuse_raw([str(copied)], why="never")
+    policy = Policy.load(policy)
+    assert source_of(policy, Layout.of(policy), with_subjects=True).height == 240
+    assert _proposals(job.folder / "privacy.toml")["executor"] == "in_process"
 
 
 def test_no_hash_of_a_private_file_leaves(job, tmp_path):

@@ -11,7 +11,8 @@ from dptext_etl.engines import stage
 from dptext_etl.errors import BusyError, InputError, PolicyError
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.planning import plan
-from dptext_etl.runner.publish.erasing import clean, partitions_of
+from dptext_etl.runner.publish.cleaning import clean
+from dptext_etl.runner.publish.erasing import partitions_of
 from dptext_etl.runner.publish.forgetting import forget
 from tests.quick import quick
 

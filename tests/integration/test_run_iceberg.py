@@ -8,7 +8,7 @@ import pytest
 
 from dptext_etl.errors import BusyError, InputError, PolicyError
 from dptext_etl.runner.planning import plan
-from dptext_etl.runner.publish.erasing import clean
+from dptext_etl.runner.publish.cleaning import clean
 from dptext_etl.runner.publish.forgetting import forget
 
 from ..quick import quick

@@ -2,16 +2,13 @@
 
 import json
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from dptext_etl import run
 from dptext_etl.errors import FrozenLedgerError, LedgerError, UnavailableError
-from dptext_etl.ledger import Ledger
+from dptext_etl.ledger import anchor_files
 from dptext_etl.runner import plan
-from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.shard.attempt import FILE, remember
 from tests.command_line import dptext, facts
 
 from ..refusals import same_refusal
@@ -101,13 +98,45 @@ def test_a_lost_ledger_is_noticed_by_the_next_partition(make_job, reviews, save,
         run(policy, partition="2026-02")
 
 
-def test_anchors_are_remembered_by_runs_side_by_side(make_job):
+def test_a_release_on_another_machine_needs_its_anchors_or_a_verified_ledger(make_job, tmp_path, monkeypatch):
     job = make_job()
-    with Ledger.open(str(job.folder / "other.db")) as ledger, ThreadPoolExecutor(8) as pool:
-        layout = Layout.of(job.policy(), None)
-        list(pool.map(lambda at: remember(ledger, layout.memory, job.policy(release=f"r{at}")), range(200)))
-    assert [path.name for path in layout.memory.folder.iterdir()] == [FILE]
-    assert json.loads((layout.memory.folder / FILE).read_text())["releases"]
+    job.run()
+    monkeypatch.setenv("DPTEXT_ANCHORS", str(tmp_path / "of another machine"))
+    error = same_refusal(job, {"release": "r2"}, LedgerError)
+    assert "holds no anchor of it in this ledger" in error.message
+    assert "`dptext ledger maintain`" in error.hint
+    assert dptext("ledger", "maintain", job.write_policy()).exit_code == 0
+    assert job.run(release="r2").rows["released"] == 240
+
+
+def test_a_release_without_an_anchor_has_lost_its_ledger(make_job, tmp_path, monkeypatch):
+    """Ledger and anchor store are gone; sink or staging hold a release, so people were charged."""
+    job = make_job()
+    job.run()
+    for path in ledger_files(job):
+        path.unlink()
+    monkeypatch.setenv("DPTEXT_ANCHORS", str(tmp_path / "of another machine"))
+    for gone in ("published.staging", None):
+        foretold = plan(job.policy(release="r2")).refusal
+        with pytest.raises(FrozenLedgerError, match="reviews is frozen: this ledger misses the anchor") as caught:
+            job.run(release="r2")
+        assert caught.value.message.startswith(foretold["message"])
+        if gone:
+            shutil.rmtree(job.folder / gone)
+            for path in ledger_files(job):
+                path.unlink()
+
+
+def test_a_first_run_writes_three_anchors_in_one_file(make_job, tmp_path, monkeypatch):
+    monkeypatch.setenv("DPTEXT_ANCHORS", str(tmp_path / "heads"))
+    job, heads = make_job(), []
+    write = anchor_files._write
+    monkeypatch.setattr(anchor_files, "_write", lambda path, content: heads.append(content) or write(path, content))
+    job.run(shard_rows=1000)
+    events = [int(json.loads(head)["datasets"]["reviews"]["anchor"].split(":")[1]) for head in heads]
+    assert len(events) == 3, "pinned, charged, and published"
+    assert events == sorted(events)
+    assert len(list((tmp_path / "heads").glob("*.json"))) == 1
 
 
 def test_a_ledger_that_went_on_elsewhere_is_the_same(make_job):
@@ -158,7 +187,7 @@ def test_a_restored_ledger_is_noticed_by_the_anchors_in_a_store(pod, store):
         opened.backup(pod.folder / "copy.db")
     pod.run(release="r2")
     anchors = {name: content for name, content in store.objects.items() if name.startswith("anchors/")}
-    assert len(anchors) == 2
+    assert len(anchors) == 1
     assert not (pod.folder.parent / "empty").exists(), "no anchor is anywhere else"
     lose(pod, pod.folder / "copy.db")
     with pytest.raises(FrozenLedgerError, match="this ledger misses the anchor that an earlier run stored"):
@@ -179,6 +208,8 @@ def test_a_store_of_anchors_that_is_away_is_refused_before_a_charge(pod, store):
 
 def test_anchors_that_cannot_be_stored_are_named_by_the_plan_and_the_summary(pod, caplog):
     pod.folder.parent.joinpath("empty").write_text("a file, so no folder can be made there")
+    assert same_refusal(pod, {}, LedgerError).hint.endswith("or write require_anchors = false")
+    pod.values.update(ledger(pod, require_anchors=False))
     said = "the anchor of the ledger cannot be stored in"
     assert [note for note in plan(pod.policy()).notes if note.startswith(said)]
     summary = pod.run()

@@ -8,18 +8,18 @@ from unittest.mock import Mock
 import polars as pl
 import pytest
 
-from dptext_etl import csv_files, object_stores, run
+from dptext_etl import file_formats, object_stores, run
 from dptext_etl.checks.published import check_published
-from dptext_etl.csv_files import require_rows
 from dptext_etl.engines import stage
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.erasing import clean
+from dptext_etl.runner.publish.cleaning import clean
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.table import Files, partitions_of_source
+from dptext_etl.text_files import require_rows
 from tests.quick import quick
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
@@ -85,7 +85,7 @@ def test_the_csv_objects_that_are_read_are_those_that_were_checked(store, monkey
         checked.append(content.split()[1].decode().partition(",")[0])
         return require_rows([content], path, *dialect)
 
-    monkeypatch.setattr(csv_files, "require_rows", check)
+    monkeypatch.setattr(file_formats, "require_rows", check)
     read = Files.at(f"s3://bucket/raw/{name}", options).scan(all_text=True).collect()["id"].to_list()
     assert (read, len(read)) == (checked, count)
 

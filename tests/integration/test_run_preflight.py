@@ -325,7 +325,7 @@ def test_a_lost_ledger_is_foretold_and_frozen_by_the_run_alone(released):
     assert head(released) is None, "a plan makes no ledger"
     with pytest.raises(LedgerError) as caught:
         released.run()
-    assert said[2] == caught.value.message
+    assert caught.value.message.startswith(said[2])
     with released.ledger() as ledger:
         assert ledger.losses.frozen() == ["reviews"]
 

@@ -10,6 +10,7 @@ from polars.testing import assert_frame_equal
 
 from dptext_etl import run
 from dptext_etl.checks import canaries as canary_sets
+from dptext_etl.data_types import size_of
 from dptext_etl.engines.local import ParallelShards, shards_at_once, turns
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.runner.layout import Layout
@@ -29,7 +30,7 @@ def test_shards_are_bounded_whatever_is_read_at_a_time(job, monkeypatch):
     monkeypatch.setattr(cutting, "COUNT_ROWS", 11)
     assert [shard["id"].to_list() for shard in cutting.shards(frame, policy)] == cut
     assert cutting.count(frame, policy) == len(cut)
-    size = cutting.size_of(frame.collect_schema())
+    size = size_of(frame.collect_schema())
     assert all(shard.select(size)["size"].sum() <= 2_000 for shard in cutting.shards(frame, policy))
 
 

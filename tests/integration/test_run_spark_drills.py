@@ -66,7 +66,7 @@ def went_on(spark, job, undisturbed):
     assert (job.files(), job.charged()) == (undisturbed.files(), undisturbed.charged())
     assert used(job) == used(undisturbed)
     left = {path.name for path in (job.folder / "published.staging").rglob("*") if path.is_file()}
-    assert left == {"ledger.json", "left-out.json", "manifest.draft.json", "texts.txt"}
+    assert left == {"left-out.json", "manifest.draft.json", "texts.txt"}
 
 
 DRIVER = """

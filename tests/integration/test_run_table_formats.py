@@ -9,10 +9,10 @@ from dptext_etl.engines import stage
 from dptext_etl.errors import InputError
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.planning import plan
-from dptext_etl.runner.publish.erasing import clean
+from dptext_etl.runner.publish.cleaning import clean
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.storage import Storage
-from dptext_etl.table_formats import table_format
+from dptext_etl.table_formats import rewrites
 from tests.quick import quick
 
 from ..refusals import same_refusal
@@ -160,10 +160,10 @@ def test_other_rows_in_other_files_are_refused(tmp_path):
         frame.write_parquet(tmp_path / name)
     (tmp_path / "broken").write_bytes(b"PAR1")
     for after in (["turned"], ["first", "last"], ["wide"]):
-        assert table_format.rewrites(files, ["own"], after)
+        assert rewrites(files, ["own"], after)
     for after in ([], ["first"], ["twice"], ["other"], ["named"], ["more"], ["missing"], ["broken"], ["own", "last"]):
-        assert not table_format.rewrites(files, ["own"], after)
-    assert not table_format.rewrites(files, ["missing"], ["own"])
+        assert not rewrites(files, ["own"], after)
+    assert not rewrites(files, ["missing"], ["own"])
 
 
 def test_another_writer_between_staging_and_publication_is_refused(released, kind, change):
@@ -209,7 +209,7 @@ def test_a_table_of_someone_else_is_refused(job, kind, reviews):
 
 
 def test_without_the_extra_nothing_is_charged(job, kind, monkeypatch):
-    monkeypatch.setattr(table_format, "find_spec", lambda name: None)
+    monkeypatch.setattr("dptext_etl.table_formats.table_opening.find_spec", lambda name: None)
     for attempt in (job.run, lambda: plan(job.policy())):
         with pytest.raises(InputError, match=f"publishing a table of {kind.called} needs {kind.library}") as caught:
             attempt()

@@ -59,7 +59,7 @@ def test_no_command_leaves_a_file_open_to_others(job, monkeypatch):
             failed.append((line, done.output))
     left = [path for path in job.folder.rglob("*") if path.relative_to(job.folder).parts[0] not in OUTSIDE]
     seen = {path.name for path in left}
-    assert {"ledger.json", "statement.md", "erasure.md", "left-out.json", "copy.db", "record.parquet"} <= seen, failed
+    assert {"statement.md", "erasure.md", "left-out.json", "copy.db", "record.parquet"} <= seen, failed
     open_to_others = {str(path.relative_to(job.folder)): oct(path.stat().st_mode) for path in left if is_open(path)}
     assert not open_to_others
     assert not failed

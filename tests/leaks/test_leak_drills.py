@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import Ledger, Policy, _kernel, run
-from dptext_etl.checks.gate import Verdict
 from dptext_etl.checks.published import check_published
+from dptext_etl.checks.verdict import Verdict
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.engines import stage
 from dptext_etl.errors import DPTextError, GateError, LedgerError, PolicyError

@@ -4,7 +4,6 @@ Specification: docs/spec/privacy.md#lost-ledger.
 """
 
 import errno
-import json
 import os
 import re
 import shutil
@@ -14,9 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from dptext_etl.errors import FullLedgerError, InputError, LedgerError
+from dptext_etl.errors import BusyError, FullLedgerError, InputError, LedgerError
 from dptext_etl.ledger import Ledger, Outcome, Scope, anchor_files
-from dptext_etl.ledger.anchor_files import AnchorFiles, anchored, is_named, place_of, read, require_place, write
+from dptext_etl.ledger.anchor_files import (
+    AnchorFile,
+    anchored,
+    is_named,
+    maintain,
+    place_of,
+    record,
+    require,
+    require_place,
+)
 from dptext_etl.policy import Cap, LedgerSpec
 
 from ..ledger_kit import Kit
@@ -31,15 +39,25 @@ class Charger:
     def __init__(self, kit, folder, dataset, group="people"):
         self.kit, self.folder, self.dataset, self.group = kit, folder, dataset, group
 
-    def charge(self, record, epsilon, release="r1", cap=60, period="2026"):
+    def charge(self, name, epsilon, release="r1", cap=60, period="2026"):
         scope = Scope(self.dataset, period, self.group)
-        anchors = AnchorFiles(self.kit.ledger, *(self.folder if isinstance(self.folder, tuple) else (self.folder,)))
-        anchors.require(scope)
+        place = settings(self.folder)
+        require(self.kit.ledger, scope, *place)
         ref = self.kit.ref(dataset=self.dataset, release=release)
         terms = Cap(epsilon=cap, period=period, group=self.group)
-        (outcome,) = self.kit.reserve([record], ["ann"], epsilon, terms, refs=[ref], scope=scope)
-        anchors.store(scope, release)
+        (outcome,) = self.kit.reserve([name], ["ann"], epsilon, terms, refs=[ref], scope=scope)
+        record(self.kit.ledger, scope, release, *place)
         return outcome
+
+
+def settings(place):
+    """Return the settings that name an anchor store, and options: a folder, or a URL with options."""
+    named, options = place if isinstance(place, tuple) else (place, None)
+    return LedgerSpec(url="sqlite:///ledger.db", anchors=str(named)), options
+
+
+def stored(path):
+    return AnchorFile.parse(path.read_bytes(), path)
 
 
 @pytest.fixture
@@ -132,11 +150,11 @@ def test_another_ledger_at_the_place_is_noticed(sqlite, folder):
     for path in sqlite.path.parent.glob("ledger.db*"):
         path.unlink()
     sqlite.ledger = sqlite.open()
-    anchors = AnchorFiles(sqlite.ledger, folder)
-    anchors.require(Scope("a", "2026", "people"), replaced=False)
-    anchors.require(Scope("d", "2026"), replaced=False)
+    place, _ = settings(folder)
+    require(sqlite.ledger, Scope("a", "2026", "people"), place, released=tuple)
+    require(sqlite.ledger, Scope("d", "2026"), place, released=tuple)
     with pytest.raises(LedgerError, match="the dataset b is frozen with a, whose cap it shares: this ledger"):
-        anchors.require(Scope("b", "2026", "people"), replaced=False)
+        require(sqlite.ledger, Scope("b", "2026", "people"), place, released=tuple)
     with pytest.raises(LedgerError, match=FROZEN):
         a.charge("a2", 1)
     with pytest.raises(LedgerError, match="the group people is frozen with the dataset a"):
@@ -159,13 +177,14 @@ def test_what_goes_on_is_the_same(kit, folder):
     a, b = Charger(kit, folder, "a"), Charger(kit, folder, "b", None)
     for at in range(4):
         assert (a if at % 2 else b).charge(f"x{at}", 1, f"r{at}") == Outcome.RESERVED
-    place, by_id = folder.iterdir()
-    assert {p.name: p.read_bytes() for p in by_id.iterdir()} == {p.name: p.read_bytes() for p in place.iterdir()}
-    assert sorted(path.name for path in place.iterdir()) == ["a.json", "b.json"]
-    kept = read(place / "a.json")
-    assert (kept.releases, kept.groups, kept.losses) == (("r1", "r3"), ("people",), 0)
-    assert kept.anchor == kit.ledger.anchor()
-    assert {path.stat().st_mode & 0o777 for path in place.iterdir()} == {0o600}
+    (path,) = folder.glob("*.json")
+    file = stored(path)
+    assert sorted(file.datasets) == ["a", "b"]
+    last = file.datasets["a"]
+    assert (last.releases, last.groups, last.losses) == (("r1", "r3"), ("people",), 0)
+    assert last.anchor == kit.ledger.anchor()
+    assert kit.ledger.holds(file.datasets["b"].anchor)
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
 
 
 def test_anchors_only_grow_when_many_write(sqlite, folder):
@@ -173,22 +192,36 @@ def test_anchors_only_grow_when_many_write(sqlite, folder):
 
     def work(at):
         sqlite.ref(dataset="a", release=f"r{at}")
-        AnchorFiles(sqlite.ledger, folder).store(scope, f"r{at}")
+        record(sqlite.ledger, scope, f"r{at}", *settings(folder))
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(60)))
-    place, _ = folder.iterdir()
-    (path,) = place.iterdir()
-    assert set(read(path).releases) == {f"r{at}" for at in range(60)}
-    assert read(path).anchor == sqlite.ledger.anchor()
+    (path,) = folder.glob("*.json")
+    last = stored(path).datasets["a"]
+    assert set(last.releases) == {f"r{at}" for at in range(60)}
+    assert last.anchor == sqlite.ledger.anchor()
+
+
+def test_a_writer_that_is_stopped_never_writes_an_older_head(sqlite, folder, monkeypatch):
+    """It holds the lock between reading the head and replacing the file: others wait, and are refused in the end."""
+    Charger(sqlite, folder, "a").charge("x", 1)
+    (path,) = folder.glob("*.json")
+    before = path.read_bytes()
+    monkeypatch.setattr(anchor_files, "_PATIENCE", 0.05)
+    (lock,) = folder.glob("*.lock")
+    with anchor_files._locked(lock), pytest.raises(BusyError, match="another writer holds"):
+        record(sqlite.ledger, Scope("a"), "r9", *settings(folder))
+    assert path.read_bytes() == before
+    record(sqlite.ledger, Scope("a"), "r9", *settings(folder))
+    assert "r9" in stored(path).datasets["a"].releases
 
 
 def test_a_file_that_is_broken_says_so(kit, folder):
     charger = Charger(kit, folder, "a")
     charger.charge("x", 1)
-    (path,) = next(folder.iterdir()).iterdir()
+    (path,) = folder.glob("*.json")
     path.write_text("{")
-    with pytest.raises(LedgerError, match=r"a\.json cannot be read\nHint: this file names the right ledger"):
+    with pytest.raises(LedgerError, match=r"\.json cannot be read\nHint: this file names the right ledger"):
         charger.charge("y", 1)
 
 
@@ -208,12 +241,8 @@ def test_a_full_disk_at_the_anchor_store_is_a_full_disk(kit, tmp_path, monkeypat
     with pytest.raises(FullLedgerError, match=r"cannot be stored in .*\(No space left on device\)\nHint: free"):
         charger.charge("y", 1)
     monkeypatch.undo()
-    for folder in (tmp_path / "anchors").iterdir():
-        draft = folder / f"a.json.{'ab' * 8}"
-        draft.write_text("of a process that was killed")
-        os.utime(draft, (1, 1))
     charger.charge("z", 1)
-    assert [path.suffix for path in (tmp_path / "anchors").rglob("*") if path.is_file()] == [".json"] * 2
+    assert sorted(path.suffix for path in (tmp_path / "anchors").iterdir()) == [".json", ".lock"], "no draft stays"
 
 
 def test_where_anchors_are_kept(monkeypatch, tmp_path):
@@ -265,13 +294,16 @@ def test_a_head_that_nowhere_can_be_stored_is_a_warning_once(kit, monkeypatch, t
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for _ in range(2):
-        anchor_files.store(kit.ledger, Scope("a"))
+        record(kit.ledger, Scope("a"))
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warning.startswith(
         f"the anchor of the ledger cannot be stored in {tmp_path}/home/.local/state/dptext/anchors, so"
     )
-    assert anchor_files.notes(None) == [warning]
-    assert anchor_files.notes(tmp_path / "named") == []
+    assert anchor_files.notes(LedgerSpec(url=SQLITE)) == [warning]
+    assert anchor_files.notes(LedgerSpec(url=SQLITE, anchors=str(tmp_path / "named"))) == []
+    with pytest.raises(LedgerError, match=r"cannot be stored in .*\nHint: .*; or write require_anchors = false"):
+        require_place(LedgerSpec(url=SQLITE))
+    require_place(LedgerSpec(url=SQLITE, require_anchors=False))
 
 
 @pytest.fixture
@@ -297,12 +329,12 @@ def test_anchors_in_an_object_store_show_a_loss(sqlite, anchors, served, tmp_pat
     sqlite.ledger.backup(tmp_path / "copy.db")
     a.charge("a1", 32)
     before = dict(served.objects)
-    assert len(before) == 2, "one by the ledger's id, one by its place"
+    assert len(before) == 1, "one file per ledger"
     restored(sqlite, tmp_path / "copy.db")
     with pytest.raises(LedgerError, match=FROZEN):
         b.charge("b0", 1)
     with pytest.raises(LedgerError, match=FROZEN):
-        AnchorFiles(sqlite.ledger, *anchors).store(Scope("a/ü", "2026", "people"), "r1")
+        record(sqlite.ledger, Scope("a/ü", "2026", "people"), "r1", *settings(anchors))
     assert served.objects == before, "the evidence stays"
     sqlite.ledger.losses.thaw("a/ü", {"eps_pure": 32})
     assert b.charge("b2", 1, "r2", cap=28) == Outcome.RESERVED
@@ -313,14 +345,13 @@ def test_anchors_in_an_object_store_show_a_loss(sqlite, anchors, served, tmp_pat
 def test_a_store_lets_one_writer_of_an_anchor_through_at_a_time(sqlite, anchors, served):
     def work(at):
         sqlite.ref(dataset="a", release=f"r{at}")
-        AnchorFiles(sqlite.ledger, *anchors).store(Scope("a"), f"r{at}")
+        record(sqlite.ledger, Scope("a"), f"r{at}", *settings(anchors))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(12)))
-    for content in served.objects.values():
-        facts = json.loads(content)
-        assert (set(facts["releases"]), facts["dataset"]) == ({f"r{at}" for at in range(12)}, "a")
-        assert facts["anchor"] == str(sqlite.ledger.anchor())
+    (content,) = served.objects.values()
+    last = AnchorFile.parse(content, "").datasets["a"]
+    assert (set(last.releases), last.anchor) == ({f"r{at}" for at in range(12)}, sqlite.ledger.anchor())
 
 
 def test_a_store_that_cannot_be_written_to_is_refused_before_a_charge(served):
@@ -339,28 +370,26 @@ def forgetful(kit, tmp_path, folder):
     kit.ledger.backup(str(tmp_path / "copy.db"))
     charger.charge("a2", 20)
     restored(kit, tmp_path / "copy.db")
-    return Scope("a", "2026", "people"), [path for place in folder.iterdir() for path in place.iterdir()]
+    return Scope("a", "2026", "people"), next(folder.glob("*.json"))
 
 
 def test_no_writer_overwrites_a_head_that_the_ledger_misses(sqlite, tmp_path, folder):
     """The anchor is the only evidence: the next writer keeps it, and freezes the dataset."""
-    scope, files = forgetful(sqlite, tmp_path, folder)
-    before = [path.read_bytes() for path in files]
+    scope, path = forgetful(sqlite, tmp_path, folder)
+    before = path.read_bytes()
     with pytest.raises(LedgerError, match=FROZEN):
-        AnchorFiles(sqlite.ledger, folder).store(scope, "r1")
-    with pytest.raises(LedgerError, match=FROZEN):
-        write(sqlite.ledger, files[0], scope, "r2", files[1:])
-    assert [path.read_bytes() for path in files] == before
+        record(sqlite.ledger, scope, "r1", *settings(folder))
+    assert path.read_bytes() == before
     assert sqlite.ledger.losses.frozen() == ["a"]
     sqlite.ledger.losses.thaw("a", {"eps_pure": 20})
-    AnchorFiles(sqlite.ledger, folder).store(scope, "r3")
-    assert all(read(path).anchor == sqlite.ledger.anchor() for path in files)
+    record(sqlite.ledger, scope, "r3", *settings(folder))
+    assert stored(path).datasets["a"].anchor == sqlite.ledger.anchor()
     sqlite.sound()
 
 
 def test_nothing_is_written_to_a_ledger_that_misses_a_head(sqlite, tmp_path, folder):
     scope, _ = forgetful(sqlite, tmp_path, folder)
-    with pytest.raises(LedgerError, match=FROZEN), anchored(sqlite.ledger, scope, "r1", str(folder)):
+    with pytest.raises(LedgerError, match=FROZEN), anchored(sqlite.ledger, scope, "r1", settings(folder)[0]):
         pytest.fail("the block must not begin")
 
 
@@ -375,15 +404,29 @@ def test_anchors_are_found_however_the_place_is_spelled(sqlite, tmp_path, folder
         Ledger.open(place, f"file:{sqlite.path}.id.key", create=False) as ledger,
         pytest.raises(LedgerError, match=FROZEN),
     ):
-        AnchorFiles(ledger, folder).require(Scope("a", "2026", "people"), replaced=False)
+        require(ledger, Scope("a", "2026", "people"), *settings(folder), released=tuple)
 
 
-def test_a_long_name_of_a_dataset_has_a_file(kit, folder):
-    """Sixty signs of three bytes each make 540 in a quoted name, too many for a file system."""
-    name = "\u6570\u636e" * 30
-    Charger(kit, folder, name).charge("x", 1)
-    found = dict(AnchorFiles(kit.ledger, folder)._read_all())
-    assert list(found) == [name]
+@each_store
+def test_a_release_without_an_anchor_is_refused_until_its_ledger_is_verified(kit, folder):
+    """A ledger that knows the dataset may be an old copy; one that does not was lost, so the dataset freezes."""
+    Charger(kit, folder.with_name("of another machine"), "a").charge("x", 1)
+    place, scope = settings(folder)[0], Scope("a", "2026", "people")
+    require(kit.ledger, scope, place, released=tuple)
+    with pytest.raises(LedgerError, match=r"a has a release .*it may be an old copy\nHint: name the anchor store of"):
+        require(kit.ledger, scope, place, released=lambda: {"r1"})
+    require(kit.ledger, scope, place.model_copy(update={"require_anchors": False}), released=lambda: {"r1"})
+    assert maintain(kit.ledger, str(folder)).ok
+    require(kit.ledger, scope, place, released=lambda: pytest.fail("an anchor is stored"))
+    for freezing in (False, True):
+        with pytest.raises(LedgerError, match=r"b is frozen: this ledger misses"):
+            require(kit.ledger, Scope("b"), place, released=lambda: {"r7"}, freezing=freezing)
+        assert kit.ledger.losses.frozen() == ["b"] * freezing
+    kit.ledger.losses.thaw("b", {})
+    record(kit.ledger, Scope("b"), None, place)
+    require(kit.ledger, Scope("b"), place, released=lambda: pytest.fail("an anchor is stored"))
+    with pytest.raises(LedgerError, match="'r7' of b is revoked"):
+        kit.ref(dataset="b", release="r7")
 
 
 @pytest.mark.parametrize("lost", [-1000, True, float("nan"), float("inf"), "40", None, 1e13])

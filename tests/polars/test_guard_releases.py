@@ -18,16 +18,9 @@ pytestmark = pytest.mark.usefixtures("secret")
 OWN_ROWS = {
     "as it is": lambda lf, p: lf.select(release(p)),
     "renamed": lambda lf, p: lf.rename({"id": "k"}).select(release(p, id="k")),
-    "through a struct": lambda lf, p: lf.select(s=pl.struct("id", "review")).unnest("s").select(release(p)),
-    "a field": lambda lf, p: (
-        lf.select("id", s=pl.struct("review")).select("id", col("s").struct.field("review")).select(release(p))
-    ),
     "rows chosen": lambda lf, p: lf.filter(col("stars") > 1).sort("id").unique("id").head(1).select(release(p)),
     "numbered": lambda lf, p: lf.with_row_index("n").select("n", release(p)),
-    "joined on ids": lambda lf, p: lf.select("id", "stars").join(lf.select("id", "review"), on="id").select(release(p)),
-    "joined from the left": lambda lf, p: (
-        lf.select("id").join(lf.select("id", "review"), on="id", how="left").select(release(p))
-    ),
+    "joined to others": lambda lf, p: lf.join(lf.select("id"), on="id", how="left").select(release(p)),
     "repeated": lambda lf, p: lf.join(lf.select(k="stars"), how="cross").select(release(p)),
     "below each other": lambda lf, p: pl.concat([lf, lf]).select(release(p)),
     "grouped": lambda lf, p: lf.group_by("stars").agg(release(p)),
@@ -35,6 +28,14 @@ OWN_ROWS = {
     "selected": lambda lf, p: lf.dptext.privatize(p, id="id", select=True),
 }
 OTHER_ROWS = {
+    "through a struct": lambda lf, p: lf.select(s=pl.struct("id", "review")).unnest("s").select(release(p)),
+    "a field": lambda lf, p: (
+        lf.select("id", s=pl.struct("review")).select("id", col("s").struct.field("review")).select(release(p))
+    ),
+    "joined on ids": lambda lf, p: lf.select("id", "stars").join(lf.select("id", "review"), on="id").select(release(p)),
+    "joined from the left": lambda lf, p: (
+        lf.select("id").join(lf.select("id", "review"), on="id", how="left").select(release(p))
+    ),
     "ids of other rows": lambda lf, p: lf.select("id").join(lf.select("review"), how="cross").select("id", release(p)),
     "ids of a join on another column": lambda lf, p: (
         lf.select("id", "stars").join(lf.select("review", "stars"), on="stars").select(release(p))

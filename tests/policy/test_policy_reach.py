@@ -67,7 +67,7 @@ def test_entries_that_name_files_are_no_plain_texts(kind):
         if "file" in row or "model" in row
         for entry in re.findall(r"`(\w+)`", row)
     }
-    assert kind._artifact_fields <= reading
+    assert kind.artifact_fields <= reading
 
 
 def test_the_walk_finds_entries_at_every_depth():

@@ -43,7 +43,7 @@ def test_what_is_found_out_reads_the_file(tmp_path, separator, encoding, quote):
     found, other_byte = sniff(place)
     assert other_byte == (2 if encoding in {"cp1252", "latin-1"} else None)
     assert found == CsvSpec(separator=separator, encoding=encoding, quote=quote)
-    read = Files.at(place, csv=found).scan(("id",)).collect()
+    read = Files.at(place, csv=found).scan(all_text=True).collect()
     assert (read.columns, read["id"].to_list()) == (["id", "Kunde", "text"], ["007", "008", "009"])
     assert read["text"].to_list()[2] == "zwei\nZeilen, ja"
     assert read["text"].to_list()[0] == "Größe passt nicht, leider; schade | oder"

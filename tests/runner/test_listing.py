@@ -14,6 +14,8 @@ from dptext_etl.errors import InputError
 from dptext_etl.runner.source import listing
 from dptext_etl.runner.source.table import Files, partitions_of_source
 
+ROOT = Path(dptext_etl.__file__).parent.parent
+
 
 def save(path):
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,6 +122,26 @@ def test_a_file_whose_name_is_a_pattern_of_others_is_refused(tmp_path):
     assert names(tmp_path) == ["*.parquet", "a.parquet"]
 
 
+def test_no_path_is_a_pattern():
+    """`glob` reads a folder whose name holds `[` as a pattern, and `listing` does not."""
+    patterns = set()
+    for package in ("dptext_etl", "eval/dptext_etl_eval", "models/dptext_etl_models"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("glob", "fnmatch", "fnmatchcase")):
+                    assert not ast.unparse(node.func).startswith("glob."), path
+                    patterns |= {(path.name, ast.unparse(arg)) for arg in node.args if "path" in ast.unparse(arg)}
+    assert patterns == {("manifest.py", "f'.{escape(path.name)}-*.draft'")}
+
+
+def test_a_source_is_found_whatever_its_name_holds(tmp_path):
+    for name in ("plain", "[ab]", "what?"):
+        save(tmp_path / name / "x[1].parquet")
+        for source in (tmp_path / name, tmp_path / name / "x[1].parquet", tmp_path / name / "*.parquet"):
+            assert [path.name for path in listing.named(str(source))] == [source.name.replace("*", "x[1]")]
+    assert listing.named(str(tmp_path / "none" / "*")) == []
+
+
 READERS = re.compile(r"(read|scan)_(parquet|parquet_schema|csv|ipc|ndjson)")
 
 
@@ -137,8 +159,7 @@ def test_every_reader_of_polars_takes_a_path_as_it_is_written():
                 if "literal(" not in argument and "BytesIO(" not in argument:
                     found.append((path.name, argument))
     places = {
-        ("table.py", ("paths", "source", "sources")),
-        ("table_format.py", ("ours", "theirs")),
-        ("export.py", ("file",)),
+        ("file_formats.py", ("list[Any](sources)", "source", "sources")),
+        ("table_opening.py", ("old_paths", "new_paths")),
     }
     assert {*found} == {(file, name) for file, names in places for name in names}, "they hold literal names, or bytes"

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from dptext_etl import files
 from dptext_etl.checks import comparison
 from dptext_etl.errors import DISK_HINT, InputError, PolicyError
-from dptext_etl.runner.layout import folder_name, format_of, is_remote
+from dptext_etl.file_formats import FORMATS, format_of
+from dptext_etl.runner.layout import folder_name, is_remote
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.source import examine
 from dptext_etl.runner.source.column_types import logical_types
@@ -35,7 +36,8 @@ def test_release_names_keep_apart():
 
 
 def test_formats_and_places():
-    assert [format_of(name) for name in ("a.parquet", "b/*.CSV", "c.jsonl", "d")] == ["parquet", "csv", "ndjson", None]
+    kinds = [*map(FORMATS.get, ("parquet", "csv", "ndjson")), None]
+    assert [format_of(name) for name in ("a.parquet", "b/*.CSV", "c.jsonl", "d")] == kinds
     assert is_remote("s3://bucket/x")
     assert not is_remote("/tmp/x")
 
@@ -48,7 +50,7 @@ def test_batches_have_exactly_the_rows_asked_for_in_order(tmp_path, suffix, rows
         piece = frame.slice(at, 250)
         path = tmp_path / f"{at:04d}.{suffix}"
         {"parquet": piece.write_parquet, "csv": piece.write_csv, "ndjson": piece.write_ndjson}[suffix](path)
-    scanned = Files.at(str(tmp_path)).scan(("text",))
+    scanned = Files.at(str(tmp_path)).scan()
     found = list(batches(scanned, rows))
     assert [item.height for item in found] == [rows] * (1000 // rows) + ([1000 % rows] if 1000 % rows else [])
     assert pl.concat(found)["id"].to_list() == list(range(1000))

@@ -13,9 +13,10 @@ from polars.testing import assert_frame_equal
 
 from dptext_etl import _kernel, files
 from dptext_etl.errors import InputError
+from dptext_etl.file_formats import FORMATS, GROUP_BYTES
 from dptext_etl.policy.terms import Compression
 from dptext_etl.runner.publish import parts
-from dptext_etl.runner.publish.parts import GROUP_BYTES, sink_of, write_part
+from dptext_etl.runner.publish.parts import write_part
 from dptext_etl.runner.shard.staging import Staging, opened, sealed, staging_key
 from dptext_etl.storage import Storage
 
@@ -94,7 +95,7 @@ def test_a_part_holds_the_rows_of_a_shard_without_its_canary_rows(staging, tmp_p
     assert_frame_equal(staging.read(saved), ROWS)
     target, again = tmp_path / "part", tmp_path / "again"
     assert write_part(staging, saved, target, file_format, None)[0] == 1
-    sink_of(ROWS.head(1).drop("__dptext_canary"), file_format)(again.open("wb"))
+    FORMATS[file_format].writer(ROWS.head(1).drop("__dptext_canary").lazy(), "zstd-1")(again.open("wb"))
     assert target.read_bytes() == again.read_bytes()
 
 
@@ -137,9 +138,9 @@ def rows(size, each=1000):
     return pl.DataFrame({"id": range(len(texts)), "text": texts})
 
 
-def written(frame, file_format="parquet", **compression):
+def written(frame, file_format="parquet", compression="zstd-1"):
     file = io.BytesIO()
-    sink_of(frame, file_format, **compression)(file)
+    FORMATS[file_format].writer(frame.lazy(), compression)(file)
     return file.getvalue()
 
 

@@ -13,17 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import polars as pl
 
 from dptext_etl.checks.canaries import CANARY, FORMS, CanaryRow, Searcher
-from dptext_etl.checks.gate import (
-    Candidate,
-    Gate,
-    Stage,
-    Verdict,
-    canary_rows,
-    choice_columns,
-    other_rows,
-    with_id,
-    word_columns,
-)
+from dptext_etl.checks.gate import Candidate, Gate, Stage, canary_rows, choice_columns, other_rows, with_id
 from dptext_etl.checks.text_counts import (
     FALSE_ALARM,
     ROUNDING,
@@ -34,7 +24,9 @@ from dptext_etl.checks.text_counts import (
     powerless,
     round_up,
     upper_bound,
+    word_columns,
 )
+from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import PolicyError, counted
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.families.words import Simulated, WordByWord, WordMechanism, sample_many
@@ -275,7 +267,7 @@ class CanaryWordsReplaced(InVocabularyGate):
                 for shard, trials in chances.items()
             )
             counts[f"allowed {name}"] = limit - 1
-            if limit > sum(len(text) for some in texts.values() for text in some):
+            if limit > sum(len(text) for drawn in texts.values() for text in drawn):
                 without_power.append(name)
         counts["false_alarm"] = FALSE_ALARM
         passed = not (counts["suspicious"] or counts["misaligned"])
@@ -402,14 +394,14 @@ class CanaryRowsReproducible(Gate):
 def _chances(mechanism: WordByWord, texts: Texts, alarm: float) -> tuple[Mapping[int, Trials], float]:
     """Return the trials whose successes were counted, by shard, and the remaining probability of false alarms."""
     trials: dict[int, Trials] = {shard: Counter() for shard in texts}
-    chances = Chances(mechanism, {word for some in texts.values() for text in some for word in text})
-    estimates = sum(len({*text, PAD}) for some in texts.values() for text in some)
+    chances = Chances(mechanism, {word for drawn in texts.values() for text in drawn for word in text})
+    estimates = sum(len({*text, PAD}) for drawn in texts.values() for text in drawn)
     share = alarm / 2 / max(1, estimates)
-    for shard, some in texts.items():
+    for shard, drawn in texts.items():
         if mechanism.length == "disclose":
-            trials[shard].update(chances.survival(word, share) for text in some for word in text)
+            trials[shard].update(chances.survival(word, share) for text in drawn for word in text)
             continue
-        for text in some:
+        for text in drawn:
             targets = frozenset(text)
             for word, times in Counter(text).items():
                 trials[shard][chances.within(word, targets, share)] += times

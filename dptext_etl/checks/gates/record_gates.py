@@ -44,7 +44,7 @@ from dptext_etl.checks.comparison import (
     short_digests,
     shortened,
 )
-from dptext_etl.checks.gate import Candidate, Gate, Stage, Verdict, with_id, word_columns
+from dptext_etl.checks.gate import Candidate, Gate, Stage, with_id
 from dptext_etl.checks.gates.canary_gates import InVocabularyGate
 from dptext_etl.checks.kept_strings import CELL, ROW, compared_columns, long_strings, too_many
 from dptext_etl.checks.text_counts import (
@@ -56,7 +56,9 @@ from dptext_etl.checks.text_counts import (
     powerless,
     upper_bound,
     word_chance,
+    word_columns,
 )
+from dptext_etl.checks.verdict import Verdict
 from dptext_etl.column import output_digests
 from dptext_etl.errors import GateError, PolicyError, counted
 from dptext_etl.families.choice import shuffled_of
@@ -200,7 +202,7 @@ class RowsLedgered(Gate):
         """Compare strings that are published unchanged with the identities of the raw texts of their rows."""
         rows = with_id(batch, self.policy.id) if self.policy.id in batch.columns else batch.clear()
         for kept in compared_columns(self.policy, rows.schema):
-            strings = [some for some in long_strings(rows[kept]) if some.height]
+            strings = [cells for cells in long_strings(rows[kept]) if cells.height]
             if not strings:
                 continue
             cells = pl.concat(strings).unique(maintain_order=True)
@@ -209,8 +211,8 @@ class RowsLedgered(Gate):
             for text in self._columns:
                 if (comparison := self._kept.get((kept, text))) is not None:
                     column = self._policies[text]
-                    made = pa.array(_kernel.idem_keys(column.release_key(), ids, cells[CELL].to_arrow(), column.nonce))
-                    comparison.add(ids, made, np.zeros(cells.height, np.bool_), bounds)
+                    keys = pa.array(_kernel.idem_keys(column.release_key(), ids, cells[CELL].to_arrow(), column.nonce))
+                    comparison.add(ids, keys, np.zeros(cells.height, np.bool_), bounds)
                     self.state["long"][kept, text] += cells.height
 
     def _copied(self) -> set[str]:
@@ -305,7 +307,9 @@ class DuplicatesWithinChance(InVocabularyGate):
         self._columns = word_columns(self.policy)
         self._alarm = FALSE_ALARM / 2 / max(1, len(self._columns))
         # words per prefix; None where no number is enough
-        self._words = {name: prefix_words(one, candidate.rows, self._alarm) for name, one in self._columns.items()}
+        self._words = {
+            name: prefix_words(mechanism, candidate.rows, self._alarm) for name, mechanism in self._columns.items()
+        }
         self.state |= {f"prefixes of {name}": Repeats(folder=candidate.scratch) for name in self._columns}
 
     def rows(self, batch: pl.DataFrame) -> None:
@@ -361,7 +365,7 @@ def prefix_words(mechanism: WordByWord, rows: int, alarm: float) -> int | None:
     return words if words <= mechanism.n_max else None
 
 
-class Comparison(NamedTuple):
+class PairComparison(NamedTuple):
     """Holds the outcome of one way to compare paired canaries."""
 
     name: str  # of the comparison
@@ -393,7 +397,7 @@ class PairedCanaries:
             self._texts[pair] = words
             self._rows[pair][shard, half] = outputs
 
-    def comparisons(self, alarm: float) -> list[Comparison]:
+    def comparisons(self, alarm: float) -> list[PairComparison]:
         """Compare in four ways: inside a shard, across shards, inside a row, and whole rows."""
         if not self._texts:
             return []
@@ -417,17 +421,19 @@ class PairedCanaries:
         """Compare the first rows of a text in a shard and in the next shard; a row is in one pair at most."""
         for pair, rows in self._rows.items():
             front = [rows[place] for place in sorted(rows) if place[1] == 0]
-            for one, other in zip(front[::2], front[1::2], strict=False):
-                yield from _aligned(chances[pair], one, other)
+            for first, other in zip(front[::2], front[1::2], strict=False):
+                yield from _aligned(chances[pair], first, other)
 
     def _repeated(self, chances: Chances) -> Iterator[Trial]:
         """Compare the occurrences of a word in a row: "same word, same replacement" inside a record."""
         for pair, rows in self._rows.items():
             places = _repeats(self._texts[pair])
             for outputs in rows.values():
-                yield from zip(chances[pair], (outputs[one] == outputs[other] for one, other in places), strict=True)
+                yield from zip(
+                    chances[pair], (outputs[place] == outputs[other] for place, other in places), strict=True
+                )
 
-    def _identical(self, chances: Chances, alarm: float) -> Comparison:
+    def _identical(self, chances: Chances, alarm: float) -> PairComparison:
         """Count pairs of rows that agree in every word, wherever they are; Markov: P[X >= t] <= E[X] / t."""
         compared = equal = 0
         expected = 0.0
@@ -436,7 +442,7 @@ class PairedCanaries:
             compared += pairs
             expected += pairs * math.prod(chances[pair]) * (1 + 1e-9)
             equal += sum(math.comb(times, 2) for times in Counter(rows.values()).values())
-        return Comparison("rows of one text", compared, equal, max(1, math.ceil(expected / alarm)))
+        return PairComparison("rows of one text", compared, equal, max(1, math.ceil(expected / alarm)))
 
     def _chances(self, alarm: float) -> tuple[Chances, Chances, float]:
         """Bound the chance that words agree.
@@ -446,18 +452,18 @@ class PairedCanaries:
         that were simulated together stands for each of them: among Bernoulli trials of one mean, equal chances have the
         heaviest tail (Hoeffding 1956) and the largest product.
         """
-        repeats = {pair: tuple(text[one] for one, _ in _repeats(text)) for pair, text in self._texts.items()}
+        repeats = {pair: tuple(text[place] for place, _ in _repeats(text)) for pair, text in self._texts.items()}
         try:
             words = {word for text in self._texts.values() for word in text}
             exact = {word: self._mechanism.collision(word) for word in words}
         except PolicyError:
             share = alarm / 4 / len(self._texts)
             whole, twice = (
-                {pair: self._simulated(text, share) for pair, text in of.items()} for of in (self._texts, repeats)
+                {pair: self._simulated(text, share) for pair, text in texts.items()} for texts in (self._texts, repeats)
             )
             return whole, twice, alarm / 2
         whole, twice = (
-            {pair: tuple(exact[w] for w in text) for pair, text in of.items()} for of in (self._texts, repeats)
+            {pair: tuple(exact[w] for w in text) for pair, text in texts.items()} for texts in (self._texts, repeats)
         )
         return whole, twice, alarm
 
@@ -478,11 +484,11 @@ def _repeats(words: Words) -> list[tuple[int, int]]:
     return [pair for of_word in places.values() for pair in zip(of_word[::2], of_word[1::2], strict=False)]
 
 
-def _aligned(chances: Iterable[float], one: Words, other: Words) -> Iterator[Trial]:
-    return ((chance, a == b) for chance, a, b in zip(chances, one, other, strict=True))
+def _aligned(chances: Iterable[float], first: Words, other: Words) -> Iterator[Trial]:
+    return ((chance, a == b) for chance, a, b in zip(chances, first, other, strict=True))
 
 
-def _compared(name: str, pairs: Iterable[Trial], alarm: float) -> Comparison:
+def _compared(name: str, pairs: Iterable[Trial], alarm: float) -> PairComparison:
     trials: Trials = Counter()
     equal = 0
     for chance, agree in pairs:
@@ -490,4 +496,4 @@ def _compared(name: str, pairs: Iterable[Trial], alarm: float) -> Comparison:
         equal += agree
     mean = sum(chance * times for chance, times in trials.items())
     limit = max(least_suspicious(trials, alarm), math.ceil(mean) + 1)
-    return Comparison(name, trials.total(), equal, limit)
+    return PairComparison(name, trials.total(), equal, limit)

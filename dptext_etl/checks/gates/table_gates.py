@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.checks.gate import Candidate, Gate, Stage, Verdict, declared_lineage
-from dptext_etl.checks.published import PublishedManifest, changed, place_of, published_types
+from dptext_etl.checks.gate import Candidate, Gate, Stage, declared_lineage
+from dptext_etl.checks.published import changed, published_types
+from dptext_etl.checks.sink_files import PublishedManifest, place_of
+from dptext_etl.checks.verdict import Verdict
 from dptext_etl.data_types import carries
 from dptext_etl.errors import GateError, counted
 from dptext_etl.families.choice import COUNT, OTHER
@@ -45,7 +47,7 @@ class RawColumnAbsent(Gate):
         if policy.shuffled is not None and not marked:
             self._expected = {*policy.shuffled.columns(policy.columns[0].name)}
         if policy.synthetic is not None:
-            self._texts, self._expected = [*policy.synthetic.columns], {*policy.synthetic.columns}
+            self._texts, self._expected = [*policy.synthetic.columns], {*policy.synthetic.published_columns}
         self._types = None if marked else published_types(policy, candidate.manifest)
         self.state: dict[str, Any] = {"schemas": {}}  # the columns and types of parts, each once, in order
 
@@ -148,7 +150,7 @@ class PublishedFiles(Gate):
             "changed": _changed(names, parts),
             "shown_otherwise": 0 if folder.listed is None else len(folder.listed ^ {part["path"] for part in parts}),
             "changed_classifier": int(not folder.classifier),
-            "unlisted": sum(item not in listed for path in folders for item in _inside(path)),
+            "unlisted": sum(item not in listed for path in folders if path.is_dir() for item in path.iterdir()),
             "other_release": int(
                 (manifest.get("dataset"), manifest.get("release")) != (policy.dataset, policy.release)
             ),
@@ -171,10 +173,10 @@ class PublishedFiles(Gate):
 
 def _newer(manifest: PublishedManifest, ledger: Ledger, refs: Iterable[ReleaseRef]) -> int:
     """Count recorded versions of this partition with a higher number: an older one put back shows here."""
-    partition, mine = manifest.facts.get("partition"), int(manifest.facts.get("version", 0))
+    partition, current = manifest.facts.get("partition"), int(manifest.facts.get("version", 0))
     versions = {version for ref in refs for version in ledger.releases.published(ref)}
     names = (_NAME.fullmatch(version) for version in versions)
-    return sum(name["partition"] == partition and int(name["number"]) > mine for name in names if name)
+    return sum(name["partition"] == partition and int(name["number"]) > current for name in names if name)
 
 
 def _changed(names: Sequence[tuple[Path | None, Path | None]], parts: Sequence[dict[str, Any]]) -> int:
@@ -185,10 +187,6 @@ def _changed(names: Sequence[tuple[Path | None, Path | None]], parts: Sequence[d
         once = there[:1] if len(there) == 2 and there[0].samefile(there[1]) else there
         changed += any(sha256(path) != part["sha256"] for path in once)
     return changed
-
-
-def _inside(folder: Path) -> list[Path]:
-    return list(folder.iterdir()) if folder.is_dir() else []
 
 
 class RowCount(Gate):
@@ -210,7 +208,7 @@ class RowCount(Gate):
         self.state["rows"] += batch.height
 
     def verdict(self) -> Verdict:
-        rows, wanted = self.state["rows"], 0 if self.policy.synthetic is None else self.policy.synthetic.rows
+        rows, wanted = self.state["rows"], self.policy.table_rows
         message = f"{counted(rows, 'row')}, of {wanted:,} that the policy says"
         return self.outcome({"rows": rows, "wanted": wanted}, message, passed=rows == wanted)
 

@@ -13,7 +13,7 @@ from collections import Counter
 import polars as pl
 
 from dptext_etl import _kernel
-from dptext_etl.checks.gate import Candidate, Gate, Stage, Verdict, choice_columns
+from dptext_etl.checks.gate import Candidate, Gate, Stage, choice_columns
 from dptext_etl.checks.text_counts import (
     CATCHES,
     COPIES,
@@ -25,6 +25,7 @@ from dptext_etl.checks.text_counts import (
     powerless,
     round_up,
 )
+from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import InputError
 from dptext_etl.families.choice import COUNT, ChoiceMechanism
 from dptext_etl.policy import Policy
@@ -155,7 +156,7 @@ class TextsInCorpus(Gate):
         super().__init__(candidate)
         self._public, self._corpora = pl.Series(dtype=pl.String), dict[str, CorpusTexts]()
         if self.policy.synthetic is not None:
-            self._public = pl.Series(self.policy.statistic.corpus.texts)
+            self._public = pl.Series(self.policy.pool.texts)
         else:
             self._corpora = {name: CorpusTexts(mechanism) for name, mechanism in choice_columns(self.policy).items()}
         self.state = {"rows": 0, "texts": 0, "outside": 0}
@@ -214,7 +215,9 @@ class RepeatsWithinChance(Gate):
     def rows(self, batch: pl.DataFrame) -> None:
         drawn, draws = self.state["drawn"], self.state["draws"]
         for name, corpus in self._corpora.items():
-            if name in batch.columns and _counts(self.policy, batch):
+            shuffled = self.policy.shuffled
+            in_counts = shuffled is not None and shuffled.form == "counts" and batch.schema.get(COUNT) == pl.Int64
+            if name in batch.columns and in_counts:
                 for number, often in corpus.counted(batch[name].alias("text"), batch[COUNT]).items():
                     drawn[name, number] += often
                 draws[name] += int(batch[COUNT].sum())
@@ -242,11 +245,6 @@ class RepeatsWithinChance(Gate):
         message = f"no public text was drawn more than {counts['most']:,} times in {counts['draws']:,} draws, "
         message += f"{'beyond' if counts['suspicious'] else 'within'} chance{powerless(without_power)}"
         return self.outcome(counts, message, passed=not counts["suspicious"])
-
-
-def _counts(policy: Policy, batch: pl.DataFrame) -> bool:
-    shuffled = policy.shuffled
-    return shuffled is not None and shuffled.form == "counts" and batch.schema.get(COUNT) == pl.Int64
 
 
 class CorpusTexts:

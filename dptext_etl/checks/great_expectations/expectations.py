@@ -345,8 +345,8 @@ def validate_suite(frame: pl.DataFrame | pd.DataFrame | DataFrame, suite: gx.Exp
             table: Any = frame
         else:
             source = context.data_sources.add_pandas("dptext")
-            ours = isinstance(frame, pl.DataFrame)
-            table = as_columns(frame).to_pandas(use_pyarrow_extension_array=True) if ours else frame
+            in_polars = isinstance(frame, pl.DataFrame)
+            table = as_columns(frame).to_pandas(use_pyarrow_extension_array=True) if in_polars else frame
         definition = source.add_dataframe_asset("released").add_batch_definition_whole_dataframe("whole")
         return judged(definition.get_batch({"dataframe": table}), suite)
 

@@ -155,7 +155,7 @@ def _show(facts: Mapping[str, Any]) -> None:
     _show_topics(demo_folder["topics"])
     _show_rows(facts["rows"], demo_folder["forms"]["rows"])
     _show_spend(facts)
-    from dptext_etl.checks.gate import status
+    from dptext_etl.checks.verdict import status
 
     terminal.heading("Gates")
     rows = [(gate["partition"], gate["name"], status(gate), gate["message"]) for gate in facts["gates"]]

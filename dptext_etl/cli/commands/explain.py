@@ -48,10 +48,10 @@ def distribution(mechanism: WordMechanism) -> dict[str, Any]:
     `epsilon_table` is the exact parameter of the sampler's integers, or None. `epsilon_worst` is that, or otherwise the
     smallest known upper bound; `is_exact` says which.
     """
-    declared = float(mechanism._epsilon_per_word)
-    exact, tight, outputs = mechanism.epsilon_table, mechanism._epsilon_tight, mechanism.output_words()
+    declared = float(mechanism.epsilon_per_word)
+    exact, tight, outputs = mechanism.epsilon_table, mechanism.epsilon_tight, mechanism.output_words()
     worst = exact if exact is not None else min(declared, math.inf if tight is None else tight)
-    metric, facts = mechanism._metric_claim, mechanism.described().get("table", {})
+    metric, facts = mechanism.metric_claim, mechanism.described().get("table", {})
     return {
         "epsilon_word": declared,
         "times_epsilon": declared / mechanism.epsilon,
@@ -260,7 +260,7 @@ def _claim(variant: str | None, mechanism: Mechanism) -> dict[str, Any]:
 def _availability(kind: type[Mechanism]) -> dict[str, Any]:
     """Return whether a mechanism runs on this machine without a download, with which model or corpus, or the lack."""
     try:
-        taken = kind._first_look({})
+        taken = kind.preview_parameters({})
     except PolicyError as exc:
         return {"runs": False, "with": None, "lacks": exc.message, "hint": exc.hint}
     chosen = {name: taken[name] for name in ("model", "corpus") if name in taken}
@@ -307,7 +307,7 @@ def explain(
     if allocation is not None:
         parameters["allocation"] = preview.allocation_of(allocation, total, first)
     if shuffled is not None:  # the bound depends on the size of the corpus
-        parameters = kind._first_look(parameters) | parameters
+        parameters = kind.preview_parameters(parameters) | parameters
     mechanism, note = _explained(kind, name, parameters)
     facts = {
         "name": name,
@@ -348,7 +348,7 @@ def _explained(kind: type[Mechanism], name: str, parameters: dict[str, Any]) -> 
     chosen = {key: getattr(example, key) for key in example.model_fields_set - divided}
     local: dict[str, Any] = {}  # parameters that a preview would use on this machine
     with suppress(PolicyError):
-        local = kind._first_look(parameters)
+        local = kind.preview_parameters(parameters)
     error: DPTextError | None = None
     for more in ({}, local, chosen):
         if error is not None and not more.keys() - parameters.keys() - required.keys():

@@ -94,7 +94,7 @@ def init(
         hint = "choose a folder that you can write to with --out"
         raise file_failure(exc, f"the policy {output} cannot be written", hint, PolicyError) from None
     key = _new_key(output, text)
-    csv = table.csv.model_dump() if table.file_format == "csv" else None
+    csv = None if table.csv is None else table.csv.model_dump()
     name, (_, rows) = shlex.quote(str(output)), choices.records_that_count(table)
     rehearsal = first_policy.rehearsal_call(name, rows, labeled=choices.labels is not None)
     commands = [f"dptext plan {name}", rehearsal, f"dptext run {name}"]

@@ -47,12 +47,12 @@ def freeze(
 ) -> None:
     """Stop all releases of a dataset, and of all datasets that share a cap with it, as after a restore."""
     from dptext_etl.ledger import Scope
-    from dptext_etl.ledger.anchor_files import FrozenError, store
+    from dptext_etl.ledger.anchor_files import FrozenError, record
 
     with open_ledger(write=True) as handle:
         handle.losses.freeze(dataset, reason, in_use=in_use or (), groups=group or (), alone=alone)
         with suppress(FrozenError):  # it froze because an anchor is missing: the stored one stays
-            store(handle, Scope(dataset, "all"))
+            record(handle, Scope(dataset, "all"))
         frozen = handle.losses.frozen()
     terminal.report({"frozen": frozen}, f"frozen: {', '.join(frozen)}")
 
@@ -77,7 +77,7 @@ def thaw(
     Their release names are revoked, and their caps are lowered by the amounts that may have been lost.
     """
     from dptext_etl.ledger import Scope
-    from dptext_etl.ledger.anchor_files import store
+    from dptext_etl.ledger.anchor_files import record
 
     losses = _losses(lost)
     with open_ledger(write=True) as handle:
@@ -86,7 +86,7 @@ def thaw(
             question = f"Thaw {dataset} and all datasets that froze with it, revoke release names, and lower caps by "
             require_confirmation(f"{question}{amounts_text(losses) or 0}?", yes=yes)
         caps = plain_all(handle.losses.thaw(dataset, losses, reason=reason))
-        store(handle, Scope(dataset, "all"))
+        record(handle, Scope(dataset, "all"))
         thawed = sorted({*before} - {*handle.losses.frozen()})
     terminal.report(
         {"caps": caps, "thawed": thawed},

@@ -138,7 +138,7 @@ def maintain(
 ) -> None:
     """Verify a ledger, then store its anchor apart from it and make a backup; for a schedule.
 
-    It also compares the ledger with the anchor that the last maintenance stored. If anything disagrees, it exits with
+    It also compares the ledger with the anchors that runs stored. If anything disagrees, it exits with
     4, and changes neither the anchor nor the backups. A ledger or store that does not answer exits with 6, a full disk
     with 7: run it again later.
     """
@@ -193,10 +193,10 @@ def init() -> None:
     from dptext_etl.ledger.storage.opening import ledger_exists
 
     url, id_key = named_ledger()
-    made = not ledger_exists(url)
+    is_new = not ledger_exists(url)
     with Ledger.open(url, id_key) as handle:
-        facts = {"ledger_id": handle.ledger_id, "made": made}
-    terminal.report(facts, "made a new ledger" if made else "there is a ledger already; nothing was changed")
+        facts = {"ledger_id": handle.ledger_id, "made": is_new}
+    terminal.report(facts, "made a new ledger" if is_new else "there is a ledger already; nothing was changed")
 
 
 @command("dptext ledger grants --role writer --to etl --ledger env:DPTEXT_LEDGER_SECRET_URL | psql", ("grants",))
@@ -301,7 +301,7 @@ def _refuse_unknown(
 ) -> None:
     """Refuse ids of which the ledger holds nothing in any scope, such as those with a typing error."""
     used = [any(part["used"] for scope in scopes for part in scope["asked"][at].values()) for at in range(len(ids))]
-    idle = [one for one, some in zip(ids, used, strict=True) if not some]
+    idle = [person for person, charged in zip(ids, used, strict=True) if not charged]
     ledger_ids = set[str]()
     for cap in caps if idle else ():
         units = in_pinned_form(handle, scope_of(cap), idle)

@@ -59,7 +59,7 @@ def division(mechanism: Mechanism, text: str) -> dict[str, Any] | None:
     allocation = mechanism.allocation
     if allocation is None:
         return None
-    units, marks = mechanism._units(text)
+    units, marks = mechanism.text_units(text)
     offered = [
         allocation.by_position(shares, len(units), draws=marks.most)
         for shares in allocation.templates or filter(None, [allocation.template])
@@ -240,11 +240,11 @@ def preview(
     parameters = parse_parameters(kind, name, parameter)
     if "epsilon" in parameters and not epsilon:
         epsilon = [parameters["epsilon"]]
-    taken = kind._first_look(parameters)
+    taken = kind.preview_parameters(parameters)
     texts = list(public_text or SENTENCES)
     sentences: list[dict[str, Any]] = [{"before": text, "after": []} for text in texts]
     mechanisms: list[Mechanism] = []
-    for value in epsilon or kind._shown_epsilons:
+    for value in epsilon or kind.preview_epsilons:
         budget: dict[str, Any] = {"epsilon": value}
         if allocation is not None:
             budget = {"allocation": allocation_of(allocation, value, first)}

@@ -25,7 +25,7 @@ from dptext_etl.extensions import pip_install
 
 if TYPE_CHECKING:
     from dptext_etl.runner.publish.erasing import ErasedTable, Erasure
-    from dptext_etl.runner.publish.forgetting import Forgotten
+    from dptext_etl.runner.publish.forgetting import ForgetSummary
 
 
 app = typer.Typer()
@@ -112,9 +112,9 @@ def clean(
 
     Readers and runs lose nothing: the current version, the ledger, and the files of a running run stay.
     """
-    from dptext_etl.runner.publish import erasing
+    from dptext_etl.runner.publish import cleaning
 
-    files = erasing.clean(load_policy(policy), partition=partition, dry_run=dry_run)
+    files = cleaning.clean(load_policy(policy), partition=partition, dry_run=dry_run)
     lists = {name: [str(path) for path in getattr(files, name)] for name in CLEAN_KEYS[:-1]}
     if terminal.emitted({**lists, "removed": not dry_run}):
         return
@@ -185,7 +185,7 @@ def forget(
         raise typer.Exit(UNCHANGED)
 
 
-def _show_forgotten(done: Forgotten) -> None:
+def _show_forgotten(done: ForgetSummary) -> None:
     if done.withdrawn:
         terminal.say(f"the shuffled release was withdrawn: version {done.version} is an empty table")
         terminal.say("publish the records that stay under a new release name; they are charged again")

@@ -98,8 +98,8 @@ def plan(
             ).as_dict()
         except DPTextError as refusal:
             opened.close()  # the progress bar goes before the counts
-            if not terminal.as_json():  # else the fields of the refusal hold them
-                _show_counts(refusal.fields.get("counts", {}))
+            if not terminal.as_json() and (counts := refusal.fields.get("counts")):  # JSON has them in its fields
+                terminal.pairs({title: counts[name] for name, title in _COUNTS.items() if name in counts})
             raise
     if not terminal.emitted(forecast):
         labeled = loaded.labels is not None or (loaded.synthetic is not None and loaded.synthetic.labels is not None)
@@ -208,7 +208,7 @@ def _execute(engine: str, policy: Policy, partition: str | None, accepted: dict[
 
 def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
     """Show the outcome of a run; `full` lists every gate that passed, and every report within its bound."""
-    from dptext_etl.checks.gate import tally
+    from dptext_etl.checks.verdict import tally
     from dptext_etl.runner.summary import shown_rows
 
     gates = [gate for gate in summary["gates"] if full or not gate["passed"]]
@@ -236,10 +236,10 @@ def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
         seen = dict[tuple[str, str], list[str]]()
         for item in summary["reports"]:
             seen.setdefault((item["name"], _report_verdict(item)), []).append(item["message"])
-        for named, said in seen.items():
-            if not (full or len(said) == 1 or terminal.BEYOND_CHANCE in named):
-                seen[named] = [f"{len(said)} text columns"]
-        rows = [(*named, line) for named, said in seen.items() for line in said]
+        for named, lines in seen.items():
+            if not (full or len(lines) == 1 or terminal.BEYOND_CHANCE in named):
+                seen[named] = [f"{len(lines)} text columns"]
+        rows = [(*named, line) for named, lines in seen.items() for line in lines]
         terminal.table(("report", "", "details"), rows)
     terminal.show_balance(summary["remaining"])
     show_table(summary["table"])
@@ -259,7 +259,7 @@ def _report_verdict(report: Mapping[str, Any]) -> str:
 
 
 def show_gates(gates: Iterable[Mapping[str, Any]]) -> None:
-    from dptext_etl.checks.gate import status
+    from dptext_etl.checks.verdict import status
 
     rows = [(gate["name"], status(gate), gate["message"]) for gate in gates]
     terminal.table(("gate", "", "details"), rows)
@@ -307,12 +307,6 @@ def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
         yield draw
 
 
-def _show_counts(counts: Mapping[str, int]) -> None:
-    """Show the counts of a plan that the ids of the source stopped."""
-    if counts:
-        terminal.pairs({title: counts[name] for name, title in _COUNTS.items() if name in counts})
-
-
 _VACUOUS = 13.0
 """Power of ten of the odds from which on a bound says nothing in practice: e^30 (docs/spec/privacy.md#odds)."""
 _COUNTS = {
@@ -345,7 +339,14 @@ def _show_plan(forecast: Mapping[str, Any], policy: Path, *, labeled: bool) -> N
             ("columns", [f"{item['name']}: {item['mechanism']}, {item['class']}" for item in columns]),
             ("reveals", [meaning for item in columns for meaning in item["meanings"].values()] or "nothing unchanged"),
             ("budget", [f"{name}: epsilon {part['epsilon']:g} for {part['pays']}" for name, part in budgets]),
-            ("computes", [f"{one['name']}: {Computing(**one['computing'])}" for one in columns if "computing" in one]),
+            (
+                "computes",
+                [
+                    f"{column['name']}: {Computing(**column['computing'])}"
+                    for column in columns
+                    if "computing" in column
+                ],
+            ),
             ("dropped", unread if forecast["dropped"] else None),
             ("contacts", forecast["hosts"] or "no other host"),
             *((title, forecast["excluded"].get(name)) for name, title in _OMITTED.items()),
@@ -354,6 +355,7 @@ def _show_plan(forecast: Mapping[str, Any], policy: Path, *, labeled: bool) -> N
     )
     together, person = forecast["together"], "person" if forecast["together"]["unit"] == "subject" else "record"
     epsilon = together["epsilon"]
+    rejected = f"{counted(over['records'], 'record')} of {counted(over['units'], person)}"
     terminal.heading(f"Loss of one {person}")
     terminal.facts(
         [
@@ -362,7 +364,7 @@ def _show_plan(forecast: Mapping[str, Any], policy: Path, *, labeled: bool) -> N
             ("odds move by", _odds(odds.get("largest_subject") or odds.get("largest_record"))),
             ("cap", _cap(forecast["cap"])),
             ("at the cap", _cap_odds(forecast)),
-            ("over the cap", _over_cap(over, person) if forecast["cap"] else None),
+            ("over the cap", rejected if forecast["cap"] else None),
             ("they are", _THEN[forecast["on_cap"]] if forecast["cap"] and over["records"] else None),
         ]
     )
@@ -392,10 +394,6 @@ def _cap(cap: Mapping[str, Any] | None) -> str | None:
     if cap is None:
         return None
     return ", ".join(f"{name} {terminal.number(amount)}" for name, amount in cap.items() if name != "measure")
-
-
-def _over_cap(over: Mapping[str, Any], person: str) -> str:
-    return f"{counted(over['records'], 'record')} of {counted(over['units'], person)}"
 
 
 def _cap_odds(forecast: Mapping[str, Any]) -> str | None:

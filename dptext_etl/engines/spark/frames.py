@@ -40,6 +40,7 @@ from dptext_etl.engines.spark.judging import (
 from dptext_etl.engines.spark.spark_types import local_frame, located, named, polars_schema, require_unpadded
 from dptext_etl.engines.spark.tasks import SHARD
 from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.file_formats import PARQUET
 from dptext_etl.files import literal
 from dptext_etl.id_forms import IdForm, Normalization, normalized, spelling
 from dptext_etl.keys import canonical_ids
@@ -75,7 +76,7 @@ _HINT = "check that all published parts exist, and that executors can read them"
 
 def published_ids(table: Table[DataFrame], policy: Policy, layout: Layout, manifest: Manifest) -> DataFrame:
     """Return a frame of one column, which has name and type of the frame's ids."""
-    if manifest.file_format != "parquet":
+    if manifest.file_format != PARQUET.name:
         msg = "an incremental run on Spark can only compare with published parts in Parquet files"
         raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
     if manifest.ids == "keep":
@@ -206,7 +207,7 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
         with_persons=partial(with_persons, policy=policy),
         without=lambda rows, manifest: _unpublished(replace(table, frame=rows), policy, layout, manifest),
         mark=lambda rows, manifest: _marked(replace(table, frame=rows), policy, layout, manifest),
-        at_most=lambda rows, most: at_most(rows, policy, most, order or by_digest),
+        limit_per_person=lambda rows, most: limit_per_person(rows, policy, most, order or by_digest),
     )
     return replace(examined, seen=seen[0], copied=seen[0].copied)
 
@@ -389,7 +390,7 @@ def _marked(table: Table[DataFrame], policy: Policy, layout: Layout, manifest: M
     return joined.select(*(named(name) for name in table.frame.columns), F.coalesce(HELD, F.lit(False)).alias(HELD))
 
 
-def at_most(rows: DataFrame, policy: Policy, most: int, order: Order) -> tuple[DataFrame, int, int]:
+def limit_per_person(rows: DataFrame, policy: Policy, most: int, order: Order) -> tuple[DataFrame, int, int]:
     """Leave out the records of a person beyond the first `most`, as `runner.source.selection` does."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812

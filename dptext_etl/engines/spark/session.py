@@ -9,7 +9,6 @@ lacks the package cannot load a function of it: is the package there, which vers
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import sys
 from base64 import b64decode, b64encode
@@ -28,10 +27,12 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from dptext_etl import __version__, extensions, object_stores
+from dptext_etl.data_types import by_name
 from dptext_etl.device import DTYPE_SETTING, SETTING
 from dptext_etl.engines.spark.spark_types import has_other_checksum, local_frame, located, named, url_of
 from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
 from dptext_etl.extensions import distribution
+from dptext_etl.file_formats import FORMATS, PARQUET
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.source.column_types import is_logical, logical_types, restored
@@ -136,27 +137,6 @@ def require_spark() -> None:
         raise PolicyError("the Spark engine needs a Java runtime, and none was found", JAVA)
 
 
-_TEXT_FORMATS = {
-    "csv": {
-        "header": "true",
-        "multiLine": "true",
-        "enforceSchema": "false",
-        "positiveInf": "inf",  # as Polars writes them
-        "negativeInf": "-inf",
-    },
-    "ndjson": {},
-}
-_IN_SPARK: dict[type[pl.DataType], pl.DataType] = {
-    pl.UInt8: pl.Int16(),
-    pl.UInt16: pl.Int32(),
-    pl.UInt32: pl.Int64(),
-    pl.UInt64: pl.Decimal(20, 0),
-    pl.Int128: pl.Decimal(38, 0),
-    pl.Time: pl.String(),
-}
-"""Types of Spark for those that it lacks, or that its reader of CSV files does."""
-
-
 def read_source(
     spark: SparkSession, policy: Policy, partition: str | None = None, files: Files | None = None
 ) -> DataFrame:
@@ -166,7 +146,7 @@ def read_source(
     refuse_own_inputs(policy, files.paths)
     if files.version is not None:
         return read_version(spark, files, files.version, policy.storage_options)
-    if files.format == "parquet":
+    if files.kind is PARQUET:
         return _read_parquet(spark, files, policy)
     table = open_table(policy, layout, files, coarsen=False)
     names = schema_of(files.scan(all_text=True)).names()
@@ -175,7 +155,7 @@ def read_source(
     in_folders = {name: values for name, values in folder_columns(paths).items() if name in table.schema}
     added = {name: pl.Series([*values.values()], dtype=pl.String) for name, values in in_folders.items()}
     read = partial(_text_frames, replace(files, paths=(), storage={}, raw=False), in_files)
-    places = pl.DataFrame({_PATH: paths, **added}).drop(names, strict=False)
+    places = pl.DataFrame({_PATH: paths, **{name: values for name, values in added.items() if name not in names}})
     return _on_workers(spark, read, places, in_files, policy.storage_options)
 
 
@@ -245,7 +225,7 @@ def _rows(
 def _text_frames(files: Files, schema: pl.Schema, path: str, storage: dict[str, Any]) -> Iterator[pl.DataFrame]:
     """Read a CSV or NDJSON file."""
     file = replace(files, paths=(path,), storage=storage)
-    return batches(file.scan(schema=schema).select(schema.names()), _BATCH_ROWS)
+    return batches(file.scan(schema=schema).select(map(by_name, schema)), _BATCH_ROWS)
 
 
 def _iceberg_frames(version: Version, types: Any, task: str, storage: dict[str, Any]) -> Iterator[pl.DataFrame]:
@@ -256,15 +236,15 @@ def _iceberg_frames(version: Version, types: Any, task: str, storage: dict[str, 
 
 
 def read_text(spark: SparkSession, paths: list[str], file_format: str, schema: pl.Schema) -> DataFrame:
-    """Read CSV or NDJSON files that a run published."""
-    reader = spark.read.options(**_TEXT_FORMATS[file_format], mode="FAILFAST")
-    if file_format == "csv":  # "" is an empty text, nothing at all is null; by default Spark makes both null
-        reader = reader.options(nullValue=secrets.token_hex(16), escape='"')
+    """Read files that a run published, with the types of their manifest."""
+    kind = FORMATS[file_format]
+    if kind.spark is None:
+        raise InputError(f"Spark reads no {kind.title} files", "read them with `scan_published`, or publish Parquet")
+    name, options, types = kind.spark
     with seam("opening files with Spark", InputError, READ_HINT):
-        others = _IN_SPARK if file_format == "csv" else _IN_SPARK | {pl.Decimal: pl.String()}  # JSON has strings there
-        read_schema = pl.Schema({name: others.get(type(dtype), dtype) for name, dtype in schema.items()})
-        reader = reader.schema(_spark_schema(read_schema))
-        return reader.csv(paths) if file_format == "csv" else reader.json(paths)
+        read_schema = pl.Schema({name: types.get(type(dtype), dtype) for name, dtype in schema.items()})
+        reader = spark.read.options(**options, mode="FAILFAST").schema(_spark_schema(read_schema))
+        return reader.load(paths, format=name)
 
 
 def _spark_schema(schema: pl.Schema) -> StructType:

@@ -34,7 +34,6 @@ from dptext_etl.engines.spark.tasks import (
     bundled,
     keyed_order,
     policy_json,
-    remember_tasks,
     run_tasks,
     watched,
 )
@@ -98,7 +97,7 @@ class WriteConfig:
     staging: Storage  # the staged shards
     sink: Storage  # the published table
     folder: Path | None  # the folder for drafts; None where they lie among the files of staging
-    file_format: str  # "parquet", "csv" or "ndjson"
+    file_format: str
     hidden: HiddenIds | None
     messages: TaskMessages
     compression: Compression = FASTEST
@@ -261,7 +260,6 @@ class SparkEngine(Engine["DataFrame"]):
         results = self._run(work, phase, meter, None if phase == "reserve" else profile)
         if phase == "release":
             self.close()
-        remember_tasks(work.attempt.policy, work.attempt.layout, work.attempt.job)
         return [ShardResult(**facts) for facts in results]
 
     def close(self) -> None:
@@ -304,7 +302,6 @@ class SparkEngine(Engine["DataFrame"]):
             refs=work.refs,
             job=attempt.job,
             staging=attempt.layout.staging.absolute(),
-            memory=attempt.layout.memory.absolute(),
             step=len(shards),
             most=policy.shard_rows + canary_rows,
             phase=phase,

@@ -36,10 +36,8 @@ from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.forecast import Expected, Preview, ledger_of
-from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import require_models
 from dptext_etl.runner.progress import Checkpoint
-from dptext_etl.runner.shard.attempt import take_in
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards
 from dptext_etl.runner.shard.staging import Staging, staging_key
@@ -187,7 +185,6 @@ class TaskConfig:
     refs: Mapping[str, ReleaseRef]  # pinned release of each text column
     job: str  # name of the attempt in the ledger
     staging: Storage  # the run's staging
-    memory: Storage  # the storage that all releases and partitions share
     step: int  # number of shards of the run
     most: int  # largest number of rows that are computed together, canary rows included
     phase: Phase | Literal["look"]
@@ -212,12 +209,11 @@ class TaskConfig:
             ledger, text_columns = stack.enter_context(ledger_of(policy)), Column.all(columns, self.refs)
             preview = Preview(policy, text_columns, ledger, staging.changed, published=self.published)
             return _Looking(preview, columns)
-        memory = stack.enter_context(self.memory.with_own_copies())
         ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
         for ref in self.refs.values():  # a reference may name another key on this machine
             ledger.releases.require_key(ref, keys.resolve(policy.key))
         released = Column.all(columns, self.refs)
-        shards = Shards(policy, released, ledger, self.job, staging, memory, self.checkpoint, pairs=self.pairs)
+        shards = Shards(policy, released, ledger, self.job, staging, self.checkpoint, pairs=self.pairs)
         shards.computed = True  # a task knows nothing of other tasks, so only the driver gives reservations back
         if policy.synthetic is None:
             return _Releasing(shards, self.phase)
@@ -378,13 +374,6 @@ def read(record: str) -> dict[str, Any]:
     return dict(facts["done"])
 
 
-def remember_tasks(policy: Policy, layout: Layout, job: str) -> None:
-    """Replace the anchors that tasks wrote into a store by the ledger's current one."""
-    if layout.memory.remote:
-        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
-            take_in(ledger, layout.memory, policy, job)
-
-
 @dataclass(frozen=True)
 class _Releasing:
     shards: Shards
@@ -429,6 +418,7 @@ def policies(policy: str, columns: tuple[str, ...]) -> tuple[Policy, list[Column
         return Policy.parse(facts), made
     (statistic,) = map(WorkerStatistic.model_validate_json, columns)
     facts["synthetic"]["mechanism"]["corpus"] = str(statistic.corpus.find().path)
+    facts["synthetic"]["pool"] = None  # only the driver draws rows
     whole = Policy.parse(facts)
     require_cfg("the synthetic table", whole.statistic.cfg(), statistic.cfg)
     return whole, whole.charged_columns()

@@ -105,21 +105,21 @@ def binaries(rows: Bytes, mask: Mask | None = None) -> pa.Array:
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(rows.shape[1]), len(rows), [valid, data])
 
 
-class Part(NamedTuple):
+class UnitSums(NamedTuple):
     """Distinct ids with their values."""
 
     ids: HashedIds
     values: Values
 
 
-def fold(ids: HashedIds, values: Values) -> Part:
+def fold(ids: HashedIds, values: Values) -> UnitSums:
     """Add up the values of entries with the same id, in the order in which each id came first."""
     wanted = WantedIds(ids)
     if not wanted.repeated:
-        return Part(ids, values)
+        return UnitSums(ids, values)
     order = np.argsort(wanted.places_as_passed(), kind="stable")
     each = starts(wanted.places_as_passed()[order])
-    return Part(ids.take(order[each]), sums(values[:, order], each))
+    return UnitSums(ids.take(order[each]), sums(values[:, order], each))
 
 
 def sums(values: Values, starts: Index) -> Values:

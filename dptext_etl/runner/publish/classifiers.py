@@ -34,7 +34,9 @@ def open_classifier(place: str | Path, storage_options: Mapping[str, str] | None
         with seam("reading the export", InputError, _HINT):
             manifest: Manifest | None = Manifest.parse((path / "manifest.json").read_text("ascii"))
             content = (path / EXPORTED).read_bytes() if (path / EXPORTED).is_file() else None
-        whole = manifest is not None and content is not None and _digest(content) == manifest.classifier
+        whole = (
+            manifest is not None and content is not None and hashlib.sha256(content).hexdigest() == manifest.classifier
+        )
     else:
         layout = Layout.of_sink(str(place), dict(storage_options or {}))
         manifest = Manifest.read(layout)
@@ -47,7 +49,3 @@ def open_classifier(place: str | Path, storage_options: Mapping[str, str] | None
     if not whole or content is None:
         raise InputError("the file of the classifier is missing, or is not the one that the manifest names", _HINT)
     return Classifier.read(content)
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

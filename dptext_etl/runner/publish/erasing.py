@@ -1,4 +1,4 @@
-"""Remove people from everything that the policies of a folder publish or stage, and remove files that no one needs.
+"""Remove people from everything that the policies of a folder publish or stage.
 
 The plan is made first, and changes nothing. It is refused if a person is unknown, if a source still holds records of
 theirs, or if a policy does not say whose records it publishes.
@@ -7,25 +7,22 @@ theirs, or if a policy does not say whose records it publishes.
 from __future__ import annotations
 
 import re
-import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl.checks.published import MANIFEST, TABLE
-from dptext_etl.errors import InputError, PolicyError, bare, seam
+from dptext_etl.checks.sink_files import MANIFEST, TABLE
+from dptext_etl.errors import InputError, PolicyError, bare
 from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.storage.opening import ledger_exists
-from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve
+from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.runner.layout import Layout, is_remote
-from dptext_etl.runner.publish import versions
 from dptext_etl.runner.publish.forgetting import (
     AS_IN_TABLE,
     forget,
@@ -36,9 +33,6 @@ from dptext_etl.runner.publish.forgetting import (
     subject_ids,
 )
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.publish.publication import NOTE
-from dptext_etl.runner.publish.versions import alone_at
-from dptext_etl.runner.shard.staging import READING
 from dptext_etl.storage import Storage
 
 Outcome = Literal["removed", "withdrawn", "statistic stays", "not published", "not in it"]
@@ -71,7 +65,7 @@ class Erasure:
     noted: int = 0  # records that the ledgers newly note as forgotten
 
 
-class _Table(NamedTuple):
+class _PublishedTable(NamedTuple):
     """One published table, and which of the people its dataset knows."""
 
     file: Path
@@ -113,7 +107,7 @@ def erase(
     return replace(plan, dry_run=False, places=erased, noted=noted)
 
 
-def _forget(table: _Table, place: ErasedTable) -> tuple[ErasedTable, int]:
+def _forget(table: _PublishedTable, place: ErasedTable) -> tuple[ErasedTable, int]:
     named: dict[str, Any] = {"partition": table.partition, "subjects": table.subjects, "records": table.records}
     if place.outcome == "not published":
         noted, staged = forget_drafts(table.policy, **named)
@@ -145,10 +139,10 @@ def _has_dataset(file: Path) -> bool:
 
 def _tables_of(
     policies: list[tuple[Path, Policy]], subjects: list[str], records: list[str]
-) -> tuple[list[_Table], list[dict[str, Any]]]:
+) -> tuple[list[_PublishedTable], list[dict[str, Any]]]:
     """Find the published tables of these people, and publications that no policy here names; refuse unknown people."""
     here = {(policy.dataset, policy.release) for _, policy in policies}
-    tables, elsewhere = list[_Table](), dict[tuple[str, str], dict[str, Any]]()
+    tables, elsewhere = list[_PublishedTable](), dict[tuple[str, str], dict[str, Any]]()
     seen_subjects, seen_records = np.zeros(len(subjects), bool), np.zeros(len(records), bool)
     for file, policy in policies:
         if not ledger_exists(policy.ledger.url):  # it never ran
@@ -157,16 +151,16 @@ def _tables_of(
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
             layouts = (Layout.of(policy, partition) for partition in partitions)
             known_subjects, known_records = look_up(policy, layouts, ledger, subject_ids(policy, subjects), records)
-            some, rows = list(compress(subjects, known_subjects)), list(compress(records, known_records))
+            names, rows = list(compress(subjects, known_subjects)), list(compress(records, known_records))
             ids = pa.array(rows, pa.large_string())
-            for entry in ledger.people.publications_of(policy.dataset, ids, subject_ids(policy, some)):
+            for entry in ledger.people.publications_of(policy.dataset, ids, subject_ids(policy, names)):
                 name = policy.dataset, entry["release"]
                 if partitions and name not in here:
                     counts = {"versions": entry["versions"], "records": entry["records"]}
                     elsewhere[name] = {"dataset": name[0], "release": name[1], **counts}
         seen_subjects |= known_subjects
         seen_records |= known_records
-        tables += [_Table(file, policy, partition, some, rows) for partition in partitions]
+        tables += [_PublishedTable(file, policy, partition, names, rows) for partition in partitions]
     unknown = int((~seen_subjects).sum()), int((~seen_records).sum())
     if any(unknown):
         msg = f"none of these policies knows {unknown[0]:,} of {len(subjects):,} subjects and {unknown[1]:,} of "
@@ -174,7 +168,7 @@ def _tables_of(
     return tables, [*elsewhere.values()]
 
 
-def _refuse_copies(tables: list[_Table]) -> None:
+def _refuse_copies(tables: list[_PublishedTable]) -> None:
     """Refuse two policies of one published table, such as a copy that was kept: one of them describes it wrongly."""
     seen: dict[tuple[str, str, str | None], str] = {}
     for table in tables:
@@ -210,7 +204,7 @@ def partitions_of(policy: Policy) -> list[str | None]:
     return [*sorted(filter(is_ours, partitions))]
 
 
-def _outcome(table: _Table) -> ErasedTable:
+def _outcome(table: _PublishedTable) -> ErasedTable:
     policy = table.policy
     layout = Layout.of(policy, table.partition)
     manifest = Manifest.of_release(policy, layout)
@@ -231,81 +225,3 @@ def _outcome(table: _Table) -> ErasedTable:
         elif people.published:
             outcome, count = "removed", len(people.published)
     return ErasedTable(str(table.file), policy.dataset, policy.release, table.partition, outcome, count)
-
-
-_DAY = 86_400.0
-_REMOVING = ("removing expired files", InputError, "the files must be yours")
-
-
-@dataclass
-class Cleaned:
-    """The paths that were removed, or would be removed."""
-
-    # names of published versions, and of versions that were never shown to readers
-    versions: list[str] = field(default_factory=list)
-    stopped: list[Path | str] = field(default_factory=list)  # staging folders of runs that a gate stopped
-    staged: list[Path | str] = field(default_factory=list)  # files of rows that were never published
-    quarantined: list[Path | str] = field(default_factory=list)  # lists of records over the cap, or with changed texts
-    kept: list[Path | str] = field(default_factory=list)  # files of bytes that were kept for replays
-    busy: list[Path | str] = field(default_factory=list)  # folders that were skipped because a run is using them
-
-    @property
-    def removed(self) -> list[Path | str]:
-        return [*self.versions, *self.stopped, *self.staged, *self.quarantined, *self.kept]
-
-
-def clean(policy: PolicyLike, *, partition: str | None = None, dry_run: bool = False) -> Cleaned:
-    """Remove the staging of runs that a gate stopped, and files that the policy's `retention` no longer keeps.
-
-    Versions that a killed or refused publication left behind go, too, in folders and object stores. The version that
-    readers see, the ledger, and folders that a run is using stay.
-    """
-    policy = resolve(policy)
-    layout = Layout.of(policy, partition)
-    cleaned = Cleaned()
-    revoked = _revoked(policy)
-    for storage in layout.memory.subfolders(layout.staging.name):
-        try:
-            with storage.lock("of this release is under way"):
-                _clean_staging(storage, policy, revoked, cleaned, dry_run=dry_run)
-        except PolicyError as problem:
-            if isinstance(problem, InputError):
-                raise
-            cleaned.busy.append(_location(storage))
-    with alone_at(layout):
-        cleaned.versions += versions.unlisted(layout, Manifest.read(layout), newest=policy.retention.versions)
-        if not dry_run:
-            versions.delete(layout, cleaned.versions)
-    return cleaned
-
-
-def _revoked(policy: Policy) -> set[str]:
-    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-        return {row["release"] for row in ledger.reports.show() if row["burnt"] and row["dataset"] == policy.dataset}
-
-
-def _clean_staging(storage: Storage, policy: Policy, revoked: set[str], cleaned: Cleaned, *, dry_run: bool) -> None:
-    retention, now = policy.retention, time.time()
-    if storage.glob(NOTE) or unquote(storage.parent.name) in revoked:
-        cleaned.stopped.append(_location(storage))
-        if not dry_run:
-            with seam(*_REMOVING):
-                storage.delete_folder()
-        return
-    for days, pattern, removed in (
-        (retention.staging_days, "shard-*", cleaned.staged),
-        (retention.staging_days, READING, cleaned.staged),
-        (retention.quarantine_days, "quarantine-*", cleaned.quarantined),
-        (retention.quarantine_days, "changed-*", cleaned.quarantined),
-        (retention.kept_days, "kept-*", cleaned.kept),
-    ):
-        if days is not None:
-            old = [name for name, written in storage.modified(pattern).items() if now - written > days * _DAY]
-            removed.extend(map(storage.location, old))
-            if not dry_run:
-                with seam(*_REMOVING):
-                    storage.delete(*old)
-
-
-def _location(storage: Storage) -> Path | str:
-    return storage.url if storage.remote else storage.folder

@@ -19,9 +19,11 @@ import polars as pl
 
 from dptext_etl import escaping, files
 from dptext_etl.checks import require
-from dptext_etl.checks.published import check_published, part_name
+from dptext_etl.checks.published import check_published
+from dptext_etl.checks.sink_files import part_name
 from dptext_etl.data_types import kind_of, plain_type
 from dptext_etl.errors import GateError, InputError, bare, seam
+from dptext_etl.file_formats import FORMATS, READERS, Reading
 from dptext_etl.guarantee import GuaranteeClass
 from dptext_etl.policy import Policy
 from dptext_etl.runner import statement, statement_facts
@@ -45,22 +47,6 @@ _LOGICAL = {
     "object": r"(Struct|Map) of .*",
 }
 """Types of the contract, by the types of the manifest; all others are strings."""
-_READ = {
-    "parquet": (
-        'pl.read_parquet("data/*.parquet")', 'pd.read_parquet("data")', "read_parquet('data/*.parquet')",
-        'spark.read.parquet("data")', 'arrow::open_dataset("data")',
-    ),
-    "csv": (
-        'pl.read_csv("data/*.csv")', 'pd.concat(map(pd.read_csv, sorted(glob.glob("data/*.csv"))))',
-        "read_csv('data/*.csv')", 'spark.read.csv("data", header=True, multiLine=True, escape=\'"\')',
-        'arrow::open_dataset("data", format = "csv")',
-    ),
-    "ndjson": (
-        'pl.read_ndjson("data/*.ndjson")',
-        'pd.concat(pd.read_json(name, lines=True) for name in sorted(glob.glob("data/*.ndjson")))',
-        "read_ndjson('data/*.ndjson')", 'spark.read.json("data")', 'arrow::open_dataset("data", format = "json")',
-    ),
-}  # fmt: skip
 _HINT = "ask for a new copy of the export: `dptext export POLICY --to FOLDER` makes it"
 
 
@@ -223,7 +209,7 @@ def _readme(manifest: Manifest) -> str:
     template = Template(Path(__file__).with_name("export_readme.md.jinja").read_text("utf-8"), trim_blocks=True)
     page: str = template.render(
         {name: escaping.markdown(value) for name, value in named.items()},
-        **dict(zip(("polars", "pandas", "duckdb", "spark", "arrow"), _READ[manifest.file_format], strict=True)),
+        **dict(zip(READERS, FORMATS[manifest.file_format].readers, strict=True)),
         form=form,
         version=manifest.version,
         rows=f"{manifest.rows:,}",
@@ -294,13 +280,8 @@ def _require(agrees: bool, problem: str) -> None:
 
 def _table(content: bytes, manifest: Manifest) -> int:
     """Return the number of rows of a data file, whose columns must match the manifest."""
-    kinds, file = manifest.schema, io.BytesIO(content)
-    if manifest.file_format == "parquet":
-        rows = pl.scan_parquet(file)
-    else:
-        csv = manifest.file_format == "csv"
-        rows = pl.scan_csv(file, infer_schema=False) if csv else pl.scan_ndjson(file, infer_schema_length=None)
-    typed = manifest.file_format == "parquet"
+    kinds, kind = manifest.schema, FORMATS[manifest.file_format]
+    rows, typed = kind.scan([io.BytesIO(content)], Reading(all_text=True, infer=None)), kind.holds == "all"
     schema = rows.collect_schema().items()
     columns = [(name, kind_of(plain_type(dtype, rename=True)) if typed else kinds.get(name)) for name, dtype in schema]
     _require(columns == [*kinds.items()], "a data file has other columns than the manifest")

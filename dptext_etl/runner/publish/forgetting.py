@@ -6,7 +6,6 @@ the texts were released. Copies of readers cannot be reached.
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -37,7 +36,7 @@ from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import remember, require_same_ledger
 from dptext_etl.runner.shard.charging import subjects_of
 from dptext_etl.runner.shard.staging import LISTS, UNIT, Staging
-from dptext_etl.runner.source import selection
+from dptext_etl.runner.source import listing, selection
 from dptext_etl.runner.source.column_types import logical_types
 from dptext_etl.runner.source.roles import in_pinned_order, open_table, with_logical_types
 from dptext_etl.runner.source.table import READ_HINT, Files, batches, schema_of
@@ -77,9 +76,9 @@ def look_up(
     units = ledger.people.unit_hashes(subjects).to_pylist()
     places = chain.from_iterable(_places(policy, layout, units, subjects.to_pylist()) for layout in layouts)
     while not (people.all() and rows.all()) and (place := next(places, None)) is not None:
-        ids, theirs, wanted = place
-        people |= np.array([one in theirs for one in wanted], np.bool_)
-        rows |= np.array([one in ids for one in records], np.bool_)
+        ids, subjects_there, wanted = place
+        people |= np.array([person in subjects_there for person in wanted], np.bool_)
+        rows |= np.array([record in ids for record in records], np.bool_)
     return people, rows
 
 
@@ -91,15 +90,13 @@ def _places(
         for name in [name for pattern in LISTS for name in folder.glob(pattern)]:
             with seam("reading lists in staging", InputError, READ_HINT):
                 rows = pl.read_parquet(literal(folder.local_path(name, fresh=True)))
-            ids = _canonical(rows, policy.id) if policy.id in rows.columns else set[str]()
+            ids = set[str]()
+            if policy.id in rows.columns:
+                ids = set(canonical_ids(rows[policy.id].drop_nulls().to_arrow()).to_pylist())
             yield ids, set(rows[UNIT]) if UNIT in rows.columns else set[bytes](), units
     source = source_of(policy, layout, with_subjects=bool(subjects))
     if source is not None:
         yield {*source["id"]}, {*source["subject"]}, subjects
-
-
-def _canonical(rows: pl.DataFrame, column: str) -> set[str]:
-    return set(canonical_ids(rows[column].drop_nulls().to_arrow()).to_pylist())
 
 
 def require_known(policy: Policy, layout: Layout, ledger: Ledger, subjects: pa.Array, records: Sequence[str]) -> None:
@@ -165,8 +162,8 @@ def published_ids(layout: Layout, spec: LedgerSpec, manifest: Manifest) -> Itera
 def forgotten_among(ledger: Ledger, dataset: str, ids: pl.Series, units: pl.Series | None = None) -> pl.Series:
     """Return which records are forgotten; ids of some that were are null (`blank_ids`)."""
     gone, there = ids.is_null().to_numpy(writable=True), ids.is_not_null()
-    theirs = None if units is None else pa.array(units.filter(there).to_list(), pa.binary(32))
-    gone[there.to_numpy()] = ledger.people.forgotten(dataset, canonical_ids(ids.drop_nulls().to_arrow()), theirs)
+    hashes = None if units is None else pa.array(units.filter(there).to_list(), pa.binary(32))
+    gone[there.to_numpy()] = ledger.people.forgotten(dataset, canonical_ids(ids.drop_nulls().to_arrow()), hashes)
     return pl.Series(gone, dtype=pl.Boolean)
 
 
@@ -189,11 +186,11 @@ def refuse_forgotten_base(layout: Layout, spec: LedgerSpec, ledger: Ledger, refs
 def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.DataFrame | None:
     """Return the canonical ids, and the subjects if asked for, of the source; None if there is none."""
     elsewhere = is_remote(layout.source) or layout.source.startswith(TABLE)
-    if not elsewhere and not glob.glob(layout.source, recursive=True):  # noqa: PTH207  (as `Files`)
+    if not elsewhere and not listing.named(layout.source):
         return None
     names = (policy.id, policy.subject) if with_subjects and policy.subject is not None else (policy.id,)
     files = Files.find(layout)
-    scanned = with_logical_types(files.scan(names), logical_types(files))
+    scanned = with_logical_types(files.scan(all_text=True), logical_types(files))
     schema = schema_of(scanned)
     if set(names) <= set(schema):
         rows = in_pinned_order(scanned.select(map(by_name, names)), schema, policy)
@@ -211,7 +208,7 @@ _WHOM = 'name them: subjects, records, or missing=True ("--missing": all that th
 
 
 @dataclass(frozen=True)
-class Forgotten:
+class ForgetSummary:
     """The result for a published table."""
 
     version: int  # the version that readers see now
@@ -238,7 +235,7 @@ def forget(
     missing: bool = False,
     checked: bool = False,
     checkpoint: Checkpoint = nothing,
-) -> Forgotten:
+) -> ForgetSummary:
     """Publish a version without some people, retire the older ones, and delete their files.
 
     A shuffled release that holds them is withdrawn as a whole, because a reader of a version without them would know
@@ -272,7 +269,7 @@ def forget(
         people.require_gone_from_source()
         # the ledger first: if this call is killed, no later run releases these people, and the same call completes it
         new = ledger.people.forget(policy.dataset, pa.array(sorted(people.records), pa.large_string()), ids)
-        remember(ledger, layout.memory, policy)
+        remember(ledger, policy)
         checkpoint("forgotten")
         is_forgotten = partial(forgotten_among, ledger, policy.dataset)
         now, lists = before, set[str]()
@@ -282,7 +279,7 @@ def forget(
             show(layout, before)  # a run that was killed may not have done so, and older versions go
         with suppress(LedgerError):  # a revoked or frozen release accepts no more records; the commit holds the digest
             versions.record(layout, now, ledger, refs)
-        remember(ledger, layout.memory, policy)
+        remember(ledger, policy)
         checkpoint("shown")
         older = versions.unlisted(layout, now)
         versions.delete(layout, older, every_older=True)
@@ -291,7 +288,7 @@ def forget(
         staged = _take_out_of_staging(layout, policy, is_forgotten, by_subject=len(ids) > 0)
     withdrawn = not identified(before) and before.rows > now.rows
     stays = policy.synthetic is not None
-    return Forgotten(now.version, before.rows - now.rows, now.rows, older, staged, new, withdrawn, stays)
+    return ForgetSummary(now.version, before.rows - now.rows, now.rows, older, staged, new, withdrawn, stays)
 
 
 @bare
@@ -302,7 +299,7 @@ def preview(
     subjects: Sequence[str] = (),
     records: Sequence[str] = (),
     missing: bool = False,
-) -> Forgotten:
+) -> ForgetSummary:
     """Say what `forget` would do, without locks and changes; files in staging are not counted."""
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
@@ -323,7 +320,7 @@ def preview(
     if removed:  # the current version goes, too
         older = versions.unlisted(layout, None)
     version = before.version + (1 if removed else 0)
-    return Forgotten(version, removed, before.rows - removed, older, 0, new, withdrawn, stays)
+    return ForgetSummary(version, removed, before.rows - removed, older, 0, new, withdrawn, stays)
 
 
 @bare
@@ -336,7 +333,7 @@ def forget_drafts(
     with _opened(layout, policy) as ledger:
         ids = subject_ids(policy, subjects)
         new = ledger.people.forget(policy.dataset, pa.array(sorted(records), pa.large_string()), ids)
-        remember(ledger, layout.memory, policy)
+        remember(ledger, policy)
         is_forgotten = partial(forgotten_among, ledger, policy.dataset)
         return new, _take_out_of_staging(layout, policy, is_forgotten, by_subject=len(ids) > 0)
 

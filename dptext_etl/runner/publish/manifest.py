@@ -25,12 +25,13 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl import files
-from dptext_etl.checks.published import MANIFEST, classifier_name
+from dptext_etl.checks.sink_files import MANIFEST, classifier_name
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE
 from dptext_etl.data_types import by_name, from_text, in_json, parsed, readable
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.families.choice import ChoiceMechanism
+from dptext_etl.file_formats import FORMATS
 from dptext_etl.guarantee import FINE, MICRO, OWN_PERSONS, PURE, Disclosure, Guarantee, GuaranteeClass, Micro, Spend
 from dptext_etl.ledger import Ledger, ReleaseRef, anchor_files
 from dptext_etl.mechanism import Mechanism, worst_spend
@@ -100,10 +101,12 @@ def claims(policy: Policy) -> list[dict[str, Any]]:
     if policy.synthetic is None:
         return claimed
     labels, names = policy.synthetic.labels, policy.synthetic.names
-    table: dict[str, Any] = {"rows": policy.synthetic.rows}
+    table: dict[str, Any] = {"rows": policy.table_rows}
+    if policy.synthetic.pool is not None:
+        table["pool_sha256"] = policy.pool.sha256
     if labels is not None:
-        said = {"label": labels.column} if labels.columns is None else {"labels": list(labels.columns)}
-        table |= {**said, "names": names}
+        labeled = {"label": labels.column} if labels.columns is None else {"labels": list(labels.columns)}
+        table |= {**labeled, "names": names}
     return [{**claim, "synthetic": table} for claim in claimed]
 
 
@@ -112,14 +115,15 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
     worst = worst_with_gate(mechanism, delta)
     hidden = Disclosure.LENGTH not in mechanism.guarantee.disclosures
     central = guarantee.guarantee_class is GuaranteeClass.CENTRAL_ZCDP
-    one = worst_with_gate(mechanism, delta, None if hidden else 1)
+    unit_cost = worst_with_gate(mechanism, delta, None if hidden else 1)
     claim: dict[str, Any] = {
         "name": column.column,
         "mechanism": mechanism.name,
         "parameter": mechanism.epsilon,
-        "unit": "record" if one.eps_approx == worst.eps_approx else mechanism.guarantee.unit,  # the unit of a charge
-        "unit_epsilon": _units(one.eps_approx),
-        "unit_delta": _units(one.delta, FINE),
+        # of a charge
+        "unit": "record" if unit_cost.eps_approx == worst.eps_approx else mechanism.guarantee.unit,
+        "unit_epsilon": _units(unit_cost.eps_approx),
+        "unit_delta": _units(unit_cost.delta, FINE),
         "class": guarantee.guarantee_class.value,
         "disclosures": sorted(item.value for item in guarantee.disclosures),
         "assumptions": sorted(guarantee.assumptions),
@@ -160,7 +164,7 @@ def policy_notes(policy: Policy) -> list[str]:
         ),
         'unit = "record": a person with k records has k times the loss': policy.unit == "record",
     }
-    return [*(note for note, applies in notes.items() if applies), *anchor_files.notes(policy.ledger.anchors)]
+    return [*(note for note, applies in notes.items() if applies), *anchor_files.notes(policy.ledger)]
 
 
 def require_provenance(policy: Policy) -> None:
@@ -200,7 +204,7 @@ class Manifest:
     release: str
     partition: str | None
     version: int  # number of this version, from 1
-    file_format: str  # "parquet", "csv" or "ndjson"
+    file_format: str  # a name of `FORMATS`
     id: str | None  # column of record ids; None where none are published
     schema: dict[str, str]  # output columns and their types, in order
     # the claims on every text column: mechanism, configuration hash, class, disclosures, constants; and where a
@@ -417,7 +421,7 @@ def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
     """Scan the parts of a manifest; columns of CSV and NDJSON files get its types."""
     paths = tuple(layout.part(part.path) for part in manifest.parts)
     rows = as_stored(layout, manifest, paths)
-    if manifest.file_format == "parquet":
+    if FORMATS[manifest.file_format].holds == "all":
         return rows
     with seam("opening the published table", InputError, READ_HINT):
         schema = rows.collect_schema()

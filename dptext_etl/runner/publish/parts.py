@@ -16,10 +16,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import polars as pl
 import pyarrow as pa
@@ -27,11 +27,12 @@ import pyarrow as pa
 from dptext_etl import _kernel, files, keys
 from dptext_etl.artifacts import canon
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.checks.published import part_name
+from dptext_etl.checks.sink_files import part_name
 from dptext_etl.data_types import all_plain, by_name
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.families.choice import COUNT, OTHER, Shuffled
+from dptext_etl.file_formats import FORMATS
 from dptext_etl.files import literal, sha256
 from dptext_etl.ledger import Ledger
 from dptext_etl.parallel import map_in_order
@@ -40,12 +41,13 @@ from dptext_etl.policy.terms import FASTEST, Compression
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Part
 from dptext_etl.runner.shard.staging import StagedShard, Staging
-from dptext_etl.runner.source.cutting import ANY_SIZE, cut, size_of
+from dptext_etl.runner.source.cutting import ANY_SIZE, cut
 from dptext_etl.storage import Storage
 
 _LABEL = b"dptext/published-id/v1\0"
 _LIST_LABEL = b"dptext/id-list/v1\0"
 _DIGITS = 32
+_END = "__dptext_end"
 _LISTS_AGAIN = (
     "they are in the staging folder of this release and partition, inside the boundary: is it that folder? A run of "
     "the same policy with incremental = false writes them again, at no cost"
@@ -202,15 +204,13 @@ def blank_ids(staging: Storage, spec: LedgerSpec, is_forgotten: Callable[[pl.Ser
         present = ids.drop_nulls()
         forgotten = set(present.filter(is_forgotten(present)))
         if forgotten:
-            left = pl.Series("id", [None if one in forgotten else one for one in ids], dtype=pl.String)
+            left = pl.Series("id", [None if record in forgotten else record for record in ids], dtype=pl.String)
             _write_list(staging, spec, name.split("-")[1], left, action="removing records from staging")
             staging.delete(name)
             changed += 1
     return changed
 
 
-GROUP_BYTES = 4 << 20
-"""The approximate bytes of strings in a row group of Parquet: groups are encoded, and read, in parallel."""
 _ELSEWHERE = ".elsewhere"
 """Ends the name of a folder where other machines draft parts; it is next to the drafts, and no version holds it."""
 _WIDTH = 2
@@ -306,7 +306,7 @@ class Writer:
     def size(self) -> int:
         return sum(draft.size for draft in self._written)
 
-    def add(self, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
+    def add(self, shards: Iterable[StagedShard], advance: Callable[[int], object]) -> None:
         """Write the rows of staged shards in their order, without canary rows, and report the rows of each part.
 
         Shards of this process end where raw texts fill them, so parts are cut anew: its end follows only from published
@@ -316,11 +316,11 @@ class Writer:
         places = ((rows, self._folder / self._name(number)) for number, rows in enumerate(self._cut(shards), first))
         for path, rows, digest, kept in map_in_order(self._add, places, min(threads(), _WIDTH)):
             self._append(path, rows, digest, kept)
-            each(rows)
+            advance(rows)
 
     def _cut(self, shards: Iterable[StagedShard]) -> Iterator[pl.DataFrame]:
-        for by_ids, some in groupby(shards, key=lambda shard: shard.by_ids):
-            rows = (_published(self._staging, shard) for shard in some)
+        for by_ids, group in groupby(shards, key=lambda shard: shard.by_ids):
+            rows = (_published(self._staging, shard) for shard in group)
             yield from rows if by_ids else cut(rows, *self._most)
 
     def _add(self, place: tuple[pl.DataFrame, Path]) -> tuple[Path, int, str, str]:
@@ -369,10 +369,10 @@ class Writer:
         """Name a part of a folder by its hash, too; versions in stores and tables have separate folders."""
         return part_name(number, digest, self.format) if self._layout.plain else self._name(number)
 
-    def finish(self, each: Callable[[], object] = lambda: None) -> None:
+    def finish(self, advance: Callable[[], object] = lambda: None) -> None:
         """Put the version where the manifest will point. Call it when the ledger has recorded the publication."""
         if self._layout.remote_sink:
-            self._upload(self.parts[len(self._kept) :], each)
+            self._upload(self.parts[len(self._kept) :], advance)
             return
         target = self._layout.local.versions / f"v{self.version}"
         with seam("putting a version in place", InputError, _AGAIN):
@@ -384,10 +384,10 @@ class Writer:
             self._folder.rename(target)
             files.flush(target.parent)
 
-    def restore(self, published: tuple[Part, ...], each: Callable[[], object] = lambda: None) -> int:
+    def restore(self, published: tuple[Part, ...], advance: Callable[[], object] = lambda: None) -> int:
         """Restore missing or damaged parts from the parts just written, and return how many."""
         if self._layout.remote_sink:
-            return self._upload(published, each)
+            return self._upload(published, advance)
         restored, sink = 0, self._layout.local
         for part, draft in zip(published, self.drafts, strict=True):
             whole = True
@@ -405,14 +405,14 @@ class Writer:
             restored += not whole
         return restored
 
-    def _upload(self, parts: tuple[Part, ...], each: Callable[[], object]) -> int:
+    def _upload(self, parts: tuple[Part, ...], advance: Callable[[], object]) -> int:
         """Write the objects that are missing or hold other bytes, check the result in the store, and count them."""
         both = list(zip(parts, self._written, strict=True))
         if self._move is not None:
-            return self._move([(str(draft.source), part.path, part.sha256) for part, draft in both], each)
+            return self._move([(str(draft.source), part.path, part.sha256) for part, draft in both], advance)
         store, written = self.published, 0
         for part, draft in both:
-            each()
+            advance()
             if store.sha256(part.path) == part.sha256:
                 continue
             store.put(part.path, self._folder / draft.name)
@@ -459,22 +459,10 @@ def _write(
     """Write rows, keep the ids inside that readers do not see, and return rows, hash, and the name of their list."""
     frame, public = (frame, frame) if hidden is None else hidden.arranged(frame)
     public = all_plain(public.lazy(), public.schema, rename=True).collect()
-    files.write(path, sink_of(public.rechunk(), file_format, compression), action="writing a part", flush_folder=False)
+    fill = FORMATS[file_format].writer(public.rechunk().lazy(), compression)
+    files.write(path, fill, action="writing a part", flush_folder=False)
     digest = files.sha256(path)
     return frame.height, digest, "" if hidden is None else hidden.keep(staging, digest, frame)
-
-
-def sink_of(frame: pl.DataFrame, file_format: str, compression: Compression = FASTEST) -> Callable[[IO[bytes]], object]:
-    """Return the function that writes rows into an open file; equal rows give equal bytes."""
-    lazy = frame.lazy()
-    if file_format != "parquet":
-        return lazy.sink_csv if file_format == "csv" else lazy.sink_ndjson
-    size = lazy.select(size_of(lazy.collect_schema()).sum()).collect().item()
-    groups = round(size / GROUP_BYTES)  # they follow only from the rows
-    rows = -(-frame.height // groups) if groups > 1 else None
-    name, _, level = compression.replace("none", "uncompressed").partition("-")
-    options: dict[str, Any] = {"compression": name, "compression_level": int(level) if level else None}
-    return partial(lazy.sink_parquet, row_group_size=rows, **options)
 
 
 def write_table(writer: Writer, staging: Staging, shard: StagedShard, policy: Policy) -> None:
@@ -504,9 +492,9 @@ def write_shuffled(
         for start in range(0, max(counts.height, 1), most):
             writer.add_rows(counts.slice(start, most))
         return
-    counts = counts.with_columns(end=pl.col(COUNT).cum_sum())
+    counts = counts.with_columns(pl.col(COUNT).cum_sum().alias(_END))
     for start in range(0, max(int(counts[COUNT].sum()), 1), most):
         # how often a text occurs in the rows from `start` up to `start + most`
-        inside = pl.min_horizontal("end", start + most) - pl.max_horizontal(pl.col("end") - pl.col(COUNT), start)
+        inside = pl.min_horizontal(_END, start + most) - pl.max_horizontal(pl.col(_END) - pl.col(COUNT), start)
         chosen = counts.with_columns(inside.alias(COUNT)).filter(pl.col(COUNT) > 0)
         writer.add_rows(chosen.select(pl.col(cells).repeat_by(COUNT)).explode(cells))

@@ -66,8 +66,8 @@ def judge_here(staged: StagedRun, candidate: Candidate, count: Callable[[int], o
         try:
             verdicts = evaluate(candidate, count)
         finally:
-            for one in compared:  # a changed file is reported, not the gate that fails over it
-                one.result()
+            for comparison in compared:  # a changed file is reported, not the gate that fails over it
+                comparison.result()
     for shard in staged.shards:
         staged.profile.count("gates", rows=shard.counts["rows"], size=staging.path(shard).stat().st_size)
     return verdicts
@@ -123,7 +123,7 @@ def check(
             if fired:
                 log.error("gates fired: %s; the release name is revoked", ", ".join(fired))
                 ledger.releases.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
-                remember(ledger, staged.layout.memory, policy)  # a restored copy would not know of it
+                remember(ledger, policy)  # a restored copy would not know of it
                 strip(staging, policy)
             judging = [(verdict.name, verdict.passed) for verdict in verdicts if verdict.applicable]
             telemetry.judged(policy.dataset, policy.release, judging)
@@ -326,19 +326,19 @@ def _if_recorded(staged: StagedRun, manifest: Manifest | None) -> Manifest | Non
 
 
 def _write_parts(
-    staged: StagedRun, staging: Staging, writer: Writer, write: Write, each: Callable[[int], object]
+    staged: StagedRun, staging: Staging, writer: Writer, write: Write, advance: Callable[[int], object]
 ) -> None:
     policy = staged.policy
     filled = [shard for shard in staged.shards if shard.counts["rows"]]
     total = sum(shard.counts["rows"] for shard in filled)
     if policy.shuffled is not None:
         write_shuffled(writer, staging, filled, policy, policy.shuffled)
-        each(total)
+        advance(total)
     elif policy.synthetic is not None:
         write_table(writer, staging, filled[0], policy)
-        each(total)
+        advance(total)
     else:
-        write(writer, filled, each)
+        write(writer, filled, advance)
     staged.profile.count("publish", rows=total, size=writer.size)
 
 
@@ -383,7 +383,7 @@ def _record(staged: StagedRun, manifest: Manifest) -> None:
         _refuse_forgotten(staged, ledger, manifest)
         refs, place = list(staged.refs.values()), staged.layout.place
         ledger.releases.record_publication(refs, manifest.name, manifest.digest, manifest.rows, sink=place)
-        remember(ledger, staged.layout.memory, staged.policy)
+        remember(ledger, staged.policy)
 
 
 def require_first_table(policy: Policy, layout: Layout, refs: Mapping[str, ReleaseRef], shard: StagedShard) -> None:
@@ -406,7 +406,7 @@ def _record_table(staged: StagedRun) -> None:
     with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
         if is_recorded(ledger, staged.layout, manifest.digest, staged.refs.values()):
             versions.record(staged.layout, manifest, ledger, staged.refs.values())
-            remember(ledger, staged.layout.memory, staged.policy)
+            remember(ledger, staged.policy)
 
 
 def _refuse_forgotten(staged: StagedRun, ledger: Ledger, manifest: Manifest) -> None:
@@ -548,7 +548,7 @@ def same_rows(layout: Layout, before: Manifest, drafts: Sequence[Path], rows: in
     def sums(paths: Iterable[str]) -> tuple[int, ...]:
         """Add up 64-bit hashes of rows, which no order changes."""
         row = pl.struct(by_name(name) for name in names)
-        frame = Files(tuple(paths), before.file_format, {}).scan(names)
+        frame = Files(tuple(paths), before.file_format, {}).scan(all_text=True)
         totals = frame.select(row.hash(seed).sum().alias(str(seed)) for seed in (0, 1)).collect(engine="streaming")
         return tuple(totals.row(0))
 

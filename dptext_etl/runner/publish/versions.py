@@ -21,8 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dptext_etl import files
-from dptext_etl.checks.published import MANIFEST, TABLE, LocalSink, is_inside, part_name
+from dptext_etl.checks.sink_files import MANIFEST, TABLE, LocalSink, is_inside, part_name
 from dptext_etl.errors import BusyError, InputError, PolicyError, counted, seam
+from dptext_etl.file_formats import FORMATS
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest, scan
@@ -58,11 +59,11 @@ def _require_own(state: TableState | None, manifest: Manifest | None, layout: La
     listed = {part.path for part in manifest.parts}
     if state.release < manifest.version:  # a run was killed before its commit; the files before are in no manifest
         rewritten = layout.described.read(_REWRITTEN) == state.version.encode()
-        ours = rewritten or all(map(_PART.fullmatch, state.files))
+        known = rewritten or all(map(_PART.fullmatch, state.files))
     else:
         rewritten = state.files != listed and rewrites(layout.published, listed - state.files, state.files - listed)
-        ours = rewritten or (state.files == listed and all(map(_PART.fullmatch, state.files)))
-    if not ours:
+        known = rewritten or (state.files == listed and all(map(_PART.fullmatch, state.files)))
+    if not known:
         msg = f"another writer has changed the rows of the table {layout.sink} (its version {state.version})"
         raise InputError(msg, _RESTORE)
     return state if rewritten else None
@@ -128,7 +129,7 @@ _NAME = re.compile(r"v(\d+)(?:-[0-9a-f]{12}|\.files)?")
 _DRAFTS = r"\.v\d+(-[0-9a-f]+)?\.incomplete(\.elsewhere)?"
 _IN_TABLE = re.compile(rf"_dptext|_delta_log|metadata|v\d+|{_DRAFTS}")
 """Names in a table before its first commit."""
-_DATA_FILE = re.compile(r"part-\d+(-[0-9a-f]{16})?\.(parquet|csv|ndjson)")
+_DATA_FILE = r"part-\d+(-[0-9a-f]{16})?\."
 """Names in a folder that a run published, or in a copy of one."""
 _AGAIN = "is there room and access? Run the same policy again: it continues from here"
 _MOUNT = 'name a folder in it, such as sink = "MOUNT/published"; no budget used'
@@ -244,8 +245,9 @@ def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
             foreign = int(sink.path.exists() and not sink.path.is_dir())
         else:
             published = sink.manifest.is_file() or sink.versions.is_dir()
-            ours = _IN_TABLE if sink.table else _DATA_FILE if published else None
-            foreign = sum(ours is None or not ours.fullmatch(item.name) for item in sink.path.iterdir())
+            parts = re.compile(f"{_DATA_FILE}({'|'.join(FORMATS)})")
+            written = _IN_TABLE if sink.table else parts if published else None
+            foreign = sum(written is None or not written.fullmatch(item.name) for item in sink.path.iterdir())
     table = layout.table_format
     if foreign and table is not None and table.state() is not None:
         return  # `require_own` checks the files that it lists

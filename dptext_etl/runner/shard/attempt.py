@@ -1,98 +1,62 @@
 """Set up one attempt at a run: its places, its key, its name in the ledger, and the ledger's anchor.
 
-The staging folder lies inside the boundary and apart from the ledger, so the files of a run there show the difference
-(docs/spec/privacy.md#lost-ledger). Next to it, the anchor store (`dptext_etl.ledger.anchor_files`) reveals the
-charges of others: datasets that share a cap, SQL functions, other machines.
+The anchor store shows that a ledger was lost or restored (`dptext_etl.ledger.anchor_files`). A release in the sink or
+in staging was charged before, so a ledger of which no anchor is stored is refused (docs/spec/privacy.md#lost-ledger).
 """
 
 from __future__ import annotations
 
-import secrets
 import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Lock
+from functools import partial
 from typing import Any, NoReturn
+from urllib.parse import unquote
 
-from dptext_etl import files
 from dptext_etl._kernel import Secret
 from dptext_etl.errors import BudgetError, InputError, KeyReferenceError, LedgerError, counted
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope, anchor_files
-from dptext_etl.ledger.anchor_files import AnchorFiles, StoredAnchor, read, write
 from dptext_etl.parallel import require_threads
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
-from dptext_etl.runner.publish.manifest import register, require_provenance
+from dptext_etl.runner.publish.manifest import Manifest, register, require_provenance
 from dptext_etl.runner.publish.versions import require_sink
 from dptext_etl.runner.shard.computing import replays
 from dptext_etl.runner.shard.staging import Staging, WholeTable, staging_key
 from dptext_etl.runner.source.examine import Examined
-from dptext_etl.storage import Storage
-
-FILE = "ledger.json"
-"""One file for all releases and partitions of a dataset: the next partition must miss a lost ledger, too."""
-_FILES = "ledger-*.json"
-"""Files that processes wrote into a store, each under a unique name."""
-_ONE = Lock()
+from dptext_etl.runner.source.selection import LEFT_OUT
 
 
 def require_same_ledger(ledger: Ledger | None, layout: Layout, policy: Policy, *, freezing: bool = True) -> None:
-    """Refuse a ledger that does not hold the anchor that an earlier run saw, and freeze the dataset if asked to.
+    """Refuse a ledger that does not hold the anchor that an earlier run stored, and freeze the dataset if asked to.
 
     None means a ledger that a run would create: it holds no anchor at all.
     """
-    for seen in _memories(layout.memory):
-        if ledger is None or seen.missing(ledger, policy.dataset):
-            seen.refuse(ledger, policy.dataset, Scope.of(policy), freezing=freezing)
-    if ledger is not None:
-        # staging knows of no ledger here, so another one at this place is not a loss: its owner may have started over
-        anchors = AnchorFiles(ledger, policy.ledger.anchors, policy.storage_options)
-        anchors.require(Scope.of(policy), replaced=False, freezing=freezing)
+    released = partial(_releases_in_use, layout, policy)
+    if ledger is None:
+        if released():
+            anchor_files.refuse_no_ledger(policy.dataset)
+        return
+    scope, options = Scope.of(policy), policy.storage_options
+    anchor_files.require(ledger, scope, policy.ledger, options, released=released, freezing=freezing)
 
 
-def remember(ledger: Ledger, memory: Storage, policy: Policy, job: str = "run") -> None:
+def _releases_in_use(layout: Layout, policy: Policy) -> set[str]:
+    """Return the release names of the dataset that sink and staging hold: an anchor was stored before each."""
+    published = Manifest.read(layout) if policy.publish else None
+    names = set() if published is None or published.dataset != policy.dataset else {published.release}
+    for folder in layout.memory.subfolders():
+        if any(name.startswith("shard-") or name == LEFT_OUT for name in folder.names()):
+            names.add(unquote(folder.parent.name))
+    return names
+
+
+def remember(ledger: Ledger, policy: Policy, options: Mapping[str, str] | None = None) -> None:
     """Store the anchor of the ledger and the release name, durably: after every charge, before a text is scored."""
-    scope, options = Scope.of(policy), policy.storage_options or dict(memory.options)  # a task of Spark has the latter
-    files.make_private(memory.folder)
-    if memory.remote:
-        _remember_apart(ledger, memory, scope, policy.release, job)
-    else:
-        write(ledger, memory.folder / FILE, scope, policy.release)
-    anchor_files.store(ledger, scope, policy.release, policy.ledger.anchors, options)
-
-
-def take_in(ledger: Ledger, memory: Storage, policy: Policy, job: str) -> None:
-    """Put one anchor in the place of all that the tasks of an attempt wrote into a store; it is newer than theirs."""
-    theirs = memory.glob(f"ledger-{job}-*.json")
-    remember(ledger, memory, policy)
-    memory.delete(*theirs)
-
-
-def _memories(memory: Storage) -> list[StoredAnchor]:
-    """Read the anchors of earlier runs; from a store, they are fetched to the folder of this process."""
-    anchors: list[StoredAnchor | None] = [None]
-    if not memory.remote:
-        anchors = [read(memory.folder / FILE)]
-    while memory.remote and None in anchors:  # others have put one object in the place of several since
-        names = memory.glob(_FILES)
-        anchors = [read(memory.local_path(name)) for name in names]
-        for path in memory.folder.glob(_FILES):
-            if path.name not in names:
-                path.unlink(missing_ok=True)
-    return [seen for seen in anchors if seen is not None]
-
-
-def _remember_apart(ledger: Ledger, memory: Storage, scope: Scope, release: str, job: str) -> None:
-    """Write the anchor into a store, then remove those that it includes: no two processes ever write one object."""
-    with _ONE:  # two threads would each list and then delete the object of the other
-        before = sorted(memory.folder.glob(_FILES))
-        path = memory.folder / f"ledger-{job}-{secrets.token_hex(8)}.json"
-        write(ledger, path, scope, release, before)
-        memory.put(path.name, path)
-        memory.delete(*(old.name for old in before))
+    anchor_files.record(ledger, Scope.of(policy), policy.release, policy.ledger, options or policy.storage_options)
 
 
 UNDER_WAY = "of this release is under way"
@@ -169,7 +133,7 @@ class Attempt:
         if self.policy.cap is not None:
             ledger.agree_on_cap(Scope.of(self.policy), self.policy.cap, lowering=self.accept_lower_cap)
         refs = {item.column or "": register(ledger, self.policy, item, id_type) for item in self.columns}
-        remember(ledger, self.layout.memory, self.policy)
+        remember(ledger, self.policy)
         return refs
 
     def configurations(self) -> list[str]:
@@ -205,7 +169,7 @@ def pin_table(attempt: Attempt, refs: Mapping[str, ReleaseRef], table: WholeTabl
             if ledger.releases.pinned_table(ref) is None and ledger.records(ref) != table.records:
                 refuse_other_records(ref)
             ledger.releases.pin_table(ref, table.digest)
-        remember(ledger, attempt.layout.memory, attempt.policy)
+        remember(ledger, attempt.policy)
 
 
 def refuse_other_records(ref: ReleaseRef) -> NoReturn:

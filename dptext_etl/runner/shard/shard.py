@@ -54,7 +54,6 @@ from dptext_etl.runner.shard.computing import (
     with_earlier_texts,
 )
 from dptext_etl.runner.shard.staging import StagedShard, Staging, WholeTable, read_draws
-from dptext_etl.storage import Storage
 
 log = logging.getLogger("dptext_etl.runner")
 
@@ -104,7 +103,6 @@ class Shards:
     ledger: Ledger  # the ledger that is charged
     job: str  # the name of this attempt in the ledger
     staging: Staging  # the folder where results wait for the gates
-    memory: Storage  # the place that all releases and partitions share; it remembers the anchor of the ledger
     checkpoint: Checkpoint  # called after every step
     profile: Profile = field(default_factory=Profile)  # counts the cost of the stages
     # decides when a shard may use the ledger, and call `checkpoint`
@@ -133,7 +131,7 @@ class Shards:
             again = self.policy.on_changed == "release_again"
             result = self.ledger.reserve(job, *batch, canary=canary, forms=charged.forms, ready=ready, again=again)
             # before any text is scored: if the ledger is lost later, the stored anchor shows it
-            remember(self.ledger, self.memory, self.policy, self.job)
+            remember(self.ledger, self.policy, dict(self.staging.storage.options))
             self.profile.count("reserve", rows=raw.height)
         self.checkpoint("reserved")
         self._refuse_changed(result.outcome, canary)

@@ -10,21 +10,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, NoReturn
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from dptext_etl import object_stores
 from dptext_etl.data_types import by_name, from_text, kind_of, parsed, plain_type
 from dptext_etl.errors import InputError, by_place, counted, seam
 from dptext_etl.families.choice import OTHER
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import CsvType, Kept
-from dptext_etl.runner.layout import Layout, is_remote
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
 
@@ -43,14 +40,12 @@ def logical_types(files: Files, wanted: Collection[str] = ()) -> dict[str, pa.Da
     """
     if files.version is not None:
         schemas = [files.version.arrow_schema()] if files.format == "iceberg" else []
-    elif files.format == "parquet":
+    else:
         schemas = []
         for path in files.paths:
             with seam(f"opening the file {path}", InputError, READ_HINT):
-                if (file := _opened(path, files)) is not None:
-                    schemas.append(_arrow_schema(file))
-    else:
-        schemas = []
+                if (schema := files.kind.arrow_schema(path, files.storage)) is not None:
+                    schemas.append(schema)
     if wanted:
         files.refuse_drift(wanted)
         schemas = [pa.schema([field for field in schema if field.name in wanted]) for schema in schemas]
@@ -88,7 +83,9 @@ def _restored(column: pl.Expr, dtype: pa.DataType, read: Any) -> pl.Expr:
     if isinstance(read, pl.Struct):
         fields = zip(dtype, read.fields, strict=True)
         return column.struct.with_fields(
-            _restored(pl.field(mine.name), mine.type, theirs.dtype) for mine, theirs in fields if is_logical(mine.type)
+            _restored(pl.field(field.name), field.type, stored.dtype)
+            for field, stored in fields
+            if is_logical(field.type)
         )
     if isinstance(read, pl.List):
         return column.list.eval(_restored(pl.element(), dtype.value_type, read.inner))
@@ -96,34 +93,6 @@ def _restored(column: pl.Expr, dtype: pa.DataType, read: Any) -> pl.Expr:
         letters = column.bin.encode("hex")
         return pl.concat_str([letters.str.slice(start, size) for start, size in _UUID_PARTS], separator="-")
     return column.cast(pl.String)
-
-
-def _arrow_schema(file: pq.ParquetFile) -> pa.Schema:
-    with file:
-        columns = [file.metadata.schema.column(place) for place in range(file.metadata.num_columns)]
-        intervals = sum(column.converted_type == "INTERVAL" for column in columns)
-        if intervals:
-            msg = f"{counted(intervals, 'column')} of the source of type INTERVAL cannot be read; no budget used"
-            raise InputError(msg, "leave the column out of the file, or cast it to a number of seconds")
-        return file.schema_arrow
-
-
-def _opened(path: str, files: Files) -> pq.ParquetFile | None:
-    """Open a local file, or the footer of the first object that a URL names, if the extra for objects is installed."""
-    if not is_remote(path):
-        return _readable(path)
-    if not path.startswith(_STORES) or find_spec("obstore") is None:
-        return None
-    url = object_stores.matching(path, files.storage)[0]
-    return _readable(pa.BufferReader(object_stores.footer_of(url, files.storage)))
-
-
-def _readable(source: Any) -> pq.ParquetFile | None:
-    """Open a file unless it holds integers of 128 bits, which only Polars writes, and then no UUIDs or JSON."""
-    try:
-        return pq.ParquetFile(source)
-    except pa.ArrowNotImplementedError:
-        return None
 
 
 _TYPES: Mapping[CsvType, pl.DataType] = {
@@ -232,7 +201,7 @@ def keeps_spelling(files: Files, policy: Policy, layout: Layout, schema: Mapping
     typed = [name for name in free if schema[name] != pl.String]
     manifest = Manifest.of_release(policy, layout)
     before = {} if manifest is None or manifest.exact else manifest.schema
-    return files.format == "csv" and bool(typed) and not before.keys() & {*typed}
+    return files.kind.holds == "none" and bool(typed) and not before.keys() & {*typed}
 
 
 def _count(
@@ -260,7 +229,9 @@ def _count(
 
 def _refuse_values(name: str, place: int, kind: str, count: int, *, named: bool) -> NoReturn:
     where, values = f"column {place} ({name!r})", counted(count, "value does", "values do")
-    as_text, as_now = (f"csv = {{ types = {{ {json.dumps(name)} = {json.dumps(one)} }} }}" for one in ("String", kind))
+    as_text, as_now = (
+        f"csv = {{ types = {{ {json.dumps(name)} = {json.dumps(written)} }} }}" for written in ("String", kind)
+    )
     if named:
         msg, hint = f"csv.types reads {where} as {kind}, and {values} not fit", f"text fits all values: {as_text}"
     else:

@@ -50,9 +50,9 @@ def count(frame: pl.DataFrame, names: Sequence[str], texts: Sequence[str]) -> Co
     counts = {}
     for name in names:
         long, copied = [pl.Series(dtype=pl.UInt32)], [pl.Series(dtype=pl.UInt32)]
-        for some in filter(len, long_strings(frame[name])):
+        for cells in filter(len, long_strings(frame[name])):
             for text in texts:
-                pairs = some.with_columns(frame[text].gather(some[ROW]).alias(text))
+                pairs = cells.with_columns(frame[text].gather(cells[ROW]).alias(text))
                 pairs = pairs.filter(pl.col(text).str.len_chars() >= LEAST_CHARACTERS)
                 cell, whole = pl.col(CELL), pl.col(text)
                 contained = whole.str.contains(cell, literal=True) | cell.str.contains(whole, literal=True)

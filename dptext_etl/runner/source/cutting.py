@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from dptext_etl.data_types import by_name
+from dptext_etl.data_types import size_of
 from dptext_etl.policy import Policy
 from dptext_etl.runner.shard.charging import refunds
 from dptext_etl.runner.source.table import batches
@@ -58,13 +58,6 @@ class Cutter:
                 places.append(at)
                 self._rows = self._size = 0
         return places
-
-
-def size_of(schema: pl.Schema) -> pl.Expr:
-    """Return an expression for the bytes of the strings of a row."""
-    strings = [by_name(name).str.len_bytes() for name, dtype in schema.items() if dtype == pl.String]
-    sizes = [size.fill_null(0).cast(pl.Int64) for size in strings]
-    return pl.sum_horizontal(sizes).alias("size") if sizes else pl.lit(0, dtype=pl.Int64).alias("size")
 
 
 class ShardCount:

@@ -16,7 +16,7 @@ import polars as pl
 
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.comparison import Buckets
-from dptext_etl.data_types import by_name
+from dptext_etl.data_types import by_name, size_of
 from dptext_etl.errors import InputError, counted, seam, together
 from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.keys import canonical_ids, canonical_series
@@ -90,7 +90,7 @@ class Examined(Generic[Rows]):
         with_persons: Callable[[Rows], Rows],
         without: Callable[[Rows, Manifest], tuple[Rows, int]],
         mark: Callable[[Rows, Manifest], Rows],
-        at_most: Callable[[Rows, int], tuple[Rows, int, int]],
+        limit_per_person: Callable[[Rows, int], tuple[Rows, int, int]],
     ) -> Self:
         manifest = Manifest.read(layout)
         adds = selection.continues(policy, layout, manifest)
@@ -101,7 +101,7 @@ class Examined(Generic[Rows]):
         named, rest = with_persons(table.frame) if nameless else table.frame, total - nameless
         most, rows, wanted = policy.records_per_subject, named, rest
         if most is not None:
-            rows, wanted, pairs = at_most(named, most)
+            rows, wanted, pairs = limit_per_person(named, most)
         examined = cls(table, rows, total, wanted, None, 0, beyond=rest - wanted, nameless=nameless, pairs=pairs)
         examined = replace(examined, manifest=manifest, without=without, mark=mark)
         if manifest is None or not adds:
@@ -158,7 +158,9 @@ def examine(
         with_persons=lambda rows: rows.filter(by_name(str(policy.subject)).is_not_null()),
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
         mark=lambda rows, manifest: selection.marked(rows, policy, layout, manifest),
-        at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch, selection.order_of(policy)),
+        limit_per_person=lambda rows, most: selection.limit_per_person(
+            rows, policy, most, layout.scratch, selection.order_of(policy)
+        ),
     )
     copied = copied_columns(read.frame, policy)
     examined = replace(examined, shards=None if shards is None else shards.shards, copied=copied)
@@ -186,9 +188,9 @@ def count_ids(  # noqa: PLR0917
 ) -> IdCounts:
     """Count rows, null ids and subjects, repeated ids, and shards if asked for, in one pass over a source."""
     rows = null_ids = null_subjects = 0
-    columns = [by_name(one) for one in dict.fromkeys((name, subject or name))]
+    columns = [by_name(column) for column in dict.fromkeys((name, subject or name))]
     if shards is not None:
-        columns.append(cutting.size_of(frame.collect_schema()).alias(_SIZE))
+        columns.append(size_of(frame.collect_schema()).alias(_SIZE))
     meter = Meter("ids", None, listener)
     with closing(Buckets(8, scratch)) as hashes:
         for batch in batches(frame.select(columns), BATCH_ROWS):

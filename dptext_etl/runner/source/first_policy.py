@@ -176,7 +176,7 @@ def policy_of(
 
 
 def _places(source: str, name: str, guess: Guess) -> list[str]:
-    spec = guess.csv
+    spec = guess.csv or PLAIN_CSV
     dialect = ("separator", spec.separator), ("encoding", spec.encoding), ("quote", spec.quote)
     folder = f"{source.rpartition('/')[0]}/" if is_remote(source) else ""
     lines = [
@@ -197,7 +197,7 @@ def _places(source: str, name: str, guess: Guess) -> list[str]:
 
 def encoding_of(guess: Guess) -> list[str]:
     """Say for people which encoding is proposed for a file that is not in UTF-8, and why."""
-    if guess.other_byte is None:
+    if guess.csv is None or guess.other_byte is None:
         return []
     reason = f"The file is not in UTF-8: the first other byte is in line {guess.other_byte}."
     return [f"{reason} The encoding {guess.csv.encoding} is a guess: check how that line reads."]

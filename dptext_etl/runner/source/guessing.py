@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.checks.comparison import Buckets, ByteRows
-from dptext_etl.data_types import all_plain, kind_of
+from dptext_etl.data_types import all_plain, by_name, kind_of
 from dptext_etl.errors import InputError, by_place, counted, meant, seam
 from dptext_etl.id_forms import Normalization, normalized
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, Encoding
@@ -94,12 +94,12 @@ def spelling_lines(part: dict[str, int]) -> list[str]:
     persons, alike = f"{part['persons']:,} persons", f"{part['alike']:,} without case and blanks"
     more = part["alike"] - part["folded"]
     folded = f"{more:,} more would join without punctuation and accents: spell these alike in the source"
-    said = [folded] if more else []
+    more_lines = [folded] if more else []
     if part["alike"] == part["persons"]:
-        return [persons, *said]
+        return [persons, *more_lines]
     steps = ", ".join(f'"{step}"' for step in EVERY_STEP)
     way = f"every spelling has a separate cap; set normalize = [{steps}] before the first run"
-    return [f"{persons}; {alike}: {way}", *said]
+    return [f"{persons}; {alike}: {way}", *more_lines]
 
 
 _TEXTS = frozenset(
@@ -144,8 +144,7 @@ class Guess:
     texts: tuple[str, ...]
     label: str | None  # the column of labels that someone named, or one that looks like it
     others: tuple[str, ...]  # columns without a role; by place ("column 3") where `why_hidden` says so
-    file_format: str
-    csv: CsvSpec
+    csv: CsvSpec | None  # of CSV files
     other_byte: int | None  # line of a CSV file with the first byte that is not UTF-8, if an encoding was guessed
     why: Mapping[str, str]  # why a column has its role, by name
     shapes: Mapping[str, str]  # facts about the values of each column, by its name in `others`
@@ -231,7 +230,7 @@ def guess(  # noqa: PLR0917
     A column that you name as `label` gets no other role.
     """
     files, other_byte = Files.find(Layout.of_source(source, PLAIN_CSV)), None
-    if files.format == "csv" and not is_remote(source):
+    if files.kind.dialect and not is_remote(source):
         csv, other_byte = sniff(files.paths[0], encoding)
         files = replace(files, csv=csv)
     types = logical_types(files)
@@ -243,7 +242,7 @@ def guess(  # noqa: PLR0917
         if rows.head(1).collect(engine="streaming").is_empty():
             raise InputError(f"{source} has no rows", "roles of columns follow from values: give some rows")
     hidden, shapes = why_hidden(rows), shapes_of(rows, id)
-    header = files.format != "csv" or hidden is None or any(map(_surely_named, schema, schema.values()))
+    header = not files.kind.dialect or hidden is None or any(map(_surely_named, schema, schema.values()))
     columns = _Columns(source, schema, shapes, hidden, header)
     _require(columns, [name for name in (id, subject) if name], texts, label)
     why = dict.fromkeys([*filter(None, (id, subject, label)), *texts], _CHOSEN)
@@ -279,7 +278,7 @@ def guess(  # noqa: PLR0917
         why[label] = f"{why.get(label, 'by its name and shape')}; {shapes[label]}"
     others = tuple(columns.listing([name]) for name in schema if name not in {*taken, label})
     figures = {columns.listing([name]): str(shape) for name, shape in shapes.items() if name not in {*taken, label}}
-    facts = (ids[0], person, texts, label, others, files.format, files.csv, other_byte, why, figures)
+    facts = (ids[0], person, texts, label, others, files.csv if files.kind.dialect else None, other_byte, why, figures)
     known_ids = ids[0] in shapes and shapes[ids[0]].like_known_id
     with seam("counting the rows", InputError, READ_HINT):
         total = int(rows.select(pl.len()).collect(engine="streaming").item())
@@ -297,11 +296,12 @@ def _persons(rows: pl.LazyFrame, name: str | None) -> tuple[dict[str, int], tupl
     if name is None:
         return {}, ()
     with seam("counting the rows of persons", InputError, READ_HINT):
-        counts = rows.drop_nulls(name).group_by(name).len("rows").collect(engine="streaming")
+        person = by_name(name)
+        counts = rows.filter(person.is_not_null()).group_by(person).len("rows").collect(engine="streaming")
     spellings = {}
     if counts.schema[name] == pl.String and counts.height:
         spelled = pl.Series(name, normalized(counts[name].to_arrow(), EVERY_STEP), dtype=pl.String)
-        alike = counts.with_columns(spelled).group_by(name).agg(pl.sum("rows"))
+        alike = counts.with_columns(spelled).group_by(person).agg(pl.sum("rows"))
         spellings, counts = {"persons": counts.height, "alike": alike.height}, alike
     return spellings, tuple(counts["rows"].to_list())
 
@@ -321,18 +321,13 @@ def _person(
     return shaped
 
 
-def _require_column(source: str, name: str, schema: pl.Schema, hidden: str | None) -> pl.DataType:
-    if name not in schema:
-        hint = f"{_HEADER} {meant([name], schema.names(), hidden)}"
-        raise InputError(f"{source} has no column {name}, and {len(schema)} others", hint)
-    return schema[name]
-
-
 def _require(columns: _Columns, keys: Sequence[str], texts: Sequence[str], label: str | None) -> None:
     """Refuse names that are not columns of the table, or columns that cannot have that role."""
     schema, named = columns.schema, [*keys, *texts, *filter(None, [label])]
     for name in named:
-        _require_column(columns.source, name, schema, columns.hidden)
+        if name not in schema:
+            hint = f"{_HEADER} {meant([name], schema.names(), columns.hidden)}"
+            raise InputError(f"{columns.source} has no column {name}, and {len(schema)} others", hint)
     if len({*named}) < len(named):
         raise InputError("a column has one role: id, subject, text, or label", "name another column for one of them")
     if label is not None and not can_be_label(schema[label]):
@@ -544,11 +539,11 @@ def shapes_of(frame: pl.LazyFrame, id: str | None = None) -> dict[str, Shape]:  
     if not plain:
         return {}
     with seam("looking at the columns", InputError, READ_HINT):
-        rows = frame.select(plain).head(_ROWS).collect(engine="streaming")
-        return {name: _shape(rows[name]) for name in plain}
+        rows = frame.select(map(by_name, plain)).head(_ROWS).collect(engine="streaming")
+        return {name: _shape(rows[name].alias("values"), name) for name in plain}
 
 
-def _shape(column: pl.Series) -> Shape:
+def _shape(column: pl.Series, name: str) -> Shape:
     values = column.drop_nulls()
     nulls = column.null_count() / max(1, column.len())
     if values.dtype != pl.String:
@@ -557,5 +552,5 @@ def _shape(column: pl.Series) -> Shape:
     words = float((values.str.count_matches(r"\s+") + 1).mean() or 0.0)  # type: ignore[arg-type]
     dates = float(values.str.contains(_DATE).mean() or 0.0)  # type: ignore[arg-type]
     well_known = float(values.str.contains(f"{_TICKET}|{_ADDRESS}").mean() or 0.0)  # type: ignore[arg-type]
-    header = bool((values == column.name).any())
+    header = bool((values == name).any())
     return Shape(column.len(), nulls, values.n_unique(), length, words, dates, well_known, header)

@@ -7,7 +7,7 @@ this character there.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from glob import has_magic
 from pathlib import Path
@@ -31,7 +31,14 @@ def places(pattern: str) -> Iterator[Path]:
         InputError: A folder cannot be listed, a file cannot be opened, or a link leads to nothing or in a circle.
     """
     path = Path(pattern)
-    return _below(Path(path.anchor), path.parts[bool(path.anchor) :], ())
+    return _below(Path(path.anchor), path.parts[bool(path.anchor) :], (), _opened)
+
+
+def named(source: str) -> list[Path]:
+    """List the files and folders that exist under a path or pattern; they may be unreadable."""
+    path = Path(source)
+    found = [path] if path.exists() else _below(Path(path.anchor), path.parts[bool(path.anchor) :], (), lambda at: at)
+    return [place for place in found if place.exists()]
 
 
 def is_name(folder: Path, part: str) -> bool:
@@ -39,26 +46,28 @@ def is_name(folder: Path, part: str) -> bool:
     return not has_magic(part) or (part != "**" and (folder / part).is_dir())
 
 
-def _below(folder: Path, parts: Sequence[str], above: tuple[tuple[int, int], ...]) -> Iterator[Path]:
+def _below(
+    folder: Path, parts: Sequence[str], above: tuple[tuple[int, int], ...], check: Callable[[Path], Path]
+) -> Iterator[Path]:
     part, *rest = parts
     if is_name(folder, part):
         if rest:
-            yield from _below(folder / part, rest, above)
+            yield from _below(folder / part, rest, above, check)
         elif os.path.lexists(folder / part):
-            yield _opened(folder / part)
+            yield check(folder / part)
         return
     if not folder.is_dir():
         return
     if part == "**" and rest:
-        yield from _below(folder, rest, above)
+        yield from _below(folder, rest, above, check)
     above = (*above, _identity(folder, above))
     for name in _names(folder):
         if name.startswith(_HIDDEN) and not part.startswith(name[0]):
             continue
         if part == "**" or fnmatchcase(name, part):
-            child = _opened(folder / name)
+            child = check(folder / name)
             if (rest or part == "**") and child.is_dir():
-                yield from _below(child, parts if part == "**" else rest, above)
+                yield from _below(child, parts if part == "**" else rest, above, check)
             if not rest:
                 yield child
 

@@ -6,7 +6,6 @@ by their SHA-256, so a copy that was edited or written anew is not recognized.
 
 from __future__ import annotations
 
-import glob
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from dptext_etl.artifacts import Lineage, made_from, sha256_file
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import is_remote
+from dptext_etl.runner.source import listing
 
 _OURS = Path(dptext_etl.__file__).parent
 """What comes with the library was made from public files."""
@@ -44,7 +44,7 @@ def refuse_raw(paths: Sequence[str], policies: Iterable[Path] = (), *, why: str)
             continue
         folder = policy.absolute().parent
         local = [path for path in paths if not is_remote(path)]
-        copied = any(_holds(made_from(local), file) for file in _files_of(raw, folder))
+        copied = any(_holds(made_from(local), file) for place in _matches(raw, folder) for file in _inside(place))
         if copied or _named(raw, folder, paths):
             msg = f"the policy {policy} names this table as raw; {why}"
             raise PolicyError(msg, "give a public table of the same kind of texts")
@@ -54,21 +54,16 @@ def _named(raw: str, folder: Path, paths: Sequence[str]) -> bool:
     pattern = raw.removeprefix("file://").replace("{partition}", "*")
     if is_remote(pattern):
         return any(path == raw or Path(path).match(pattern) for path in paths)
-    matches = [Path(name).resolve() for name in _matches(raw, folder)]
+    matches = [place.resolve() for place in _matches(raw, folder)]
     for path in (Path(path).resolve() for path in paths if not is_remote(path)):
-        if any(path == one or one in path.parents or path.samefile(one) for one in matches):
+        if any(path == place or place in path.parents or path.samefile(place) for place in matches):
             return True
     return False
 
 
-def _matches(raw: str, folder: Path) -> list[str]:
+def _matches(raw: str, folder: Path) -> list[Path]:
     pattern = raw.removeprefix("file://").replace("{partition}", "*")
-    return [] if is_remote(pattern) else glob.glob(str(folder / pattern), recursive=True)  # noqa: PTH207
-
-
-def _files_of(raw: str, folder: Path) -> Iterator[Path]:
-    for name in _matches(raw, folder):
-        yield from _inside(Path(name))
+    return [] if is_remote(pattern) else listing.named(str(folder / pattern))
 
 
 def _inside(path: Path) -> Iterator[Path]:
@@ -114,7 +109,7 @@ def inputs_of_policy(policy: Policy) -> Iterator[tuple[str, Path]]:
 
 
 def _inputs_of(name: str, part: BaseModel) -> Iterator[tuple[str, Path]]:
-    fields: frozenset[str] = getattr(part, "_artifact_fields", frozenset())
+    fields: frozenset[str] = getattr(part, "artifact_fields", frozenset())
     for field in type(part).model_fields:
         value = getattr(part, field)
         if isinstance(value, BaseModel):

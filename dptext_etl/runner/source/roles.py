@@ -15,12 +15,14 @@ from dptext_etl.checks.canaries import CANARY
 from dptext_etl.data_types import by_name, from_text, kind_of, parts_of, plain, plain_type
 from dptext_etl.errors import DPTextError, InputError, by_place, collect, counted, meant, seam, together
 from dptext_etl.families.choice import OTHER
+from dptext_etl.file_formats import FORMATS, PARQUET, FileFormat, format_of
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
 from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.policy import Policy
-from dptext_etl.runner.layout import Layout, format_of
+from dptext_etl.policy.synthetic import SCORES
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source.column_types import (
     coarse,
     coarse_type,
@@ -57,15 +59,10 @@ def open_table(
     refuse_own_inputs(policy, files.paths)
     wanted = wanted_columns(policy)
     types = logical_types(files, wanted)
-    scan = csv_scan(files, policy, layout) if files.format == "csv" else files.scan
+    scan = csv_scan(files, policy, layout) if files.kind.holds == "none" else files.scan
     scanned = with_logical_types(scan(), types)
     schema = schema_of(scanned)
-    if files.format == "ndjson":  # Spark ignores the case of names
-        from dptext_etl.csv_files import require_names
-        from dptext_etl.json_files import refuse_mixed
-
-        require_names(schema.names(), "the source")
-        refuse_mixed(files.kinds, wanted)
+    files.kind.require_columns(schema.names(), wanted, files.facts)
     if added := from_folders(files, policy, scan, schema):
         scanned = with_logical_types(scan(paths_as=_PATHS), types)
         scanned = scanned.with_columns(_by_path(values).alias(name) for name, values in added.items()).drop(_PATHS)
@@ -88,9 +85,9 @@ def folder_columns(paths: Sequence[str]) -> dict[str, dict[str, str | None]]:
     >>> folder_columns(["/raw/day=1/a.parquet", "/raw/day=2/b.parquet"])
     {'day': {'/raw/day=1/a.parquet': '1', '/raw/day=2/b.parquet': '2'}}
     """
-    each = {path: _pairs(path) for path in paths}
-    shared = set.intersection(*map(set, each.values())) if each else set()
-    return {name: {path: pairs[name] for path, pairs in each.items()} for name in sorted(shared)}
+    pairs_of = {path: _pairs(path) for path in paths}
+    shared = set.intersection(*map(set, pairs_of.values())) if pairs_of else set()
+    return {name: {path: pairs[name] for path, pairs in pairs_of.items()} for name in sorted(shared)}
 
 
 def from_folders(
@@ -191,34 +188,27 @@ def check_roles(
         raise together(problems)
     schema = pl.Schema({**schema, **dict.fromkeys(label_columns(policy), pl.String())})  # as they are counted
     schema = coarse_schema(schema, policy)
-    _require_fit(output_columns(policy), schema, layout.sink_format)
+    scores = {SCORES: pl.List(pl.Float32)} if policy.synthetic is not None and policy.synthetic.scores else {}
+    schema = pl.Schema({**schema, **scores})
+    _require_fit(output_columns(policy), schema, FORMATS[layout.sink_format])
     if (table := layout.table_format) is not None:
         # other columns hold texts, or counts
-        clear = {*policy.kept_columns, *((policy.id,) if policy.ids == "keep" else ())}
-        names = shown_columns(policy) if policy.synthetic is None else policy.synthetic.columns
+        clear = {*policy.kept_columns, *scores, *((policy.id,) if policy.ids == "keep" else ())}
+        names = shown_columns(policy) if policy.synthetic is None else policy.synthetic.published_columns
         table.require_columns(
             {name: plain_type(schema[name], rename=True) if name in clear else pl.String() for name in names}
         )
     return dropped, check_id(policy.id, schema[policy.id])
 
 
-_UNFIT = {
-    "parquet": (pl.Int128, pl.UInt128, pl.Object, pl.Unknown),
-    "ndjson": (pl.Int128, pl.UInt128, pl.Object, pl.Unknown, pl.Binary, pl.Map),
-    "csv": (pl.Int128, pl.UInt128, pl.Object, pl.Unknown, pl.Binary, pl.Duration, pl.List, pl.Array, pl.Struct, pl.Map),
-}
-"""Types that files of a format, or the gates that read them, cannot hold."""
-
-
-def _require_fit(names: Sequence[str], schema: pl.Schema, file_format: str) -> None:
+def _require_fit(names: Sequence[str], schema: pl.Schema, kind: FileFormat) -> None:
     for name in names:
         parts = [*parts_of(schema[name])]
         empty = any(isinstance(part, pl.Struct) and not part.fields for part in parts)
-        if empty or any(isinstance(part, _UNFIT[file_format]) for part in parts):
-            written = "Parquet" if file_format == "parquet" else file_format.upper()
-            msg = f"column {name!r} of type {kind_of(schema[name])} cannot be in a {written} file; no budget used"
+        if empty or any(isinstance(part, kind.unfit) for part in parts):
+            msg = f"column {name!r} of type {kind_of(schema[name])} cannot be in a {kind.title} file; no budget used"
             hint = "publish as Parquet (a sink such as published/reviews.parquet)"
-            raise InputError(msg, f"{'cast it' if file_format == 'parquet' else hint}, or do not keep it")
+            raise InputError(msg, f"{'cast it' if kind is PARQUET else hint}, or do not keep it")
 
 
 def wanted_columns(policy: Policy) -> tuple[str, ...]:
@@ -254,7 +244,7 @@ def string_columns(policy: Policy) -> tuple[str, ...]:
 def output_columns(policy: Policy) -> tuple[str, ...]:
     """Return the columns that a run computes, in order: ids, kept columns, released texts."""
     if policy.synthetic is not None:
-        return policy.synthetic.columns
+        return policy.synthetic.published_columns
     return (policy.id, *policy.kept_columns, *(item.name for item in policy.columns))
 
 
@@ -280,7 +270,8 @@ def _check_names(policy: Policy, schema: pl.Schema, layout: Layout, hidden: Call
         hint = "correct id, subject, keep or [[column]] in the policy"
         if len(missing) == len(wanted_columns(policy)):  # then its first line may be a text, not a header
             msg = f"the source has no column {names}; none of its {len(schema)} columns is named in the policy"
-            separator = " Is csv.separator right?" if len(schema) == 1 and format_of(layout.source) == "csv" else ""
+            kind = format_of(layout.source) if len(schema) == 1 else None
+            separator = "" if kind is None or not kind.dialect else " Is csv.separator right?"
             hint = f"does the file have a header line?{separator} Correct id, subject, keep or [[column]]"
         hint = f"{hint}. {meant(missing, schema.names(), hidden())}"
         raise InputError(msg, hint, {"missing": missing, "columns": len(schema)})

@@ -40,7 +40,7 @@ from dptext_etl.runner.source.roles import shown_columns
 from dptext_etl.runner.source.table import READ_HINT, batches
 from dptext_etl.storage import Storage
 
-_FILE = "left-out.json"
+LEFT_OUT = "left-out.json"
 _WAYS = frozenset({"new", "resumed", "replayed", "changed_released"})
 """Counts of how released rows came to be: a run that was killed and continues has others, and the same table."""
 
@@ -63,7 +63,7 @@ def carry(staging: Storage, before: str, now: str) -> None:
 def read(staging: Storage, manifest: str) -> dict[str, Any] | None:
     """Return `rows` and `idle` as they were noted of a version; None if this folder holds nothing of it."""
     try:
-        facts = json.loads(staging.read(_FILE) or b"null")
+        facts = json.loads(staging.read(LEFT_OUT) or b"null")
     except ValueError:
         return None
     complete = isinstance(facts, dict) and {"manifest", "rows", "idle"} <= facts.keys()
@@ -71,7 +71,7 @@ def read(staging: Storage, manifest: str) -> dict[str, Any] | None:
 
 
 def _write(staging: Storage, facts: Mapping[str, object]) -> None:
-    staging.write(_FILE, json.dumps(facts).encode(), action="noting which rows were left out")
+    staging.write(LEFT_OUT, json.dumps(facts).encode(), action="noting which rows were left out")
 
 
 BATCH_ROWS = 1 << 18
@@ -189,7 +189,7 @@ def order_of(policy: Policy) -> Order:
     return partial(by_key if policy.synthetic is not None else released_first, policy)
 
 
-def at_most(
+def limit_per_person(
     frame: pl.LazyFrame, policy: Policy, most: int, scratch: Path | None, order: Order = by_digest
 ) -> tuple[pl.LazyFrame, int, int]:
     """Leave out the records of a person beyond the first `most`; return the others, their number, and `sum_of_pairs`.
@@ -213,8 +213,8 @@ def at_most(
         for rows in batches(pairs, BATCH_ROWS):
             batch = rows.filter(by_name(str(policy.subject)).is_not_null())
             persons = persons_of(batch, policy)
-            theirs = batch.select(by_name(policy.id)).with_columns(persons.alias(_PERSON))
-            parts.append(theirs.filter(persons.hash().is_in(crowded.implode())))
+            ids_of_persons = batch.select(by_name(policy.id)).with_columns(persons.alias(_PERSON))
+            parts.append(ids_of_persons.filter(persons.hash().is_in(crowded.implode())))
         crowd = pl.concat(parts)
         places = order(canonical_ids(crowd[policy.id].to_arrow()))
         place = pl.int_range(pl.len()).over(_PERSON, order_by=_ORDER)
@@ -245,17 +245,19 @@ def _rest(
     No id of a row is repeated. As far as rows and other ids begin alike, ids are compared as they are.
     """
     with closing(Buckets(BYTES + 8, scratch)) as candidates, closing(Buckets(BYTES, scratch)) as there:
-        alike, mine, theirs = _behind_equal(_id_batches(frame.select(by_name(name)), name), _id_batches(others, name))
-        for ids in theirs:
+        alike, own_ids, other_ids = _behind_equal(
+            _id_batches(frame.select(by_name(name)), name), _id_batches(others, name)
+        )
+        for ids in other_ids:
             there.add(_digests(ids))
-        for ids in mine:
+        for ids in own_ids:
             places = np.arange(alike + candidates.rows, alike + candidates.rows + len(ids), dtype="<u8")
             candidates.add(np.hstack([_digests(ids), places.view(np.uint8).reshape(-1, 8)]))
         rows = alike + candidates.rows
         chosen, count = np.zeros(rows // 8 + 1, np.uint8), 0
         chosen[-1] = 0xFF << rows % 8 & 0xFF  # no row of the source, or one that came later
-        for mine, theirs in candidates.with_other(there):
-            new = mine[~_within(mine[:, :BYTES], theirs)]
+        for own_rows, other_rows in candidates.with_other(there):
+            new = own_rows[~_within(own_rows[:, :BYTES], other_rows)]
             places = np.ascontiguousarray(new[:, BYTES:]).view("<u8").reshape(-1)
             np.bitwise_or.at(chosen, places >> 3, (1 << (places & 7)).astype(np.uint8))
             count += len(places)
@@ -268,14 +270,14 @@ def _id_batches(ids: pl.LazyFrame, name: str) -> Iterator[pa.Array]:
 
 
 def _behind_equal(
-    mine: Iterator[pa.Array], theirs: Iterator[pa.Array]
+    own_batches: Iterator[pa.Array], other_batches: Iterator[pa.Array]
 ) -> tuple[int, Iterable[pa.Array], Iterable[pa.Array]]:
     """Return how many ids the equal batches at the start of two lists hold, and what follows these batches."""
     alike = 0
-    for one, other in zip_longest(mine, theirs, fillvalue=pa.array([], pa.large_string())):
-        if not one.equals(other):
-            return alike, chain([one], mine), chain([other], theirs)
-        alike += len(one)
+    for own, other in zip_longest(own_batches, other_batches, fillvalue=pa.array([], pa.large_string())):
+        if not own.equals(other):
+            return alike, chain([own], own_batches), chain([other], other_batches)
+        alike += len(own)
     return alike, (), ()
 
 
@@ -286,9 +288,9 @@ def _digests(ids: pa.Array) -> ByteRows:
 def _within(digests: ByteRows, others: ByteRows) -> npt.NDArray[np.bool_]:
     """Return which digests are among the others, shape (digests,)."""
     pairs = (np.ascontiguousarray(rows).view("<u8") for rows in (digests, others))
-    mine, theirs = (pl.DataFrame(numbers, schema=["a", "b"]) for numbers in pairs)
-    marked = theirs.unique().with_columns(known=True)
-    joined = mine.join(marked, on=["a", "b"], how="left", maintain_order="left")
+    own_frame, other_frame = (pl.DataFrame(numbers, schema=["a", "b"]) for numbers in pairs)
+    marked = other_frame.unique().with_columns(known=True)
+    joined = own_frame.join(marked, on=["a", "b"], how="left", maintain_order="left")
     return joined["known"].fill_null(value=False).to_numpy()
 
 

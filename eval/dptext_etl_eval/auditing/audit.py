@@ -121,11 +121,11 @@ def audit_mechanism(
         return _of_choice(mechanism, begun, draws, confidence, secrets, progress)
     if not isinstance(mechanism, WordMechanism):
         return replace(begun, note="audits are of mechanisms that draw word by word or have a model; this one is none")
-    claim = float(mechanism._epsilon_per_word)
+    claim = float(mechanism.epsilon_per_word)
     if not math.isfinite(claim) or not is_finite(mechanism.spend(1), "pure"):
         return replace(begun, note=f"class {mechanism.guarantee.guarantee_class}: no finite epsilon is claimed")
     progress("the exact certificate")
-    table, stored, tight = certificate_of(mechanism), mechanism.epsilon_table, mechanism._epsilon_tight
+    table, stored, tight = certificate_of(mechanism), mechanism.epsilon_table, mechanism.epsilon_tight
     charged = min(claim, claim if tight is None else tight)
     pairs = _pairs(mechanism, table)
     levels = list(_levels(mechanism, claim, draws, pairs))
@@ -183,7 +183,7 @@ def _levels(
 
 def _limit(mechanism: WordMechanism, pair: _Pair) -> float:
     """Return the claimed loss between two words: by their distance, or between any two words."""
-    claim, metric = float(mechanism._epsilon_per_word), mechanism._metric_claim if pair.distance else None
+    claim, metric = float(mechanism.epsilon_per_word), mechanism.metric_claim if pair.distance else None
     return claim if metric is None or pair.distance is None else min(claim, float(metric.epsilon) * pair.distance)
 
 
@@ -214,7 +214,7 @@ def _pairs(mechanism: WordMechanism, table: Certificate | None) -> list[_Pair]:
 
 def _near(mechanism: WordMechanism, word: str) -> _Pair | None:
     """Find a word at such a distance from `word` that trials can test the metric claim; None if there is none."""
-    metric = mechanism._metric_claim
+    metric = mechanism.metric_claim
     distances = None if metric is None or mechanism.mode == "faithful" else _distances_from(mechanism, word)
     if metric is None or distances is None:
         return None
@@ -283,7 +283,7 @@ def _of_choice(  # noqa: PLR0917
         begun,
         unit="draw",
         claim=single.epsilon,
-        charged=float(single._epsilon_tight),
+        charged=float(single.epsilon_tight),
         certificate=certificate_of(single),
         trials=tuple(done),
         largest=largest,

@@ -187,7 +187,7 @@ def step_of(mechanism: Mechanism, draws: int) -> Step | None:
             "" if draws_used == draws else f"{draws_used:,} draws, because each is among {mechanism.outputs:,} outputs"
         )
         claim = mechanism.largest_epsilon
-        charged = min(claim, mechanism._epsilon_tight)
+        charged = min(claim, mechanism.epsilon_tight)
         return Step("draw", claim, charged, 0.0, of_scores(mechanism, WORDS), draws_used, note)
     if isinstance(mechanism, LatentMechanism):
         certificate = of_latents(mechanism, COORDINATES, ("a", "b"))

@@ -61,7 +61,7 @@ class GenerativeMechanism(ScoreMechanism):
             scores.
     """
 
-    _artifact_fields: ClassVar[frozenset[str]] = ScoreMechanism._artifact_fields | {"allow_list"}
+    artifact_fields: ClassVar[frozenset[str]] = ScoreMechanism.artifact_fields | {"allow_list"}
     model_place: ClassVar[str] = "generator"
     continues: ClassVar[bool]
     """True if the model continues the prompt (a causal model); False if it reads it (an encoder-decoder)."""
@@ -113,13 +113,13 @@ class GenerativeMechanism(ScoreMechanism):
         """
         return self.allocation is None
 
-    def _units(self, text: str) -> tuple[list[str], Marked]:
+    def text_units(self, text: str) -> tuple[list[str], Marked]:
         """Return for each step of an answer the word that it represents."""
-        marks = marked_along(text, self._most_draws, self.n_max)
+        marks = marked_along(text, self.most_draws, self.n_max)
         return [marks.tokens[place] if isinstance(place, int) else "" for place in marks.places], marks
 
     @property
-    def _most_draws(self) -> int:
+    def most_draws(self) -> int:
         """Return the largest number of draws of any answer."""
         return self.l_max if self.mode == "strict" else self.input_limit or self.default_limit
 
@@ -132,10 +132,10 @@ class GenerativeMechanism(ScoreMechanism):
         """Return that many draws; every text has `l_max` draws, a null has none."""
         return self._draws(positions)
 
-    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors of `l_max` draws per text; in faithful mode, of one draw per token of its prompt."""
         if self.allocation is not None:
-            return super()._cost_factors(positions)
+            return super().cost_factors(positions)
         count = "l_max" if self.mode == "strict" else "n"
         return {count: positions, "ε": exact(self.epsilon)}
 
@@ -143,7 +143,7 @@ class GenerativeMechanism(ScoreMechanism):
         """Return `l_max` for every text, in faithful mode the number of its prompt's tokens, and 0 for a null."""
         return self._lengths(texts, () if self.mode == "strict" else self.prompts.encode(_filled(texts)))
 
-    def _words_read(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
+    def count_read_words(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
         """Count the words of each text that its prompt holds, shape (texts,)."""
         return count_words(pa.array([self.prompts.reads(text) for text in _filled(texts)], pa.large_string()))
 

@@ -68,16 +68,16 @@ class LatentMechanism(LatentNoise, ModelMechanism):
     """
 
     model_place: ClassVar[str] = "latent_model"
-    _shown_epsilons: ClassVar[tuple[float, ...]] = (1_000.0, 10_000.0, 100_000.0)
+    preview_epsilons: ClassVar[tuple[float, ...]] = (1_000.0, 10_000.0, 100_000.0)
 
     num_beams: Annotated[PositiveInt, Field(le=64)] = 10
     releases: Literal["texts", "latents"] = "texts"
 
     @classmethod
-    def _first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+    def preview_parameters(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the usual model or the small one that ships, and a bound on the records if Gaussian noise needs it."""
         stated = given.keys() & {"n_rec", "delta", "mode"} or given.get("noise") == "laplace"
-        return super()._first_look(given) | ({} if stated else {"n_rec": PREVIEWED})
+        return super().preview_parameters(given) | ({} if stated else {"n_rec": PREVIEWED})
 
     @property
     def guarantee(self) -> Guarantee:
@@ -122,7 +122,7 @@ class LatentMechanism(LatentNoise, ModelMechanism):
             progress.add(sum(map(len, rows)))
         return Released(pa.array(written, pa.large_string()), self.positions(texts), failed=pa.array(failed))
 
-    def _words_read(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
+    def count_read_words(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
         """Count the words of each text within the model's constant length, shape (texts,)."""
         reads = getattr(self.latent_model, "reads", str)
         pieces = [piece for text in texts.to_pylist() for piece in cut(text or "", self.sentences)]

@@ -177,7 +177,7 @@ class LatentNoise(Mechanism):
             the rest of a long text.
     """
 
-    _cannot_divide: ClassVar[None] = None
+    cannot_divide: ClassVar[None] = None
     norm: ClassVar[Norm]
     """Norm that `clip` bounds: of every coordinate, or of the vector."""
 
@@ -195,7 +195,7 @@ class LatentNoise(Mechanism):
             raise ValueError(f"{', '.join(sorted(fields))}: {TEXT}")
         return given
 
-    def _refuses(self, allocation: Allocation) -> str | None:
+    def refuses_allocation(self, allocation: Allocation) -> str | None:
         """Return why the budget cannot be divided: by the words of the text itself, or if there is only one vector."""
         if allocation.source == "text" and self.mode == "strict":
             return TEXT
@@ -208,13 +208,13 @@ class LatentNoise(Mechanism):
         """Return True if faithful mode divides the budget by the words of the text, as the paper does."""
         return self.mode == "faithful" and self.allocation is not None and self.allocation.source == "text"
 
-    def _units(self, text: str) -> tuple[list[str], Marked]:
+    def text_units(self, text: str) -> tuple[list[str], Marked]:
         """Return the sentences of a public text, as they are cut or padded, and the marks of their words."""
         pieces = cut(text, self.sentences)
         return pieces, marked(pieces)
 
     @property
-    def _most_draws(self) -> int:
+    def most_draws(self) -> int:
         """Return the number of sentences, each of which gets a share."""
         return self.sentences
 
@@ -324,7 +324,7 @@ class LatentNoise(Mechanism):
                 squared += Fraction(_mu(allocation.first, self._pass_delta)) ** 2
             noise: Event = GaussianNoise(squared)
         elif allocation is not None:
-            noise = replace(allocation._division(count, None), tightness=self._tightness)
+            noise = replace(allocation.division(count, None), tightness=self._tightness)
         else:
             each = exact(self.epsilon) / count
             noise = PureDraws(each, count, each * self._tightness, range_bounded=False)
@@ -333,7 +333,7 @@ class LatentNoise(Mechanism):
             noise = Composed((noise, PureDraws(allocation.choosing, 1, tight)))
         return Approximate(noise, self.epsilon, self.used_delta) if self.noise == "gaussian" else noise
 
-    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:  # noqa: ARG002
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:  # noqa: ARG002
         """Return epsilon as the only factor: a record costs epsilon for any length of its text."""
         return {"ε": exact(self.epsilon)}
 

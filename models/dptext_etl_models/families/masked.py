@@ -81,7 +81,7 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         window: Most tokens that the model reads at once, for both copies of the text.
     """
 
-    _artifact_fields: ClassVar[frozenset[str]] = ScoreMechanism._artifact_fields | {"stopwords"}
+    artifact_fields: ClassVar[frozenset[str]] = ScoreMechanism.artifact_fields | {"stopwords"}
     _faithful_disclosures: ClassVar[frozenset[Disclosure]] = frozenset({Disclosure.PUNCT, Disclosure.CASE})
     model_place: ClassVar[str] = "scorer_in_place"
 
@@ -202,7 +202,7 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         return Composed((words, PureDraws(self._length_cost, min(positions, 1), range_bounded=False)))
 
     @property
-    def _most_draws(self) -> int:
+    def most_draws(self) -> int:
         return self.n_max * self.draws_per_position
 
     def input_policy(self) -> dict[str, Any]:

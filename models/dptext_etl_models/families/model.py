@@ -24,8 +24,8 @@ class ModelMechanism(Mechanism):
 
     reproducible: ClassVar[bool] = False
     accelerated: ClassVar[bool] = True
-    _artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
-    _hub_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
+    artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
+    hub_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
     small_model: ClassVar[str | None] = None
     """A model of dptext-etl-models that previews and first tries can use."""
     model_source: ClassVar[str] = "give the folder of one: -p model=FOLDER"
@@ -44,7 +44,7 @@ class ModelMechanism(Mechanism):
         return again
 
     @classmethod
-    def _first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+    def preview_parameters(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the usual model or the small one that ships, if it is on this machine; nothing is downloaded."""
         language_model.need_transformers()
         if "model" in given:

@@ -33,9 +33,9 @@ class ScoreMechanism(ModelMechanism):
             model's folder, or the papers' range.
     """
 
-    _shown_epsilons: ClassVar[tuple[float, ...]] = (10.0, 50.0, 250.0)
-    _artifact_fields: ClassVar[frozenset[str]] = ModelMechanism._artifact_fields | {"clip"}
-    _cannot_divide: ClassVar[None] = None
+    preview_epsilons: ClassVar[tuple[float, ...]] = (10.0, 50.0, 250.0)
+    artifact_fields: ClassVar[frozenset[str]] = ModelMechanism.artifact_fields | {"clip"}
+    cannot_divide: ClassVar[None] = None
 
     clip: Clip | str | None = None
 
@@ -93,7 +93,7 @@ class ScoreMechanism(ModelMechanism):
         """Return the size of the output set."""
 
     @cached_property
-    def _epsilon_tight(self) -> float:
+    def epsilon_tight(self) -> float:
         """Return the exact pure parameter of one draw, from the sampler's integers.
 
         Specification: docs/spec/privacy.md#epsilon-implemented.
@@ -108,7 +108,7 @@ class ScoreMechanism(ModelMechanism):
         if self.allocation is not None:
             shared = {"epsilon, at most": self.largest_epsilon}
             return {"draw": shared | facts | {"most probable output, at most": most}}
-        one = {"epsilon": self.epsilon, "epsilon, tight": self._epsilon_tight}
+        one = {"epsilon": self.epsilon, "epsilon, tight": self.epsilon_tight}
         after = {"temperature": 2 * (high - low) / self.epsilon, "most probable output, at most": most}
         return {"draw": one | facts | after}
 
@@ -116,4 +116,4 @@ class ScoreMechanism(ModelMechanism):
         """Return a number of adaptive draws."""
         if self.allocation is not None:
             return self.allocation.event(count, self.outputs)
-        return PureDraws(self.epsilon, count, computed(Fraction(self._epsilon_tight)) if count else None)
+        return PureDraws(self.epsilon, count, computed(Fraction(self.epsilon_tight)) if count else None)

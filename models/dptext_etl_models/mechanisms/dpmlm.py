@@ -60,7 +60,7 @@ class DPMLM(MaskedMechanism):
         300.0
     """
 
-    _artifact_fields: ClassVar[frozenset[str]] = MaskedMechanism._artifact_fields | {"antonyms"}
+    artifact_fields: ClassVar[frozenset[str]] = MaskedMechanism.artifact_fields | {"antonyms"}
     small_model: ClassVar[str | None] = "english-small"
     model_source: ClassVar[str] = (
         "download the usual one on a machine with a network: `hf download FacebookAI/roberta-base`"
@@ -117,10 +117,10 @@ class DPMLM(MaskedMechanism):
         """Return 2 for "plusminus", for a remaining word and an added one; otherwise 1."""
         return 2 if self.variant == "plusminus" else 1
 
-    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors, with two draws per word for "plusminus"."""
         twice: dict[str, float | Fraction] = {"2": 2} if self.refundable else {}
-        return {**twice, **super()._cost_factors(positions)}
+        return {**twice, **super().cost_factors(positions)}
 
     @property
     def guarantee(self) -> Guarantee:

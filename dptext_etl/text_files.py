@@ -1,7 +1,7 @@
-"""Refuse CSV files whose rows do not have the fields of their header, or can be read in two ways.
+"""Refuse CSV files whose rows do not have the fields of their header, and NDJSON files whose lines are not objects.
 
-One pass over the bytes of a file counts the fields of every row, over all columns. Messages hold counts and numbers of
-lines, and never a cell, nor a name, because names of columns may be texts.
+One pass over the bytes of a file counts the fields of every row, or judges every line. Messages hold counts, kinds, and
+numbers of lines, and never a cell, a value, or a name, because names of columns may be texts.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError, counted, seam
@@ -25,7 +26,7 @@ _QUOTED = (
     "put fields that hold a separator, a quote, or a line break in quotes, and write a quote inside them twice; the "
     'entry csv of the policy names another separator or quote (quote = "" where quotes are plain characters)'
 )
-_PROBLEMS = {
+_CSV_PROBLEMS = {
     "inside": ("holds a quote inside a field that does not begin with one", _QUOTED),
     "behind": ("holds text behind a closing quote, as where a backslash escapes a quote", _QUOTED),
     "open": ("opens a quote that never closes", f"is the file complete? Otherwise, {_QUOTED}"),
@@ -62,18 +63,18 @@ def require_rows(
     if _SETTING.fullmatch(bytes([ord(separator)]).join(rows.header).strip()):
         msg = f"line 1 of {name} names a separator for Excel (sep=…), and is not the header"
         raise InputError(msg, "remove the line; csv.separator in the policy names the separator", {"line": 1})
-    one = "the header has one field. Is csv.separator right? Otherwise, " if width == 1 else ""
+    only_field = "the header has one field. Is csv.separator right? Otherwise, " if width == 1 else ""
     if rows.problem is not None:
         kind, line = rows.problem
-        what, hint = _PROBLEMS[kind]
-        problems.append((line, InputError(f"line {line} of {name} {what}", f"{one}{hint}", {"line": line})))
+        what, hint = _CSV_PROBLEMS[kind]
+        problems.append((line, InputError(f"line {line} of {name} {what}", f"{only_field}{hint}", {"line": line})))
     count, line, fields = rows.others
     if count:
         msg = (
             f"{counted(count, 'row has', 'rows have')} another number of fields than the header of {name}: the first, "
             f"in line {line}, has {fields}, and the header has {width}"
         )
-        hint = f"{one}{_QUOTED}. If the file ends too early, export it again"
+        hint = f"{only_field}{_QUOTED}. If the file ends too early, export it again"
         problems.append(
             (line, InputError(msg, hint, {"rows": count, "line": line, "fields": fields, "columns": width}))
         )
@@ -85,27 +86,14 @@ def require_rows(
     if min((line for line, _ in problems), default=2) > 1 and names != ("",):
         require_names(names, name)
     if problems:
-        raise min(problems, key=lambda one: one[0])[1]
+        raise min(problems, key=lambda problem: problem[0])[1]
     return names
 
 
 def require_local_rows(path: str, separator: str, quote: str, encoding: str) -> tuple[str, ...]:
     """Check a local file as `require_rows` does, and not again in this process while it stays as it is."""
-    with seam(f"reading the file {path}", InputError, _READ):
-        stat = Path(path).stat()
-    state = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
-    return _require_local_rows(path, state, separator, quote, encoding)
-
-
-@lru_cache(maxsize=1 << 12)
-def _require_local_rows(path: str, _state: tuple[int, ...], *dialect: str) -> tuple[str, ...]:
-    return require_rows(_blocks(path), f"the file {path}", *dialect)
-
-
-def _blocks(path: str) -> Iterator[bytes]:
-    with seam(f"reading the file {path}", InputError, _READ), Path(path).open("rb") as file:
-        while block := file.read(_BLOCK):
-            yield block
+    names: tuple[str, ...] = _checked(require_rows, path, _state(path), separator, quote, encoding)
+    return names
 
 
 def _undecodable(
@@ -168,3 +156,90 @@ def require_names(names: Sequence[str], name: str) -> None:
         msg = f"columns {', '.join(map(str, alike))} of {name} have the same name (upper and lower case are the same)"
         hint = "does the file have a header line? Give every column its own name there"
         raise InputError(msg, hint, {"columns": alike})
+
+
+_JSON_PROBLEMS = {
+    "array": ("begins a JSON array of rows", "write one object per line: jq -c '.[]' FILE"),
+    "other": ("holds another value than an object", "write one object per line"),
+    "syntax": ("is not one JSON object", "write one object per line, with line breaks inside texts as \\n"),
+    "cut": ("is cut: the file ends within it", "is the file complete, and not being written?"),
+    "not a number": ("holds NaN or Infinity, which JSON does not have", "write null in their place"),
+    "too large": ("holds a number that no type holds", "write the column as strings"),
+    "surrogate": ("holds half of a surrogate pair (\\ud800 to \\udfff), which is not a character", "repair the text"),
+    "twice": ("holds an object with one field twice", "write each field once"),
+    "encoding": ("is not in UTF-8", "convert the file to UTF-8"),
+}
+LARGE, FLOAT, STRING = 2, 4, 8
+
+Kinds = Mapping[tuple[str, ...], int]
+"""The kinds of the numbers and strings of a field, by the names that lead to it."""
+
+
+def require_lines(chunks: Iterable[bytes], name: str, *, marked: bool = True) -> Kinds:
+    """Refuse an NDJSON file with a line that readers lose or read differently; return the kinds of its values.
+
+    Args:
+        chunks: The bytes of the file, in order.
+        name: What messages call the file.
+        marked: Whether the file may begin with the byte-order mark of UTF-8.
+
+    Raises:
+        InputError: A line is not a JSON object, or holds a value that no reader holds.
+    """
+    rows, first = _kernel.JsonRows(), True
+    for chunk in chunks:
+        if first and not marked and chunk.startswith(codecs.BOM_UTF8):
+            raise InputError(f"{name} begins with the byte-order mark of UTF-8", "remove its first three bytes")
+        first = False
+        if not rows.feed(chunk):
+            break
+    else:
+        rows.finish()
+    if rows.problem is None:
+        return {tuple(path): kinds for path, kinds in rows.kinds}
+    kind, line = rows.problem
+    what, hint = _JSON_PROBLEMS[kind]
+    raise InputError(f"line {line} of {name} {what}; no budget used", hint, {"line": line})
+
+
+def require_local_lines(path: str) -> Kinds:
+    """Check a local file as `require_lines` does, and not again in this process while it stays as it is."""
+    kinds: Kinds = _checked(require_lines, path, _state(path))
+    return kinds
+
+
+def without_mark(path: str) -> bytes | None:
+    """Return the bytes of a file behind its byte-order mark; None if it has none."""
+    with seam(f"reading the file {path}", InputError, _READ), Path(path).open("rb") as file:
+        return file.read() if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else None
+
+
+def refuse_mixed(files: Iterable[Kinds], columns: Sequence[str]) -> None:
+    """Refuse columns that hold integers that a float would round next to floats, or floats next to strings."""
+    together = Counter[tuple[str, ...]]()
+    for kinds in files:
+        for path, kind in kinds.items():
+            together[path] |= kind
+    for path, kind in sorted(together.items()):
+        if path[0] in columns and kind & FLOAT and kind & (LARGE | STRING):
+            others = "integers beyond 2^53" if kind & LARGE else "strings"
+            msg = (
+                f"column {path[0]!r} holds {others} next to numbers with a fraction or an exponent, whose digits change"
+            )
+            raise InputError(f"{msg}; no budget used", "write all its values as strings", {"column": path[0]})
+
+
+def _state(path: str) -> tuple[int, ...]:
+    with seam(f"reading the file {path}", InputError, _READ):
+        stat = Path(path).stat()
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+
+
+@lru_cache(maxsize=1 << 12)
+def _checked(check: Callable[..., Any], path: str, _: tuple[int, ...], *dialect: str) -> Any:
+    def blocks() -> Iterator[bytes]:
+        with seam(f"reading the file {path}", InputError, _READ), Path(path).open("rb") as file:
+            while block := file.read(_BLOCK):
+                yield block
+
+    return check(blocks(), f"the file {path}", *dialect)

@@ -1,0 +1,95 @@
+"""Hold the outcome of a gate, and let a publication continue only if every gate passed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from dptext_etl.errors import GateError
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Holds the outcome of one gate."""
+
+    name: str  # the gate
+    passed: bool  # whether publication may continue as far as this gate is concerned
+    counts: Mapping[str, int | float]  # whole numbers and bounds behind the outcome
+    message: str  # one sentence for people; names of the policy's own columns and counts only
+    catches: str = field(repr=False)  # the kind of defect that this gate finds, in a sentence
+    applicable: bool = True  # False if it has nothing to judge in a release of this policy; it then does not fail
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "counts", MappingProxyType(dict(self.counts)))
+
+    def __reduce__(self) -> tuple[type[Verdict], tuple[Any, ...]]:
+        return type(self), (self.name, self.passed, dict(self.counts), self.message, self.catches, self.applicable)
+
+    def __repr__(self) -> str:
+        return f"Verdict({self.name!r}, {status(vars(self))}: {self.message})"
+
+    def _repr_html_(self) -> str:
+        from dptext_etl import html_output
+
+        about = {"outcome": self.message, "counts": dict(self.counts), "catches": self.catches}
+        return html_output.facts(f"{self.name}: {status(vars(self))}", about)
+
+    def as_dict(self) -> dict[str, Any]:
+        counts = {key: value if math.isfinite(value) else str(value) for key, value in self.counts.items()}
+        return {**vars(self), "counts": counts}
+
+    @classmethod
+    def from_dict(cls, verdict: Mapping[str, Any]) -> Verdict:
+        counts = {key: float(value) if isinstance(value, str) else value for key, value in verdict["counts"].items()}
+        return cls(**{**verdict, "counts": counts})
+
+
+FILES = "published_files"  # the gate that compares the published files with the ledger
+PASSED, FAILED, NOT_APPLICABLE = "passed", "FAILED", "not applicable"
+
+
+def status(verdict: Mapping[str, Any]) -> str:
+    """Return the outcome of a verdict as plain data, in a word or two."""
+    if not verdict["passed"]:
+        return FAILED
+    return PASSED if verdict["applicable"] else NOT_APPLICABLE
+
+
+def tally(verdicts: Iterable[Mapping[str, Any]]) -> str:
+    """Count verdicts as plain data by outcome: "8 passed, 1 not applicable"."""
+    outcomes = Counter(map(status, verdicts))
+    parts = [f"{outcomes[PASSED]} passed"]
+    parts += [f"{outcomes[name]} {name}" for name in (FAILED, NOT_APPLICABLE) if outcomes[name]]
+    return ", ".join(parts)
+
+
+def catches(defects: str) -> str:
+    """State the defects that a gate or a report catches, so that its description is not read as a finding.
+
+    >>> catches("Raw text that got past the mechanism.")
+    'Catches raw text that got past the mechanism.'
+    """
+    return f"Catches {defects[0].lower()}{defects[1:]}"
+
+
+def require(verdicts: Iterable[Verdict]) -> None:
+    """Let a publication continue only if there are verdicts and all of them passed.
+
+    A fired gate is a defect (docs/spec/privacy.md#fired-gate): the charge stays, nothing is drawn again, the release
+    name is revoked.
+    """
+    verdicts = tuple(verdicts)
+    if not verdicts:
+        raise GateError("no gate was evaluated, so nothing can be published")
+    failed = [verdict for verdict in verdicts if not verdict.passed]
+    if failed:
+        messages = "; ".join(f"{verdict.name}: {verdict.message}" for verdict in failed)
+        hint = "find and fix the defect, and release under a new name: charges remain"
+        if {verdict.name for verdict in failed} == {FILES}:
+            hint = "run the same policy again: it writes changed files again, at no cost"
+        fields = {"failed": [verdict.name for verdict in failed], "gates": len(verdicts)}
+        raise GateError(f"{len(failed)} of {len(verdicts)} gates failed: {messages}", hint, fields)

@@ -1,0 +1,42 @@
+"""No modules import each other in a circle, also not inside functions or only for types."""
+
+from graphlib import CycleError, TopologicalSorter
+
+import grimp
+import pytest
+
+PACKAGES = ["dptext_etl", "dptext_etl_eval"]
+EXPORTS = {"dptext_etl"}
+"""Modules whose exports are imported at first use."""
+LEFT = {("dptext_etl.runner.shard.computing", "dptext_etl.runner.shard.shard")}
+"""Imports that are to go."""
+
+
+def circle(imports):
+    """Return the modules of a circle, or nothing."""
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+@pytest.fixture(scope="module")
+def imports():
+    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
+    modules = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules - EXPORTS}
+    return {name: {other for other in others if (name, other) not in LEFT} for name, others in modules.items()}
+
+
+def test_no_modules_import_each_other_in_a_circle(imports):
+    assert circle(imports) == []
+
+
+def test_an_import_inside_a_function_closes_a_circle(imports, tmp_path, monkeypatch):
+    (package := tmp_path / "circles").mkdir()
+    (package / "__init__.py").touch()
+    (package / "above.py").write_text("from circles import below\n")
+    (package / "below.py").write_text("def late():\n    from circles import above\n\n    return above\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    graph = grimp.build_graph("circles", cache_dir=None)
+    assert len(circle({name: graph.find_modules_directly_imported_by(name) for name in graph.modules})) == 3
