@@ -32,7 +32,7 @@ class Evaluators:
         encoder: Sentence encoder; a text's vector is the mean of its tokens' vectors, of length 1.
         masked_model: Masked language model that infers words.
         perplexity_model: Causal language model whose perplexity is measured.
-        epochs: Passes over the texts in fine-tuning; None uses those of the model's recipe.
+        epochs: Passes over the texts in fine-tuning; None uses the epochs of the model's recipe.
         rate: Largest learning rate of fine-tuning; None uses the rate of the model's recipe.
     """
 

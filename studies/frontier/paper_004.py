@@ -62,7 +62,7 @@ def reproduced(setup: setups.Setup) -> dict[str, Callable[[], setups.Shown]]:
 
 
 def _glove(setup: setups.Setup) -> str:
-    """Return given GloVe vectors, or those of the data folder (50 dimensions, 5,000 words), or the included ones."""
+    """Return given GloVe vectors, or vectors of the data folder (50 dimensions, 5,000 words), or the included ones."""
     given = None if setup.models is None else setup.models / "glove.npz"
     if given is not None and given.is_file():
         return str(given)
