@@ -32,16 +32,20 @@ class Evaluators:
         encoder: Sentence encoder; a text's vector is the mean of its tokens' vectors, of length 1.
         masked_model: Masked language model that infers words.
         perplexity_model: Causal language model whose perplexity is measured.
+        epochs: Passes over the texts in fine-tuning; None uses the epochs of the model's recipe.
+        rate: Largest learning rate of fine-tuning; None uses the rate of the model's recipe.
     """
 
     classifier: str | None = None
     encoder: str | None = None
     masked_model: str | None = None
     perplexity_model: str | None = None
+    epochs: int | None = None
+    rate: float | None = None
 
     def named(self) -> dict[str, str]:
-        """Return those that are given, by name."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        """Return the models that are given, by name."""
+        return {name: value for name, value in vars(self).items() if name in _KINDS and value is not None}
 
     def require(self) -> None:
         """Load every model that is given, before anything is measured.

@@ -7,6 +7,7 @@ others; no person is in both. Texts of pairs are read together.
 from __future__ import annotations
 
 import importlib.util
+import math
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,8 @@ from dptext_etl_eval.evaluators import SMALL, silent
 from dptext_etl_eval.pairs import CLASSIFIER, LABEL, RAW, RELEASED, SECOND, Pairs, Values
 
 TRAIN_SHARE = 0.7
-BATCH = 32
+STOPPING_SHARE = 0.1
+"""Share of the texts whose loss decides when training stops early."""
 Rows = npt.NDArray[np.intp]
 
 
@@ -35,6 +37,8 @@ class Recipe(NamedTuple):
     rate: float  # largest learning rate
     longest: int  # tokens of a text, or of a pair of texts, that the model reads
     warmup: float = 0.0  # share of the steps in which the rate grows
+    batch: int = 32  # texts of a step
+    patience: int = 0  # epochs without a better loss on a tenth of the texts, after which training stops; 0 never stops
 
 
 OURS = Recipe(3, 5e-4, 128, 0.1)
@@ -48,6 +52,12 @@ class Side(NamedTuple):
 
     texts: Sequence[str]
     seconds: Sequence[str] | None  # second texts of pairs
+
+
+def recipe_of(name: str, epochs: int | None = None, rate: float | None = None) -> Recipe:
+    """Return how a model is trained by default, with other epochs or another rate where they are given."""
+    recipe = OURS if name == SMALL else GIVEN
+    return recipe._replace(epochs=epochs or recipe.epochs, rate=rate or recipe.rate)
 
 
 def require_training() -> None:
@@ -90,7 +100,8 @@ def _every_way(pairs: Pairs, target: str) -> dict[tuple[str, str], Guesses]:
         taught = truth[learn]
     groups = None if pairs.subject is None else pairs.subject[test]
     for train in (RAW, RELEASED):
-        guess = fine_tuned(pairs.classifier, _side(pairs, target, train, learn), taught, seed=pairs.seed)
+        asked = recipe_of(pairs.classifier, pairs.evaluators.epochs, pairs.evaluators.rate)
+        guess = fine_tuned(pairs.classifier, _side(pairs, target, train, learn), taught, seed=pairs.seed, recipe=asked)
         for kind in (RAW, RELEASED):
             guessed = guess(_side(pairs, target, kind, test))
             made[train, kind] = Guesses(truth[test], guessed, _blind(taught, len(test)), groups)
@@ -122,7 +133,9 @@ def parted(groups: Values | None, rows: int, seed: int = 0) -> tuple[Rows, Rows]
     return np.flatnonzero(learned), np.flatnonzero(~learned)
 
 
-def fine_tuned(name: str, side: Side, truth: Any, *, seed: int = 0) -> Callable[[Side], Any]:
+def fine_tuned(
+    name: str, side: Side, truth: Any, *, seed: int = 0, recipe: Recipe | None = None
+) -> Callable[[Side], Any]:
     """Fine-tune a model with a new head, and return a function that guesses classes, or numbers, of other texts.
 
     Args:
@@ -130,11 +143,12 @@ def fine_tuned(name: str, side: Side, truth: Any, *, seed: int = 0) -> Callable[
         side: Texts to learn from.
         truth: Their classes as strings, or numbers, shape (texts,).
         seed: Number of the initial weights of the head and of the order of the texts.
+        recipe: How the model is trained; None uses `OURS` for our small model, and `GIVEN` for others.
     """
     import transformers
 
     require_training()
-    recipe = OURS if name == SMALL else GIVEN
+    recipe = recipe or recipe_of(name)
     numbers = truth.dtype.kind == "f"
     names, codes = (None, truth.astype(np.float32)) if numbers else np.unique(truth, return_inverse=True)
     with seam("fine-tuning a model", InputError), _quiet(seed), tempfile.TemporaryDirectory() as folder:
@@ -145,17 +159,31 @@ def fine_tuned(name: str, side: Side, truth: Any, *, seed: int = 0) -> Callable[
             num_train_epochs=recipe.epochs,
             learning_rate=recipe.rate,
             warmup_steps=recipe.warmup,
-            per_device_train_batch_size=BATCH,
-            per_device_eval_batch_size=BATCH,
+            per_device_train_batch_size=recipe.batch,
+            per_device_eval_batch_size=recipe.batch,
             seed=seed,
-            save_strategy="no",
+            save_strategy="epoch" if recipe.patience else "no",
+            eval_strategy="epoch" if recipe.patience else "no",
+            save_total_limit=1 if recipe.patience else None,
+            load_best_model_at_end=recipe.patience > 0,
             logging_strategy="no",
             report_to="none",
             disable_tqdm=True,
             dataloader_pin_memory=False,
         )
-        given = {"model": model, "args": settings, "data_collator": transformers.DataCollatorWithPadding(tokenizer)}
-        trainer = transformers.Trainer(**given, train_dataset=_rows(tokenizer, side, reads, codes))
+        given: dict[str, Any] = {
+            "model": model,
+            "args": settings,
+            "data_collator": transformers.DataCollatorWithPadding(tokenizer),
+        }
+        every = _rows(tokenizer, side, reads, codes)
+        held = math.ceil(STOPPING_SHARE * len(every)) if recipe.patience else 0
+        if held:
+            order = np.random.default_rng(seed).permutation(len(every)).tolist()
+            given["eval_dataset"] = [every[at] for at in order[:held]]
+            given["callbacks"] = [transformers.EarlyStoppingCallback(recipe.patience)]
+            every = [every[at] for at in order[held:]]
+        trainer = transformers.Trainer(**given, train_dataset=every)
         trainer.remove_callback(transformers.trainer_callback.PrinterCallback)
         trainer.train()
 

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
-
-import polars as pl
 
 from dptext_etl import load
 from dptext_etl.mechanism import Mechanism
 from frontier import setups
-from frontier.plan import ADDED
-from frontier.printed import RELEASED, STATIC, compared, one, order, rows_of
-from frontier.shares import SECRET, USE
-from frontier.tables import figure, table
-from frontier.tidy import means
 
-SST2 = {
-    "DP-MLM": {25: (0.11, 76.49), 50: (0.19, 84.10), 100: (0.22, 86.16)},
-    "DP-Paraphrase": {25: (0.00, 63.88), 50: (0.00, 61.66), 100: (0.00, 64.26)},
-    "DP-Prompt": {25: (0.00, 52.52), 50: (0.02, 70.84), 100: (0.12, 83.72)},
-}
-"""Table 2, SST-2: BLEU and accuracy in percent, by mechanism and epsilon."""
-OURS = {"DP-MLM": ("dpmlm", "at once"), "DP-Paraphrase": ("dp_paraphrase", ""), "DP-Prompt": ("dp_prompt", "")}
-YELP = {25: (0.63, 0.28), 50: (0.45, 0.14), 100: (0.41, 0.16)}
-"""Table 3, DP-MLM on Yelp: relative gain, static and adaptive."""
-TRUSTPILOT_RAW = (99.62, 69.60)
 LONGER = {
     (25, 0.1): (97.22, 41.36, 60.94, 0.38, 0.10),
     (25, 0.25): (97.57, 41.58, 61.23, 0.38, 0.10),
@@ -34,87 +19,6 @@ LONGER = {
     (100, 0.25): (99.29, 33.10, 67.43, 0.52, 0.03),
 }
 """Table 4, Trustpilot, by epsilon and probability of addition: F1 of use, of both attackers, and both gains."""
-LONGER_SET, LONGER_AT = "movie_snippets4", 0.25
-
-
-def paper_000(all_rows: pl.DataFrame) -> str:
-    """Return parts of Tables 2 to 4 of DP-MLM next to ours."""
-    averages = means(all_rows)
-    return _table_2(averages) + _table_3(averages) + _table_4(averages)
-
-
-def _table_2(averages: pl.DataFrame) -> str:
-    bleu = ("bleu", "BLEU, case ignored")
-    at = [(name, epsilon) for name, row in SST2.items() for epsilon in row]
-    printed = [{key: SST2[key[0]][key[1]][which] / (1, 100)[which] for key in at} for which in (0, 1)]
-    ours = [
-        {(name, epsilon): one(averages, "SST-2", *OURS[name], float(epsilon), *what) for name, epsilon in at}
-        for what in (bleu, RELEASED)
-    ]
-    head = ["mechanism", *(f"ε = {epsilon}" for epsilon in SST2["DP-MLM"])]
-    return (
-        "<p>Table 2, SST-2, accuracy, printed / here: roberta-base, GPT-2, flan-t5 and DeBERTa there; models of 3 to "
-        "8 MB that were made otherwise, and logistic regression, here.</p>"
-        + table(head, compared(printed[1], ours[1], 2))
-        + f"<p>{order(printed[1], ours[1])} BLEU:</p>"
-        + table(head, compared(printed[0], ours[0], 2))
-        + f"<p>{order(printed[0], ours[0])} Our rivals write more of a text again than the paper's: they were "
-        "trained to rebuild texts. That DP-MLM is best in 14 of 20 cells reproduces from the printed "
-        "numbers.</p>"
-    )
-
-
-def _table_3(averages: pl.DataFrame) -> str:
-    rows, less = [], 0
-    for epsilon, printed in YELP.items():
-        for name in ("movie_snippets4", "DrugLib"):
-            ours = _gains(averages, name, "at once", float(epsilon))
-            less += None not in ours and ours[1] < ours[0]  # type: ignore[operator]
-            text = (f"{value:.2f} / {figure(mine, digits=2) or '–'}" for value, mine in zip(printed, ours, strict=True))
-            rows.append([str(epsilon), name, *text])
-    return (
-        "<p>Table 3, relative gain of DP-MLM on Yelp (10 authors), printed / here, on sets of ours (4 authors, 10 "
-        "illnesses), by macro-F1:</p>"
-        + table(["ε per word", "our set", "static", "adaptive"], rows)
-        + f"<p>In print the adaptive attacker leaves less gain than the static one; here in {less} of {len(rows)} "
-        "cells: one that counts words learns little from releases that raw texts do not teach it. <b>Table 3 is "
-        "rounded by hand in places</b>: from its own rows, Trustpilot adaptive DP-Paraphrase at 50 is 0.124 (printed "
-        "0.13), DP-Prompt at 50 0.116 (0.11); Yelp adaptive DP-Paraphrase at 10 0.747 (0.74), at 250 0.698 (0.69).</p>"
-    )
-
-
-def _table_4(averages: pl.DataFrame) -> str:
-    rows = []
-    for (epsilon, addition), (use, static, adaptive, *printed) in LONGER.items():
-        again = [use / TRUSTPILOT_RAW[0] - attacked / TRUSTPILOT_RAW[1] for attacked in (static, adaptive)]
-        ours = _gains(averages, LONGER_SET, ADDED, float(epsilon)) if addition == LONGER_AT else (None, None)
-        plain = _gains(averages, LONGER_SET, "at once", float(epsilon))
-        attacked_ = [
-            f"{value:.2f} / {new:.3f} / {figure(mine, digits=2) or '–'}"
-            for value, new, mine in zip(printed, again, ours, strict=True)
-        ]
-        without = " and ".join(figure(value, digits=2) or "–" for value in plain)
-        rows.append([str(epsilon), f"{addition:g}", f"{static:.2f}", *attacked_, without])
-    head = ["ε per word", "addition", "F1, static", "gain, static", "gain, adaptive", "here, nothing added"]
-    return (
-        "<p>Table 4, words added and deleted (deletion 0.05) on Trustpilot (gender): gains as printed / computed from "
-        f"its own rows / measured here on {LONGER_SET} (200 texts; gains of the plain mechanism next to them).</p>"
-        + table(head, rows)
-        + "<p>It reproduces from its rows. <b>Its static gains are none</b>: an F1 of 33 to 42 for two classes lies "
-        "below a coin's 50 (always saying one class gets 33.3). That classifier fails on texts that it was not made "
-        "for; the adaptive one does not (0.01 to 0.10 gained).</p>"
-    )
-
-
-def _gains(averages: pl.DataFrame, data_set: str, variant: str, epsilon: float) -> tuple[float | None, float | None]:
-    """Return the relative gain as the paper defines it, against a static and an adaptive attacker."""
-
-    def share(measure: str, what: str) -> float | None:
-        row = rows_of(averages, data_set, "dpmlm", variant, epsilon, measure, what)
-        return row["value"].item() / row["raw"].item() if len(row) == 1 else None
-
-    use, static, adaptive = share(*USE), share(*STATIC), share(*SECRET)
-    return tuple(None if use is None or attacked is None else use - attacked for attacked in (static, adaptive))  # type: ignore[return-value]
 
 
 TASKS = ("cola", "sst2", "qqp", "mrpc", "stsb", "mnli", "qnli_dev", "wnli", "rte")
@@ -157,56 +61,76 @@ PRIVACY = {
 """Table 3, DP-MLM: use, static and adaptive attacker, and both gains, by data set and epsilon."""
 
 
-def reproduced(setup: setups.Setup) -> list[setups.Shown]:
-    """Run Tables 1 to 4, and return them with the paper's figures."""
-    return [_glue(setup), _rivals(setup), *(_privacy(setup, name) for name in PRIVACY), _added(setup)]
+def reproduced(setup: setups.Setup) -> dict[str, Callable[[], setups.Shown]]:
+    """Return a function for each table, by its name."""
+    tables: dict[str, Callable[[], setups.Shown]] = {"1": partial(_glue, setup), "2": partial(_rivals, setup)}
+    tables |= {f"3-{name}": partial(_privacy, setup, name) for name in PRIVACY}
+    return {**tables, "4": partial(_added, setup)}
 
 
-def _dpmlm(setup: setups.Setup, epsilon: float, **more: Any) -> Any:
+def _dpmlm(setup: setups.Setup, epsilon: float, way: str = "mechanism", **more: Any) -> Any:
+    """Return DP-MLM as the paper runs it, or ("second") in the mode that a release uses."""
     kind: Any = load("dpmlm")
-    return kind(epsilon=epsilon, model=setup.weights("roberta-base", "english-small"), decoding="parallel", **more)
+    settings = {name: value for name, value in setup.settings["table"]["1"][way].items() if name != "name"}
+    return kind(epsilon=epsilon, model=setup.weights("roberta-base", "english-small"), **settings, **more)
 
 
 def _generative(setup: setups.Setup, name: str, epsilon: float) -> Any:
+    """Return a rival in faithful mode: as many tokens as the longest input allows, as its code generates."""
     given, ours = {
         "DP-Paraphrase": ("gpt2-paraphraser", "english-paraphraser"),
         "DP-Prompt": ("flan-t5-base", "english-denoiser"),
     }[name]
     kind: Any = load("dp_paraphrase" if name == "DP-Paraphrase" else "dp_prompt")
-    return kind(epsilon=epsilon, model=setup.weights(given, ours), l_max=28)
+    return kind(epsilon=epsilon, model=setup.weights(given, ours), mode="faithful")
 
 
 def _glue(setup: setups.Setup) -> setups.Shown:
+    """Run both modes: a cell has the printed figure, the paper's mode, and strict mode."""
     rows = []
     for at, name in enumerate(TASKS):
-        here: dict[float, float] = {}
-        if setups.is_here(name, setup.tables):
+        here: dict[float, list[float]] = {}
+        if setup.is_here(name):
             task = setup.task(name)
-            here[0] = setups.figure(setup, task, *task.texts)
-            for epsilon in setup.some((10, 25, 50, 100, 250), (10, 50, 250)):
-                train, test = (setups.rewrite(_dpmlm(setup, float(epsilon)), part) for part in task.texts)
-                here[epsilon] = setups.figure(setup, task, train, test)
-        rows.append([name, *(setups.cell(row[at], here.get(epsilon), 1) for epsilon, row in GLUE.items())])
+            here[0] = [setups.figure(setup, task, *task.texts)]
+            for epsilon in setup.budgets("1"):
+                ways = [_dpmlm(setup, float(epsilon), way) for way in ("mechanism", "second")]
+                both = [[setups.rewrite(way, part) for part in task.texts] for way in ways]
+                here[epsilon] = [setups.figure(setup, task, *parts) for parts in both]
+        rows.append([setup.title(name), *(_pair(row[at], here.get(epsilon)) for epsilon, row in GLUE.items())])
     head = ["task", "raw texts", *(f"ε = {epsilon}" for epsilon in GLUE if epsilon)]
-    return setups.Shown("Table 1: accuracy (stsb: Pearson), DP-MLM", head, rows)
+    title = "Table 1: accuracy (stsb: Pearson), DP-MLM; printed / faithful, sequential / strict, parallel"
+    return setups.Shown(title, head, rows, "1")
+
+
+def _pair(printed: float, here: list[float] | None) -> str:
+    first, *more = here or [None]
+    return " / ".join([setups.cell(printed, first, 1), *(f"{value:.1f}" for value in more if value is not None)])
 
 
 def _rivals(setup: setups.Setup) -> setups.Shown:
     rows = []
     for (name, mechanism), printed in RIVALS.items():
-        task = setup.task(name, slow=mechanism != "DP-MLM")
-        for epsilon in setup.some((10, 50, 250), (50,)):
+        task = setup.task(name, slow=True)
+        for epsilon in setup.budgets("2"):
             e = float(epsilon)
-            made = _dpmlm(setup, e) if mechanism == "DP-MLM" else _generative(setup, mechanism, e)
-            train, test = (setups.rewrite(made, part) for part in task.texts)
-            here = (
-                setups.bleu(task.texts[1], test),
-                setups.cosine(setup, task.texts[1], test),
-                setups.figure(setup, task, train, test),
-            )
-            cells = map(setups.cell, printed[int(epsilon)], here, (2, 2, 1))
-            rows.append([name, mechanism, f"{epsilon:g}", *cells])
-    return setups.Shown("Table 2: three mechanisms", ["task", "mechanism", "ε", "BLEU", "cosine", "accuracy"], rows)
+            ways: list[Any] = [("", _generative(setup, mechanism, e))] if mechanism != "DP-MLM" else []
+            if mechanism == "DP-MLM":
+                ways = [(f", {word}", _dpmlm(setup, e, way)) for word, way in MODES]
+            for word, made in ways:
+                train, test = (setups.rewrite(made, part) for part in task.texts)
+                here = (
+                    setups.bleu(task.texts[1], test),
+                    setups.cosine(setup, task.texts[1], test),
+                    setups.figure(setup, task, train, test),
+                )
+                cells = map(setups.cell, printed[int(epsilon)], here, (2, 2, 1))
+                rows.append([setup.title(name), mechanism + word, f"{epsilon:g}", *cells])
+    head = ["task", "mechanism", "ε", "BLEU", "cosine", "accuracy"]
+    return setups.Shown("Table 2: three mechanisms", head, rows, "2")
+
+
+MODES = (("faithful", "mechanism"), ("strict", "second"))
 
 
 def _attacked(setup: setups.Setup, task: setups.Task, mechanism: Mechanism) -> tuple[float, float, float, float, float]:
@@ -221,19 +145,21 @@ def _attacked(setup: setups.Setup, task: setups.Task, mechanism: Mechanism) -> t
 def _privacy(setup: setups.Setup, name: str) -> setups.Shown:
     task, rows = setup.task(name), []
     for epsilon, printed in PRIVACY[name].items():
+        if epsilon not in setup.budgets("3"):
+            continue
         here = _attacked(setup, task, _dpmlm(setup, float(epsilon)))
         rows.append([f"{epsilon}", *map(setups.cell, printed, here, (1, 1, 1, 2, 2))])
     head = ["ε", "use", "attacker, static", "attacker, adaptive", "gain, static", "gain, adaptive"]
-    return setups.Shown(f"Table 3: DP-MLM on {setups.title(name, setup.tables)}", head, rows)
+    return setups.Shown(f"Table 3: DP-MLM on {setup.title(name)}", head, rows, "3")
 
 
 def _added(setup: setups.Setup) -> setups.Shown:
     task, rows = setup.task("trustpilot"), []
     for (epsilon, addition), printed in LONGER.items():
-        if epsilon not in setup.some((25, 50, 100), (50,)):
+        if epsilon not in setup.budgets("4"):
             continue
         made = _dpmlm(setup, float(epsilon), variant="plusminus", addition=addition)
         here = _attacked(setup, task, made)
         rows.append([f"{epsilon}", f"{addition:g}", *map(setups.cell, printed, here, (1, 1, 1, 2, 2))])
     head = ["ε", "addition", "use", "attacker, static", "attacker, adaptive", "gain, static", "gain, adaptive"]
-    return setups.Shown(f"Table 4: words added, {setups.title('trustpilot', setup.tables)}", head, rows)
+    return setups.Shown(f"Table 4: words added, {setup.title('trustpilot')}", head, rows, "4")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
-import polars as pl
+import pyarrow as pa
 
 from dptext_etl import load
-from frontier import masked, setups
-from frontier.printed import one
-from frontier.tables import figure, table
-from frontier.tidy import means
+from frontier import setups
 
 Row = tuple[float, float, float, float, float]
 
@@ -63,26 +61,11 @@ TRUSTPILOT = Printed(
 )
 NEAR = 0.0105
 """A gain reproduces within this: both scores and guesses are rounded."""
-MASKED = {
-    ("1-Diffractor", 0.1): ((0.003, 0.121, 111), (0.001, 0.052, 47)),
-    ("1-Diffractor", 1.0): ((0.003, 0.124, 2), (0.001, 0.053, 2)),
-    ("DP-BART", 500.0): ((0.002, 0.104, 816), (0.001, 0.042, 772)),
-    ("DP-BART", 1000.0): ((0.002, 0.109, 342), (0.001, 0.044, 520)),
-}
-"""Table 2, even budgets, Yelp and Blog: masked words by position and by bag (first prediction), mean rank."""
-OURS = {"1-Diffractor": ("diffractor", "geometric"), "DP-BART": ("dpbart", "CLV")}
-SETS = ("movie_snippets4", "blog_gender")
 
 
 def gain(used: float, attacked: float, blind: tuple[float, float], raw: tuple[float, float] = YELP.raw) -> float:
     """Return the relative gain above guessing (paper 001), all in percent."""
     return (used - blind[0]) / (raw[0] - blind[0]) - (attacked - blind[1]) / (raw[1] - blind[1])
-
-
-def paper_001(all_rows: pl.DataFrame) -> str:
-    """Return Tables 1 and 2 of the budget paper, recomputed, next to ours."""
-    averages = means(all_rows)
-    return _table_1() + _attackers(averages) + _table_2(averages)
 
 
 def gains(of: Printed, blind: tuple[float, float]) -> dict[tuple[str, str, str], list[float]]:
@@ -100,87 +83,6 @@ def better(by: dict[tuple[str, str, str], list[float]], of: Printed) -> int:
         two > one_
         for name in of.rows
         for one_, two in zip(by[(*name, "evenly")], by[(*name, "by scores")], strict=True)
-    )
-
-
-def _table_1() -> str:
-    rows, near, details = [], 0, []
-    for title, of in (("Yelp", YELP), ("Trustpilot", TRUSTPILOT)):
-        again, right = gains(of, of.guessing), gains(of, of.accuracy)
-        printed = {
-            (*name, way): list(row[3:])
-            for name, both in of.rows.items()
-            for way, row in zip(("evenly", "by scores"), both, strict=True)
-        }
-        details.append(f"{title} {better(printed, of)} of 12 as printed, {better(right, of)} by accuracy")
-        for name, values in printed.items():
-            near += sum(abs(value - new) <= NEAR for value, new in zip(values, again[name], strict=True))
-            cells = [
-                f"{value:.2f} / {new:.2f} / {here:.2f}"
-                for value, new, here in zip(values, again[name], right[name], strict=True)
-            ]
-            rows.append([title, *name, *cells])
-    return (
-        "<p>Table 1, relative gain γ above guessing, against the static and the adaptive attacker: printed / "
-        "recomputed from its own row / with the accuracy of the same guesses. <b>The scores are accuracies, but "
-        "guessing is measured by F1 of the positive class</b> (Yelp 96.65 and 29.89; as accuracies they are 93.53 and "
-        "17.57; Trustpilot 95.83 and a coin's 66.67; 92.00 and 58.09). Then Yelp's raw texts lie below guessing "
-        "(95.09), losing use <i>raises</i> γ, and a model that learned nothing gains most.</p>"
-        + table(["data set", "mechanism", "ε", "budget divided", "γ, static", "γ, adaptive"], rows, sorts=True)
-        + f"<p>{near} of {4 * (len(YELP.rows) + len(TRUSTPILOT.rows))} printed cells reproduce from their rows within "
-        f"{NEAR:g}. The others: 1-Diffractor evenly at ε = 1 against the static attacker, on Yelp printed 0.19 "
-        "(0.705), on Trustpilot printed 1.34, a copy of the cell below (0.725). Dividing by scores is better in: "
-        f"{'; '.join(details)}. Above guessing Yelp's raw classifier has 1.6 points, with ± 0.3 to 1.0 between runs: "
-        'nothing can be ranked by that. Here <a href="allocation.html">dividing brings nothing</a> that a smaller '
-        "budget does not bring, and both mechanisms refuse it: there is no finite guarantee.</p>"
-    )
-
-
-def _attackers(averages: pl.DataFrame) -> str:
-    rows = [
-        [
-            f"{row['mechanism']}, {row['variant']}",
-            f"{row['epsilon']:g}",
-            name,
-            figure(row["value"], row["spread"]),
-            figure(row["raw"]),
-            figure(row["blind"]),
-        ]
-        for name in SETS
-        for row in averages.filter(
-            pl.col("dataset") == name,
-            pl.col("measure") == "attribute",
-            pl.col("figure") == "adaptive attacker, accuracy",
-            pl.col("variant").is_in([variant for _, variant in OURS.values()]),
-        ).to_dicts()
-    ]
-    head = ["mechanism", "ε", "data set", "attacker", "from raw texts", "without looking"]
-    return f"<p>With our sets and models: accuracy of an adaptive attacker, by the same figure.</p>{table(head, rows)}"
-
-
-def _table_2(averages: pl.DataFrame) -> str:
-    rows = []
-    kinds = [(masked.NAME, f"by {kind}, first prediction") for kind in ("position", "bag")]
-    kinds.append(("nearest_neighbour", "mean rank of the own raw text"))
-    for (mechanism, epsilon), printed in MASKED.items():
-        for name, other, values in zip(SETS, ("Yelp", "Blog"), printed, strict=True):
-            at = (name, *OURS[mechanism], epsilon)
-            ours = [one(averages, *at, *kind) for kind in kinds]
-            blind = [one(averages, *at, *kind, column="blind") for kind in kinds]
-            cells = [
-                f"{value:g} / {figure(mine, digits=digits) or '–'} ({figure(guess, digits=digits) or '–'})"
-                for value, mine, guess, digits in zip(values, ours, blind, (3, 3, 0), strict=True)
-            ]
-            rows.append([mechanism, f"{epsilon:g}", f"{other} / {name}", *cells])
-    head = ["mechanism", "ε", "data set", "masked words by position", "by bag", "mean rank of the own text"]
-    return (
-        f"<p>Table 2, even budgets, printed / here (without looking). Here <code>english-small</code> reads "
-        f"{masked.ROWS} texts of one release, and of these {masked.POSITIONS:,} words at most; BERT there. <b>The "
-        "printed shares by position are artefacts</b>: the code compares with the word at the <i>document's</i> number "
-        '(<a href="spec/privacy.html#mti">why</a>). By position counts where a release is as long as its text, which '
-        "few long ones are. By bag, always saying the commonest words does better than the model: that figure measures "
-        "how common words are. The paper ranks releases by a raw text with gte-small; here raw texts are ranked by a "
-        "release, with TF-IDF (<code>dptext evaluate --encoder</code> measures both ways).</p>" + table(head, rows)
     )
 
 
@@ -264,11 +166,13 @@ ABLATION: dict[str, dict[float, tuple[tuple[float, ...], ...]]] = {
 EVENLY, OWN = "evenly", "by scores"
 
 
-def reproduced(setup: setups.Setup) -> list[setups.Shown]:
-    """Run Tables 1 to 4 with both divisions, and return them with the paper's figures."""
-    return [*(_table_1_here(setup, name) for name in ADVERSARIAL), _table_2_here(setup), _table_3_here(setup)] + [
-        _table_4_here(setup, name) for name in ABLATION
-    ]
+def reproduced(setup: setups.Setup) -> dict[str, Callable[[], setups.Shown]]:
+    """Return a function for each table, by its name."""
+    tables: dict[str, Callable[[], setups.Shown]] = {
+        f"1-{name}": partial(_table_1_here, setup, name) for name in ADVERSARIAL
+    }
+    tables |= {"2": partial(_table_2_here, setup), "3": partial(_table_3_here, setup)}
+    return {**tables, **{f"4-{name}": partial(_table_4_here, setup, name) for name in ABLATION}}
 
 
 @cache
@@ -282,30 +186,82 @@ def _diffractor(epsilon: float, **more: Any) -> Any:
     return kind(variant="geometric", mode="faithful", **({} if more else {"epsilon": epsilon}), **more)
 
 
-def made(setup: setups.Setup, task: setups.Task, mechanism: str, epsilon: float, scores: Sequence[str]) -> Any:
-    """Return the paper's mechanism at a budget, divided by scores, or evenly if there are none.
+def total(task: setups.Task, mechanism: str, epsilon: float) -> float:
+    """Return the budget of a text, the same for both divisions: the paper's total (section 4.1.1).
 
-    1-Diffractor gets epsilon times the mean number of words; its `total` counts the farthest words of the list. DP-BART
-    gets epsilon per text, evenly as one text, and by scores in three sentences.
+    1-Diffractor gets epsilon times the mean number of words of the set, DP-BART epsilon.
     """
-    if mechanism == "DP-BART":
-        kind: Any = load("dpbart")
-        model = setup.weights("bart-base", "english-autoencoder")
-        if not scores:
-            return kind(epsilon=epsilon, model=model, mode="faithful")
-        budget: dict[str, Any] = {"scores": scores, "total": epsilon, "eps_hi": epsilon}
-        return kind(model=model, mode="faithful", sentences=3, allocation=budget)
+    return round(epsilon if mechanism == "DP-BART" else epsilon * max(1.0, task.words), 6)
+
+
+@dataclass(frozen=True)
+class Evenly:
+    """1-Diffractor with the same total for every text: each drawn word gets the total over the text's drawn words.
+
+    Attributes:
+        epsilon: Total of a text.
+    """
+
+    epsilon: float
+    allocation = None
+
+    def rewrite(self, rows: setups.Rows) -> setups.Rows:
+        """Release texts in groups of as many drawn words, each group with its epsilon per word."""
+        width, texts = len(rows[0]), [text for row in rows for text in row]
+        counts = _diffractor(1.0).positions(pa.array(texts, pa.large_string())).to_pylist()
+        after = list(texts)
+        for count in sorted(set(counts)):
+            at = [place for place, other in enumerate(counts) if other == count]
+            each = _diffractor(math.floor(self.epsilon / max(1, count) * 1e6) / 1e6)
+            if not 0.99 * self.epsilon <= each.epsilon * max(1, count) <= self.epsilon + 1e-6:
+                raise ValueError(f"{count} words spend {each.epsilon * count:g} of a total of {self.epsilon:g}")
+            for place, (text,) in zip(at, setups.rewrite(each, [(texts[place],) for place in at]), strict=True):
+                after[place] = text
+        return [tuple(after[at : at + width]) for at in range(0, len(after), width)]
+
+
+def made(setup: setups.Setup, task: setups.Task, mechanism: str, epsilon: float, scores: Sequence[str]) -> Any:
+    """Return the paper's mechanism with its total, divided by scores, or evenly among drawn words if there are none.
+
+    A total of 1-Diffractor counts neighbors on the list; our parameter counts the farthest words, N - 1 places away.
+    DP-BART draws the text at once, or by scores in `PIECES` pieces; these divide the same total.
+    """
+    whole = total(task, mechanism, epsilon) * (1.0 if mechanism == "DP-BART" else _reach())
+    by_scores = {"total": round(whole, 6), "eps_hi": round(whole, 6), "scores": scores or FIVE, **_formulas(setup)}
+    if mechanism != "DP-BART":
+        return _diffractor(epsilon, allocation=by_scores) if scores else Evenly(whole)
+    kind: Any = load("dpbart")
+    model = setup.weights("bart-base", "english-autoencoder")
     if not scores:
-        return _diffractor(epsilon)
-    total = round(epsilon * _reach() * max(1.0, task.words), 6)
-    return _diffractor(epsilon, allocation={"scores": scores, "total": total, "eps_hi": total})
+        return kind(epsilon=round(whole, 6), model=model, mode="faithful")
+    return kind(model=model, mode="faithful", sentences=PIECES, allocation=by_scores)
+
+
+PIECES = 3
+
+
+def _formulas(setup: setups.Setup) -> dict[str, Any]:
+    """Return the formulas of the paper's code, where WordNet's counts are there; otherwise the corrected ones."""
+    counts = setup.file("nltk_data")
+    return {} if counts is None else {"printed": "code", "information": f"wordnet:{counts}"}
+
+
+def equal_totals(setup: setups.Setup, task: setups.Task, mechanism: str, epsilon: float) -> float:
+    """Return the total of both divisions, in the paper's unit, and refuse to continue if they differ."""
+    evenly, by_scores = (made(setup, task, mechanism, epsilon, scores) for scores in ((), FIVE))
+    totals = [each.epsilon if each.allocation is None else each.allocation.total for each in (evenly, by_scores)]
+    totals[0] = round(totals[0], 6)
+    if totals[0] != totals[1]:
+        raise ValueError(f"the two divisions of {mechanism} have different totals: {totals[0]:g} and {totals[1]:g}")
+    return total(task, mechanism, epsilon)
 
 
 @cache
 def _released(setup: setups.Setup, name: str, mechanism: str, epsilon: float, scores: tuple[str, ...]) -> Any:
     """Return training and test rows of a set as they are released."""
     task = setup.task(name, slow=mechanism == "DP-BART")
-    return tuple(setups.rewrite(made(setup, task, mechanism, epsilon, scores), part) for part in task.texts)
+    by = made(setup, task, mechanism, epsilon, scores)
+    return tuple(by.rewrite(part) if isinstance(by, Evenly) else setups.rewrite(by, part) for part in task.texts)
 
 
 def _divisions(values: Any) -> Any:
@@ -317,7 +273,7 @@ def _table_1_here(setup: setups.Setup, name: str) -> setups.Shown:
     cells: dict[tuple[str, str], Any] = dict(printed_.rows) if printed_ is not None else dict(BLOG)
     rows = []
     for (mechanism, at), both in cells.items():
-        if float(at) not in setup.some((0.1, 0.5, 1, 500, 1000, 1500), (0.1, 1, 500)):
+        if float(at) not in setup.budgets("1"):
             continue
         task = setup.task(name, slow=mechanism == "DP-BART")
         raw_attack = setups.figure(setup, task, *task.texts, secret=True)
@@ -337,37 +293,50 @@ def _table_1_here(setup: setups.Setup, name: str) -> setups.Shown:
             printed_attacks = values[1:3] if printed_ is not None else values
             pairs_of_figures += [*zip(printed_attacks, attacks, strict=True), *gains_]
             digits = (1, 1, 1, 2, 2)
+            budget = f"{equal_totals(setup, task, mechanism, float(at)):,.1f}"
             rows.append(
-                [mechanism, at, way, *(setups.cell(*c, d) for c, d in zip(pairs_of_figures, digits, strict=True))]
+                [
+                    mechanism,
+                    at,
+                    budget,
+                    way,
+                    *(setups.cell(*c, d) for c, d in zip(pairs_of_figures, digits, strict=True)),
+                ]
             )
-    head = ["mechanism", "ε", "divided", "use", "attacker, static", "attacker, adaptive", "γ, static", "γ, adaptive"]
-    return setups.Shown(f"Table 1: {setups.title(name, setup.tables)}", head, rows)
+    figures = ["use", "attacker, static", "attacker, adaptive", "γ, static", "γ, adaptive"]
+    head = ["mechanism", "ε", "total, both", "divided", *figures]
+    return setups.Shown(f"Table 1: {setup.title(name)}", head, rows, "1")
 
 
 def _table_2_here(setup: setups.Setup) -> setups.Shown:
     rows = []
     for (name, mechanism, at), both in MEMBERSHIP.items():
-        raw = setup.task(name, slow=mechanism == "DP-BART").texts[1]
+        task = setup.task(name, slow=mechanism == "DP-BART")
+        raw, budget = task.texts[1], f"{equal_totals(setup, task, mechanism, float(at)):,.1f}"
         for way, scores, values in _divisions(both):
             _, test = _released(setup, name, mechanism, float(at), scores)
             shares = setups.inferred(setup, raw, test)
             here = [*(shares[kind] for kind in ("seq1", "seq3", "bow1", "bow3")), setups.rank(setup, raw, test)]
-            rows.append([name, mechanism, at, way, *map(setups.cell, values, here, (3, 3, 3, 3, 0))])
-    head = ["set", "mechanism", "ε", "divided", "place, 1", "place, 3", "bag, 1", "bag, 3", "rank"]
-    return setups.Shown("Table 2: masked words and nearest neighbors", head, rows)
+            rows.append(
+                [setup.title(name), mechanism, at, budget, way, *map(setups.cell, values, here, (3, 3, 3, 3, 0))]
+            )
+    head = ["set", "mechanism", "ε", "total, both", "divided", "place, 1", "place, 3", "bag, 1", "bag, 3", "rank"]
+    return setups.Shown("Table 2: masked words and nearest neighbors", head, rows, "2")
 
 
 def _table_3_here(setup: setups.Setup) -> setups.Shown:
     rows = []
     for (name, epsilon), both in UTILITY.items():
-        if epsilon not in setup.some((0.1, 0.5, 1.0), (0.1, 1.0)):
+        if epsilon not in setup.budgets("3"):
             continue
         task = setup.task(name)
+        budget = f"{equal_totals(setup, task, '1-Diffractor', epsilon):,.1f}"
         for way, scores, values in _divisions(both):
             train, test = _released(setup, name, "1-Diffractor", epsilon, scores)
             here = _useful(setup, task, train, test)
-            rows.append([name, f"{epsilon:g}", way, *map(setups.cell, values, here, (1, 3, 3, 0))])
-    return setups.Shown("Table 3: 1-Diffractor", ["set", "ε", "divided", "use", "cosine", "BLEU", "perplexity"], rows)
+            rows.append([setup.title(name), f"{epsilon:g}", budget, way, *map(setups.cell, values, here, (1, 3, 3, 0))])
+    head = ["set", "ε", "total, both", "divided", "use", "cosine", "BLEU", "perplexity"]
+    return setups.Shown("Table 3: 1-Diffractor", head, rows, "3")
 
 
 def _useful(setup: setups.Setup, task: setups.Task, train: setups.Rows, test: setups.Rows) -> tuple[float, ...]:
@@ -385,7 +354,7 @@ def _table_4_here(setup: setups.Setup, name: str) -> setups.Shown:
     rows, digits = [], (1, 1, 0) if name == "yelp" else (1, 3, 3)
     task = setup.task(name)
     for epsilon, printed in ABLATION[name].items():
-        if epsilon not in setup.some((0.1, 0.5), (0.5,)):
+        if epsilon not in setup.budgets("4"):
             continue
         base: list[float] = []
         for excluded, values in zip((None, *FIVE), printed, strict=True):
@@ -404,4 +373,4 @@ def _table_4_here(setup: setups.Setup, name: str) -> setups.Shown:
             rows.append([f"{epsilon:g}", f"without {excluded}" if excluded else "all five"])
             rows[-1] += map(setups.cell, values, change, digits)
     names = ["attacker, static", "attacker, adaptive", "rank"] if name == "yelp" else ["use", "cosine", "BLEU"]
-    return setups.Shown(f"Table 4: {setups.title(name, setup.tables)}", ["ε", "scores", *names], rows)
+    return setups.Shown(f"Table 4: {setup.title(name)}", ["ε", "scores", *names], rows, "4")

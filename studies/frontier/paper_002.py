@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import copy
-import shutil
+import json
+import subprocess
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 from rewriting_again import MODEL, TEMPLATE, rewritten
 
 from dptext_etl import load
-from dptext_etl.mechanism import Mechanism
 from frontier import setups
-from frontier.data import DATA
 from frontier.plan import SHIPPED
 
 AS_RELEASED, BASIC, ADVANCED = "rewritten", "T", "T++"
@@ -36,37 +35,39 @@ PRINTED = {
 }
 """Table 1: static attacker, adaptive attacker, and cosine, as released, written anew by T, and by T++."""
 RAW = {"yelp": 95.32, "trustpilot": 73.23}
-ALIGNED = {"yelp": "imdb_unsup", "trustpilot": "wiki_en"}
-"""Public texts of the domain, which an advanced user has privatized to tune T++."""
-RATE, BATCH = 1e-4, 8
+DOMAIN = {"yelp": "imdb_unsup", "trustpilot": "imdb_unsup"}
+"""Included reviews that play the data's own domain, unless a table `yelp_domain` or `trustpilot_domain` is given."""
 
 
-def reproduced(setup: setups.Setup) -> list[setups.Shown]:
-    """Run Table 1, and return it with the paper's figures."""
-    return [_table_1(setup, name) for name in PRINTED]
+def reproduced(setup: setups.Setup) -> dict[str, Callable[[], setups.Shown]]:
+    """Return a function for each table, by its name."""
+    return {f"1-{name}": partial(_table_1, setup, name) for name in PRINTED}
 
 
-def _mechanism(setup: setups.Setup, name: str, epsilon: float) -> Any:
+def _mechanism(setup: setups.Setup, name: str, epsilon: float) -> dict[str, Any]:
+    """Return the mechanism of a row as a policy writes it."""
     if name == "DP-BART":
-        kind: Any = load("dpbart")
-        return kind(epsilon=epsilon, model=setup.weights("bart-base", "english-autoencoder"), mode="faithful")
-    kind = load("dp_prompt")
-    given = setup.weights("flan-t5-base", str(SHIPPED / "english-denoiser"))
-    return kind(epsilon=epsilon, model=given, l_max=28)
+        model = setup.weights("bart-base", "english-autoencoder")
+        return {"name": "dpbart", "epsilon": epsilon, "model": model, "mode": "faithful"}
+    model = setup.weights("flan-t5-large", str(SHIPPED / "english-denoiser"))
+    return {"name": "dp_prompt", "epsilon": epsilon, "model": model, "mode": "faithful"}
 
 
 def _table_1(setup: setups.Setup, name: str) -> setups.Shown:
     task, rows = setup.task(name, slow=True), []
     raw = setups.figure(setup, task, *task.texts, secret=True)
     for (mechanism, epsilon), printed in PRINTED[name].items():
-        if epsilon not in setup.some((625, 1875, 137, 206), (1875, 206)):
+        if epsilon not in setup.budgets("1"):
             continue
-        made = _mechanism(setup, mechanism, float(epsilon))
+        given = _mechanism(setup, mechanism, float(epsilon))
+        kind: Any = load(given["name"])
+        made = kind(**{key: value for key, value in given.items() if key != "name"})
         first = tuple(setups.rewrite(made, part) for part in task.texts)
-        base = setup.weights("flan-t5-base", MODEL)
         with tempfile.TemporaryDirectory(prefix="dptext-rewriter-") as room:
-            folder = advanced(setup, made, base, ALIGNED[name], Path(room))
-            for values, way, model in zip(printed, (AS_RELEASED, BASIC, ADVANCED), (None, base, folder), strict=True):
+            basic, advanced = rewriters(setup, given, name, Path(room))
+            for values, way, model in zip(
+                printed, (AS_RELEASED, BASIC, ADVANCED), (None, basic, advanced), strict=True
+            ):
                 train, test = first if model is None else (anew(model, part) for part in first)
                 attacks = [
                     setups.figure(setup, task, learned_from, test, secret=True)
@@ -74,8 +75,9 @@ def _table_1(setup: setups.Setup, name: str) -> setups.Shown:
                 ]
                 here = (*attacks, setups.cosine(setup, task.texts[1], test))
                 rows.append([mechanism, f"{epsilon:,}", way, *map(setups.cell, values, here, (1, 1, 2))])
-    title = f"Table 1: {setups.title(name, setup.tables)}; attacker on raw texts {setups.cell(RAW[name], raw, 1)}"
-    return setups.Shown(title, ["mechanism", "ε", "text", "attacker, static", "attacker, adaptive", "cosine"], rows)
+    title = f"Table 1: {setup.title(name)}; attacker on raw texts {setups.cell(RAW[name], raw, 1)}"
+    head = ["mechanism", "ε", "text", "attacker, static", "attacker, adaptive", "cosine"]
+    return setups.Shown(title, head, rows, "1")
 
 
 def anew(model: str, rows: setups.Rows) -> setups.Rows:
@@ -83,40 +85,56 @@ def anew(model: str, rows: setups.Rows) -> setups.Rows:
     return [(text,) for text in rewritten(model, [row[0] for row in rows])]
 
 
-def advanced(setup: setups.Setup, mechanism: Mechanism, base: str, source: str, room: Path) -> str:
-    """Tune T on public texts that the same mechanism privatized, and return the folder of T++."""
-    frame = pl.read_parquet(DATA / "public_corpus" / f"{source}.parquet")
-    count = max(16, int(setup.rows * setup.slow))
-    texts = [setups.cut(text) for text in frame["text"].sample(count, seed=5)]
-    released = [row[0] for row in setups.rewrite(mechanism, [(text,) for text in texts])]
-    return _tuned(base, released, texts, room)
+def rewriters(setup: setups.Setup, mechanism: dict[str, Any], name: str, room: Path) -> tuple[str, str]:
+    """Train T on public texts that the mechanism privatized, and T++ from T on texts of the data's own domain."""
+    count = max(16, int((setup.sizes["rows"] or PUBLIC) * setup.sizes["slow"]))
+    own = f"{name}_domain"
+    domain = own if setup.given(own) else DOMAIN[name]
+    base = setup.weights("flan-t5-large", MODEL)
+    folders = []
+    for stage, corpus in (("T", "c4" if setup.given("c4") else "wiki_en"), ("T-plus-plus", domain)):
+        base = _trained(setup, mechanism, base, setup.public(corpus, count), room / stage)
+        folders.append(base)
+    return folders[0], folders[1]
 
 
-def _tuned(base: str, read: Sequence[str], written: Sequence[str], room: Path) -> str:
-    import torch
+PUBLIC = 100_000
 
-    from dptext_etl_models.inference import language_model
 
-    files = language_model.model_files(base)
-    tokenizer = language_model.tokenizer(files)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = copy.deepcopy(language_model.sequence_model(files)).requires_grad_(True).train()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
-        order = np.random.default_rng(0).permutation(len(read)).tolist()
-        for start in range(0, len(order), BATCH):
-            some = order[start : start + BATCH]
-            prompts = [TEMPLATE.format(text=read[at]) for at in some]
-            given = tokenizer(prompts, padding=True, truncation=True, max_length=120, return_tensors="pt")
-            wanted = tokenizer([written[at] for at in some], padding=True, truncation=True, max_length=60)
-            labels = torch.tensor(wanted["input_ids"]).masked_fill(torch.tensor(wanted["attention_mask"]) == 0, -100)
-            loss = model(input_ids=given["input_ids"], attention_mask=given["attention_mask"], labels=labels).loss
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        model.eval().save_pretrained(room)
-    for role, item in files.items():
-        name = role.removeprefix(language_model.ROLE)
-        if not (room / name).exists() and not name.endswith(language_model.WEIGHTS):
-            shutil.copy(item.path, room / name)
-    return str(room)
+def _trained(setup: setups.Setup, mechanism: dict[str, Any], base: str, texts: list[str], room: Path) -> str:
+    """Run `dptext train rewriter`, and return the folder of the model."""
+    room.mkdir()
+    pl.DataFrame({"text": texts}).write_parquet(room / "public.parquet")
+    entries = "\n".join(f"{name} = {json.dumps(value)}" for name, value in mechanism.items())
+    (room / "policy.toml").write_text(POLICY + entries + "\n", encoding="utf-8")
+    rewriter = setup.settings["rewriter"]
+    words = ["rewriter", str(room / "policy.toml"), "--corpus", str(room / "public.parquet"), "--base", base]
+    words += [
+        "--out",
+        str(room / "model"),
+        "--texts",
+        str(len(texts)),
+        "--epochs",
+        "1",
+        "--rate",
+        str(rewriter["rate"]),
+    ]
+    words += ["--rows", str(rewriter["batch"]), "--template", TEMPLATE, "--seed", str(setup.seed)]
+    subprocess.run([sys.executable, "-m", "dptext_etl.cli", "train", *words], check=True, stdout=subprocess.DEVNULL)
+    return str(room / "model")
+
+
+POLICY = """\
+dataset = "paper-002"
+release = "public texts"
+source = "unused.parquet"
+sink = "unused"
+id = "id"
+unit = "record"
+publish = false
+key = "env:DPTEXT_STUDY_SECRET"
+ledger = { url = "ledger.db" }
+[[column]]
+name = "text"
+[column.mechanism]
+"""

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import polars as pl
-
 from dptext_etl import load
+from dptext_etl.embeddings import DEFAULT_VECTORS
 from dptext_etl_eval.attacks.query import queries_needed
-from frontier import masked, queries, setups
-from frontier.data import DATA
-from frontier.plan import COUNTERFITTED
-from frontier.printed import RELEASED, compared, one, order
-from frontier.tables import figure, table
-from frontier.tidy import means
+from frontier import setups
 
-BY_PLACE = "by position, first prediction"
-SST2_004 = {
-    "custext, plus": (0.7501, 0.7452, 0.7683),
-    "custext": (0.6985, 0.7172, 0.7029),
-    "santext, plus": (0.7211, 0.7446, 0.7260),
-    "santext": (0.5014, 0.4827, 0.5091),
-}
-OURS_004 = {
-    "custext, plus": ("custext", "plus, GloVe"),
-    "custext": ("custext", "GloVe"),
-    "santext, plus": ("santext", "plus, p = 0.2, counter-fitted"),
-    "santext": ("santext", "counter-fitted"),
-}
 QUERIES_004 = {
     "she": (5_500, 1_000, 320, 4),
     "car": (420_000, 90_000, 31_000, 3_200),
@@ -36,70 +19,10 @@ QUERIES_004 = {
 }
 
 
-def paper_004(all_rows: pl.DataFrame) -> str:
-    """Return Tables 1 and 2 of CusText next to ours."""
-    averages = means(all_rows)
-    printed = {(name, at): row[at - 1] for name, row in SST2_004.items() for at in (1, 2, 3)}
-    ours = {
-        (name, at): one(averages, "SST-2", *line, float(at), *RELEASED)
-        for name, line in OURS_004.items()
-        for at in (1, 2, 3)
-    }
-    drawn = [
-        [
-            word,
-            *(f"{count:,} / {_draws(averages, word, at)}" for at, count in zip((1.0, 2.0, 3.0, 8.0), row, strict=True)),
-        ]
-        for word, row in QUERIES_004.items()
-    ]
-    head = [f"ε = {at}" for at in (1, 2, 3)]
-    return (
-        "<p>Table 1, accuracy on SST-2, printed / here. CusText has GloVe vectors, as in the paper (300 dimensions "
-        "there; here 50, of 5,000 words), and SanText counter-fitted ones. The paper tunes BERT on all texts and keeps "
-        "unknown words; here a logistic regression learns from 960 texts (160 for SanText), and unknown words are "
-        "drawn or dropped."
-        f"</p>{table(['mechanism', *head], compared(printed, ours, 3))}<p>{order(printed, ours)}</p>"
-        "<p>Table 2, draws of one word that reveal it under CusText with counter-fitted vectors by cosine, printed / "
-        f"here (from exact chances; the vectors and the sets differ).</p>{table(['word', *head, 'ε = 8'], drawn)}"
-        + _figure_4(averages)
-    )
-
-
-def _figure_4(averages: pl.DataFrame) -> str:
-    """Return masked words of SST-2 that a model infers, next to accuracy; the paper draws it and prints no figures."""
-    rows = []
-    for (mechanism, variant), budgets in masked.LINES.items():
-        for epsilon in budgets:
-            at = ("SST-2", mechanism, variant, epsilon)
-            hit = one(averages, *at, masked.NAME, BY_PLACE)
-            if hit is None:
-                continue
-            blind, raw = (one(averages, *at, masked.NAME, BY_PLACE, column=column) for column in ("blind", "raw"))
-            accuracy = one(averages, *at, *RELEASED)
-            name = f"{mechanism}, {variant}" if variant else mechanism
-            rows.append([name, f"{epsilon:g}", figure(1 - hit), *map(figure, (hit, blind, raw, accuracy))])
-    head = ["mechanism", "ε", "privacy 1 − r", "r", "without looking", "from raw texts", "accuracy"]
-    return (
-        "<p>Figure 4, masked words of SST-2: the share r that a model infers in their places from the release. The "
-        "paper states: CusText at 1 − r above 0.98 with accuracy about 0.7, SanText a coin's. Here "
-        f"<code>english-small</code> reads {masked.ROWS} texts of one release, and of these {masked.POSITIONS:,} words "
-        "at most. <b>The figure says little</b>: even from raw texts the model infers few words, so 1 − r is "
-        "large whatever a mechanism does; reading in context (<code>dptext evaluate</code>) finds far more.</p>"
-        + table(head, rows, sorts=True)
-    )
-
-
-def _draws(averages: pl.DataFrame, word: str, epsilon: float) -> str:
-    value = one(
-        averages, "single words", "custext", queries.VARIANT, epsilon, "query_attack", f"{word}: draws that reveal it"
-    )
-    return "" if value is None else f"{value:,.0f}" if value else "never"
-
-
 UTILITY: dict[str, dict[str, tuple[float, ...] | None]] = {
     "sst2": {
         "random": (0.5014, 0.5014, 0.5014),
-        "FBDD": (0.5022, 0.5041, 0.5032),
+        "MADLIB (FBDD)": (0.5022, 0.5041, 0.5032),
         "SanText": (0.5014, 0.4827, 0.5091),
         "CusText": (0.6985, 0.7172, 0.7029),
         "SanText+": (0.7211, 0.7446, 0.7260),
@@ -107,13 +30,13 @@ UTILITY: dict[str, dict[str, tuple[float, ...] | None]] = {
     },
     "qnli_dev": {
         "random": (0.5037, 0.5037, 0.5037),
-        "FBDD": (0.5021, 0.5152, 0.5368),
+        "MADLIB (FBDD)": (0.5021, 0.5152, 0.5368),
         "SanText": (0.5304, 0.5302, 0.5357),
         "CusText": (0.6926, 0.6884, 0.7133),
         "SanText+": (0.7607, 0.7636, 0.7493),
         "CusText+": (0.7528, 0.7602, 0.7740),
     },
-    "mrpc": dict.fromkeys(("random", "FBDD", "SanText", "CusText", "SanText+", "CusText+")),
+    "mrpc": dict.fromkeys(("random", "MADLIB (FBDD)", "SanText", "CusText", "SanText+", "CusText+")),
 }
 """Table 1, accuracy at epsilon 1, 2, and 3; MRPC is not in the paper, its medical set is not public."""
 RAW: dict[str, float | None] = {"sst2": 0.9050, "qnli_dev": 0.9096, "mrpc": None}
@@ -129,19 +52,25 @@ QUERIES = {
 """Table 2, CusText: queries that reveal a word, at epsilon 1, 2, 3, and 8."""
 LIMIT = 5_000
 """Words of the vocabulary of mechanisms of noise and distances at small scale."""
-VECTORS = DATA / "word_vectors"
 
 
-def reproduced(setup: setups.Setup) -> list[setups.Shown]:
-    """Run Tables 1 and 2 and Figure 5, and return them with the paper's figures."""
-    tables = [_utility(setup, name) for name in UTILITY]
-    return [*tables, *(_queries(setup, name) for name in QUERIES), _customization(setup)]
+def reproduced(setup: setups.Setup) -> dict[str, Callable[[], setups.Shown]]:
+    """Return a function for each table, by its name."""
+    tables: dict[str, Callable[[], setups.Shown]] = {f"1-{name}": partial(_utility, setup, name) for name in UTILITY}
+    tables |= {f"2-{name}": partial(_queries, setup, name) for name in QUERIES}
+    return {**tables, "figure-5": partial(_customization, setup)}
 
 
 def _glove(setup: setups.Setup) -> str:
-    """Return given GloVe vectors, or included ones of 50 dimensions and 5,000 words."""
+    """Return given GloVe vectors, or vectors of the data folder (50 dimensions, 5,000 words), or the included ones."""
     given = None if setup.models is None else setup.models / "glove.npz"
-    return str(given if given is not None and given.is_file() else VECTORS / "glove6b_50d_5k.npz")
+    if given is not None and given.is_file():
+        return str(given)
+    return setup.file("word_vectors", "glove6b_50d_5k.npz") or DEFAULT_VECTORS
+
+
+def _counterfitted(setup: setups.Setup) -> str:
+    return setup.file("word_vectors", "counterfit_300d_30k.npz") or DEFAULT_VECTORS
 
 
 def _word(setup: setups.Setup, name: str, epsilon: float) -> Any:
@@ -150,9 +79,9 @@ def _word(setup: setups.Setup, name: str, epsilon: float) -> Any:
     if name.startswith("CusText"):
         kind: Any = load("custext")
         return kind(epsilon=epsilon, variant="plus" if "+" in name else "plain", vectors=vectors, mode="faithful")
-    kind = load("madlib" if name == "FBDD" else "santext")
-    limit = {} if setup.rows >= 1_000 else {"limit": LIMIT}
-    if name == "FBDD":
+    kind = load("madlib" if name == "MADLIB (FBDD)" else "santext")
+    limit = {} if setup.size == "full" else {"limit": LIMIT}
+    if name == "MADLIB (FBDD)":
         return kind.aligned(epsilon, vectors=vectors, mode="faithful", **limit)
     return kind.aligned(epsilon, vectors=vectors, **limit).model_copy(
         update={"variant": "plus" if "+" in name else "plain", "mode": "faithful"}
@@ -163,7 +92,7 @@ def _utility(setup: setups.Setup, name: str) -> setups.Shown:
     task, rows = setup.task(name), []
     for mechanism, printed in UTILITY[name].items():
         here: list[float | None] = []
-        for epsilon in (1.0, 2.0, 3.0):
+        for epsilon in map(float, setup.budgets("1")):
             if mechanism == "random":
                 here.append(setups.guessing(task) / 100)
                 continue
@@ -171,13 +100,14 @@ def _utility(setup: setups.Setup, name: str) -> setups.Shown:
             here.append(setups.figure(setup, task, train, test) / 100)
         rows.append([mechanism, *map(setups.cell, printed or (None,) * 3, here, (3,) * 3)])
     raw = setups.cell(RAW[name], setups.figure(setup, task, *task.texts) / 100, 3)
-    return setups.Shown(f"Table 1: {name}, accuracy; raw texts {raw}", ["mechanism", "ε = 1", "ε = 2", "ε = 3"], rows)
+    title = f"Table 1: {setup.title(name)}, accuracy; raw texts {raw}"
+    return setups.Shown(title, ["mechanism", "ε = 1", "ε = 2", "ε = 3"], rows, "1")
 
 
 def _queries(setup: setups.Setup, name: str) -> setups.Shown:
     """Count the queries that reveal a word with confidence 95%."""
     kind: Any = load("custext")
-    given = {"vectors": _glove(setup)} if name == "GloVe" else {"vectors": COUNTERFITTED, "metric": "cosine"}
+    given = {"vectors": _glove(setup)} if name == "GloVe" else {"vectors": _counterfitted(setup), "metric": "cosine"}
     rows = []
     for word, printed in QUERIES[name].items():
         here: list[float | None] = []
@@ -188,7 +118,7 @@ def _queries(setup: setups.Setup, name: str) -> setups.Shown:
         rows.append([word, *map(setups.cell, printed, here, (0,) * 4)])
     measure = "Euclidean distance" if name == "GloVe" else "cosine"
     return setups.Shown(
-        f"Table 2: queries, CusText, {name}, {measure}", ["word", *(f"ε = {at}" for at in (1, 2, 3, 8))], rows
+        f"Table 2: queries, CusText, {name}, {measure}", ["word", *(f"ε = {at}" for at in (1, 2, 3, 8))], rows, "2"
     )
 
 
@@ -197,10 +127,10 @@ def _customization(setup: setups.Setup) -> setups.Shown:
     kind: Any = load("custext")
     task, rows = setup.task("sst2"), []
     for k in (5, 20, 50):
-        for epsilon in setup.some((0.001, 0.1, 1.0, 3.0, 10.0, 50.0), (0.001, 3.0, 50.0)):
-            made = kind(epsilon=epsilon, k=k, vectors=COUNTERFITTED, metric="cosine", mode="faithful")
+        for epsilon in map(float, setup.budgets("Figure 5")):
+            made = kind(epsilon=epsilon, k=k, vectors=_counterfitted(setup), metric="cosine", mode="faithful")
             train, test = (setups.rewrite(made, part) for part in task.texts)
             hit = setups.inferred(setup, task.texts[1], test)["seq1"]
             accuracy = setups.figure(setup, task, train, test) / 100
             rows.append([str(k), f"{epsilon:g}", f"{1 - hit:.3f}", f"{accuracy:.3f}"])
-    return setups.Shown("Figure 5 (here only; the paper draws it)", ["K", "ε", "privacy", "accuracy"], rows)
+    return setups.Shown("Figure 5 (here only; the paper draws it)", ["K", "ε", "privacy", "accuracy"], rows, "Figure 5")

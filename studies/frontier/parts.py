@@ -9,7 +9,7 @@ from html import escape
 import polars as pl
 
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
-from frontier import baselines, charts, choose, forms, of_draws, of_latents, of_surrogate, papers, tidy
+from frontier import baselines, charts, choose, forms, of_draws, of_latents, of_surrogate, tidy
 from frontier.cells import SPANS
 from frontier.data import CUTS
 from frontier.shares import best, points
@@ -133,11 +133,6 @@ def tables() -> str:
     return "".join(folded(f"{name}: {CUTS[name].says}", text) for name, text in made.items())
 
 
-def of_papers() -> str:
-    """Return the papers' tables next to our figures."""
-    return "".join(f"<h3>{title}</h3>{text}" for title, text in papers.sections(tidy.read()))
-
-
 PARTS: dict[str, Callable[[], str]] = {
     "frontier_choice": choice,
     "frontier_baselines": lambda: baselines.baselines(tidy.read(), found().points),
@@ -151,7 +146,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "frontier_mechanisms": mechanisms,
     "frontier_survivors": survivors,
     "frontier_tables": tables,
-    "frontier_papers": of_papers,
     "frontier_sizes": sizes,
     "frontier_corpora": lambda: of_surrogate.corpora(tidy.read()),
     "frontier_learners": lambda: of_surrogate.learners(tidy.read()),

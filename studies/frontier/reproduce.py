@@ -3,50 +3,187 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import importlib.util
+import json
 import os
 import re
+import subprocess
 import sys
 import time
 from importlib import import_module
 from pathlib import Path
 
+from papers import settings
+
+from frontier import generated
 from frontier.data import DATA, ROOT
-from frontier.setups import Setup
+from frontier.setups import STAND_INS, Setup, Shown
 
 PAGE = ROOT / "studies" / "reports" / "papers.md"
 PAPERS = ("000", "001", "002", "003", "004")
+LIBRARIES = ("sacrebleu", "sklearn", "torch", "transformers")
+INCLUDED = {
+    "roberta-base": "english-small",
+    "bart-base": "english-autoencoder",
+    "gpt2": "trigrams of public text",
+    "gpt2-paraphraser": "english-paraphraser",
+    "flan-t5-base": "english-denoiser",
+    "flan-t5-large": "english-denoiser",
+    "adept": "english-lstm",
+    "bart-base-pr": "english-autoencoder, pruned by this command",
+    "bart-base-pr-plus": "english-autoencoder, pruned and trained under noise by this command",
+    "all-MiniLM-L6-v2": "sums of word vectors",
+    "deberta-v3-base": "logistic regression",
+    "bert-base-uncased": "logistic regression, and english-small for masked words",
+}
+"""Weights of the papers, and the model that a run uses where they are not given."""
+USES = {
+    "000": ("roberta-base", "gpt2-paraphraser", "flan-t5-base", "all-MiniLM-L6-v2", "deberta-v3-base"),
+    "001": ("bart-base", "gpt2", "all-MiniLM-L6-v2", "deberta-v3-base", "bert-base-uncased"),
+    "002": ("bart-base", "flan-t5-large", "all-MiniLM-L6-v2", "deberta-v3-base"),
+    "003": ("bart-base", "bart-base-pr", "bart-base-pr-plus", "adept", "bert-base-uncased"),
+    "004": ("bert-base-uncased",),
+}
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one paper."""
     parser = argparse.ArgumentParser(prog="python -m frontier.reproduce", description=__doc__)
     parser.add_argument("paper", choices=PAPERS)
-    parser.add_argument("--rows", type=int, default=Setup.rows, help="training texts of a set")
-    parser.add_argument("--tests", type=int, default=Setup.tests, help="test texts of a set")
-    parser.add_argument(
-        "--slow", type=float, help="share of them that generative models rewrite (000: a quarter; else all)"
-    )
+    parser.add_argument("--size", choices=settings.SIZES, default="small", help="see studies/papers/sizes.toml")
+    parser.add_argument("--rows", type=int, help="training texts of a set, instead of the size's")
+    parser.add_argument("--tests", type=int, help="test texts of a set, instead of the size's")
+    parser.add_argument("--seed", type=int, default=0, help="first seed of trainings")
     parser.add_argument("--models", type=Path, help="folder of given weights, such as deberta-v3-base and roberta-base")
     parser.add_argument("--tables", type=Path, help="folder of the papers' tables, as studies/recipes writes them")
+    parser.add_argument("--data", type=Path, help="folder of public data; without any, small tables are generated")
     parser.add_argument("--out", type=Path, help="file of the tables (Markdown); without it, the page is updated")
     given = parser.parse_args(arguments)
-    for folder in (given.models, given.tables):
+    for folder in (given.models, given.tables, given.data):
         if folder is not None and not folder.is_dir():
             parser.error(f"there is no folder {folder.name!r}")
-    if not DATA.exists():
-        sys.exit("left out: shared/data does not lie next to this checkout")
-    began = time.process_time()
-    slow = given.slow if given.slow is not None else 0.25 if given.paper == "000" else 1.0
-    setup = Setup(given.rows, given.tests, given.models, given.tables, slow)
-    tables = import_module(f"frontier.paper_{given.paper}").reproduced(setup)
-    text = "\n".join(table.markdown() for table in tables)
-    size = f"{setup.rows} training and {setup.tests} test texts, {setup.slow:g} of them with generative models"
-    text += f"\n*Run of {time.strftime('%Y-%m-%d')}: {size}; {time.process_time() - began:,.0f} CPU-seconds.*\n"
-    print(text)
-    if given.out is not None:
-        given.out.write_text(text, encoding="utf-8")
-    else:
-        PAGE.write_text(placed(PAGE.read_text(encoding="utf-8"), given.paper, text), encoding="utf-8")
+    lacking = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    if lacking:
+        parser.error(f"these libraries are not installed: {', '.join(lacking)}")
+    data = given.data or (DATA if DATA.is_dir() else None)
+    setup = Setup(given.paper, given.size, given.rows, given.tests, given.models, given.tables, data, given.seed)
+    broken = [
+        name
+        for name in USES[given.paper]
+        if setup.has(name) and not Path(setup.weights(name, ""), "config.json").is_file()
+    ]
+    if broken:
+        parser.error(f"these folders of weights have no config.json: {', '.join(broken)}")
+    write(setup, given.out or PAGE, page=given.out is None)
+
+
+def write(setup: Setup, path: Path, *, page: bool, kept: Path | None = None) -> None:
+    """Run the tables of a paper, and write each into a file, or into its place on the page, when it is ready.
+
+    Tables that a call with the same settings and commit finished are read again from target/papers: it continues.
+    """
+    kept = kept or ROOT / "target" / "papers" / setup.paper / _key(setup)
+    kept.mkdir(parents=True, exist_ok=True)
+    began, texts = time.process_time(), []
+    tables = import_module(f"frontier.paper_{setup.paper}").reproduced(setup)
+    for number, (name, run) in enumerate(tables.items(), 1):
+        file = kept / f"{name}.md"
+        if not file.is_file():
+            _whole(file, _text(setup, run()))
+        texts.append(file.read_text(encoding="utf-8"))
+        print(texts[-1], flush=True)
+        end = "" if number == len(tables) else f"\n*{number} of {len(tables)} tables are ready.*\n"
+        block = "\n".join([block_head(setup), *texts]) + end
+        _whole(path, placed(path.read_text(encoding="utf-8"), setup.paper, block) if page else block)
+    print(f"{time.process_time() - began:,.0f} CPU-seconds")
+
+
+def _whole(path: Path, text: str) -> None:
+    """Replace a file at once."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+def _key(setup: Setup) -> str:
+    content: list[object] = [
+        setup.size,
+        setup.rows,
+        setup.tests,
+        setup.seed,
+        *map(str, (setup.models, setup.tables, setup.data)),
+    ]
+    content += [commit(), settings.of_paper(setup.paper), settings.of_size(setup.size)]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
+def commit() -> str:
+    """Return the commit of this checkout, with "changed" behind it if tracked source files differ from it."""
+    git = ["git", "-C", str(ROOT)]
+    try:
+        name = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], check=True, capture_output=True, text=True)
+        paths = ["--", "dptext_etl", "eval", "models", "studies", ":!studies/reports"]
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "-uno", *paths], check=True, capture_output=True, text=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return name.stdout.strip() + (", changed" if changed.stdout.strip() else "")
+
+
+def block_head(setup: Setup) -> str:
+    """Return the command, the size, the models, the seed, and the commit of a run."""
+    asked = f"--size {setup.size}"
+    asked += "".join(f" --{name} {value}" for name, value in (("rows", setup.rows), ("tests", setup.tests)) if value)
+    command = f'make -C studies paper-{setup.paper} PAPER="{asked} --seed {setup.seed}"'
+    folders = {"MODELS": setup.models, "TABLES": setup.tables}
+    command += "".join(f" {name}={name.lower()}" for name, folder in folders.items() if folder is not None)
+    models = [f"{name} given" if setup.has(name) else f"no {name}: {INCLUDED[name]}" for name in USES[setup.paper]]
+    lines = [
+        f"`{command}`",
+        f"Commit {commit()}, {time.strftime('%Y-%m-%d')}. {rows(setup)}. Models: {'; '.join(models)}.",
+    ]
+    return "\n\n".join(lines) + "\n"
+
+
+def rows(setup: Setup) -> str:
+    """Return the numbers of rows of a run in words."""
+    train, test = (
+        f"{setup.sizes[name] or 'all'} {word} texts" for name, word in (("rows", "training"), ("tests", "test"))
+    )
+    return f"Size {setup.size}: {train} and {test} at most, {setup.sizes['slow']:g} of them with generative models"
+
+
+def _text(setup: Setup, table: Shown) -> str:
+    """Return a table of the page: the paper's settings, and what differs from them."""
+    paper = settings.of_paper(setup.paper)
+    asked, training = paper["table"][table.number], paper["training"]
+    words = setup.sizes["words"]
+    cut = f"; texts cut to {words} words" if words else ""
+    differs = [f"texts are cut to {words} words (the paper's limit: {paper['longest']} tokens)"] if words else []
+    if setup.sizes["rows"]:
+        differs.append(f"{setup.sizes['rows']} training and {setup.sizes['tests']} test texts at most")
+    if list(setup.budgets(table.number)) != asked["every"]:
+        differs.append(f"only ε = {', '.join(f'{value:g}' for value in setup.budgets(table.number))}")
+    recipe, runs = setup.recipe()
+    if not setup.has(training["classifier"]):
+        differs.append(f"{INCLUDED[training['classifier']]} in the place of {training['classifier']}, one run")
+    elif (recipe.epochs, len(runs)) != (training["epochs"], training["seeds"]):
+        differs.append(f"{recipe.epochs} epochs and {len(runs)} runs")
+    lacking = [name for name in USES[setup.paper] if name != training["classifier"] and not setup.has(name)]
+    if lacking:
+        differs.append(f"included models for {', '.join(lacking)}")
+    absent = [name for name in asked["sets"] if not setup.given(name)]
+    played = [f"{STAND_INS[name][0]} for {name}" for name in absent if name in STAND_INS and setup.data is not None]
+    differs += [f"included sets: {', '.join(played)}"] if played else []
+    differs += [f"not run: {', '.join(asked['missing'])}"] if asked["missing"] else []
+    note = f"*{generated.NOTE}*\n\n" if setup.data is None and asked["sets"] else ""
+    shown = Shown(table.title + cut, table.head, table.rows, table.number)
+    below = (
+        f"\n{settings.written(setup.paper, table.number)}\n\nWhat differs here: {'; '.join(differs) or 'nothing'}.\n"
+    )
+    return note + shown.markdown() + below
 
 
 def placed(page: str, paper: str, text: str) -> str:

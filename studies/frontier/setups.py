@@ -16,21 +16,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from papers import settings
 from surrogate_measures import released
 
 from dptext_etl.allocation.score import words_encoder
 from dptext_etl.mechanism import Mechanism
 from dptext_etl_eval.attacks.masked_tokens import Predictor
 from dptext_etl_eval.classifier import counted, fit
+from dptext_etl_eval.evaluators import sentence_vectors
+from dptext_etl_eval.fine_tuning import Recipe, Side, fine_tuned
 from dptext_etl_eval.ngrams import Ngrams
 from dptext_etl_eval.pairs import words_of
 from dptext_etl_eval.statistics import accuracy, macro_f1
+from frontier import generated
 from frontier.data import DATA
 
 Reals = npt.NDArray[np.float64]
 Rows = Sequence[tuple[str, ...]]
-LONGEST = 32
-"""Words of a text that are read at small scale."""
 STAND_INS = {
     "yelp": ("movie_snippets4", "author"),
     "trustpilot": ("druglib", "condition"),
@@ -39,6 +41,10 @@ STAND_INS = {
 }
 """What plays the papers' sets where `--tables` has no file of that name: an included set, and its secret."""
 PAIRS = frozenset({"mrpc", "rte", "stsb", "qnli_dev", "qqp", "mnli", "wnli", "docnli", "medsts"})
+SLOW = ("000", "002", "003")
+"""Papers whose mechanisms need a language model: the smallest run has one budget of each of their tables."""
+NUMBERS = frozenset({"stsb", "medsts"})
+"""Sets whose labels are numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,14 +66,14 @@ class Task:
     @property
     def numbers(self) -> bool:
         """Return True if labels are numbers: the figure is Pearson's correlation."""
-        return self.name in {"stsb", "medsts"}
+        return self.name in NUMBERS
 
     @cached_property
     def words(self) -> float:
         """Return the mean number of words of a training text."""
         return statistics.fmean(len(words_of(text)) for row in self.texts[0] for text in row)
 
-    def first(self, rows: int, tests: int) -> Task:
+    def first(self, rows: int | None, tests: int | None) -> Task:
         """Return the same task with fewer rows."""
 
         def cut(both: Any) -> Any:
@@ -79,21 +85,55 @@ class Task:
 
 @dataclass(frozen=True)
 class Setup:
-    """How large an experiment is, and with which weights.
+    """How large an experiment is, and with which data and weights.
 
     Attributes:
-        rows: Training texts of a set.
-        tests: Test texts of a set.
+        paper: Number of the paper, whose settings are in studies/papers.
+        size: "smallest", "small", or "full"; see studies/papers/sizes.toml.
+        rows: Training texts of a set; None uses the size's.
+        tests: Test texts of a set; None uses the size's.
         models: Folder of given weights, one folder each, named as on the hub without the owner; None uses ours.
         tables: Folder of the papers' tables, as `studies/recipes` writes them; None uses included sets.
-        slow: Part of the rows that a generative model rewrites.
+        data: Folder of public data sets; None uses generated texts.
+        seed: Number of the first training; further seeds follow it.
     """
 
-    rows: int = 240
-    tests: int = 200
+    paper: str
+    size: str = "small"
+    rows: int | None = None
+    tests: int | None = None
     models: Path | None = None
     tables: Path | None = None
-    slow: float = 0.25
+    data: Path | None = DATA if DATA.is_dir() else None
+    seed: int = 0
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Return the paper's settings."""
+        return settings.of_paper(self.paper)
+
+    @cached_property
+    def sizes(self) -> dict[str, Any]:
+        """Return the size's settings, with given numbers of rows."""
+        given = {"rows": self.rows, "tests": self.tests}
+        return settings.of_size(self.size) | {name: value for name, value in given.items() if value is not None}
+
+    def budgets(self, table: str) -> Sequence[float]:
+        """Return the budgets of a table that this size runs."""
+        settings_of_table, which = self.settings["table"][table], self.sizes["budgets"]
+        first = which == "first"
+        budgets: Sequence[float] = settings_of_table["few" if first else which]
+        return budgets[:1] if first and self.paper in SLOW else budgets
+
+    def recipe(self, part: str | None = None) -> tuple[Recipe, Sequence[int]]:
+        """Return how a classifier is trained for a part of the paper ("use", "attack"), and the seeds of its runs."""
+        paper = {name: value for name, value in self.settings["training"].items() if not isinstance(value, dict)}
+        paper |= self.settings["training"].get(part, {})
+        epochs, runs = (self.sizes[name] or paper[name] for name in ("epochs", "seeds"))
+        chosen = Recipe(
+            epochs, paper["rate"], max(32, self.settings["longest"]), 0.0, paper["batch"], paper["patience"]
+        )
+        return chosen, range(self.seed, self.seed + runs)
 
     def weights(self, name: str, ours: str) -> str:
         """Return the folder of given weights, or the included model that replaces them."""
@@ -104,45 +144,69 @@ class Setup:
         """Return whether weights of that name are given."""
         return self.weights(name, "") != ""
 
-    def some(self, every: Sequence[float], few: Sequence[float]) -> Sequence[float]:
-        """Return the paper's budgets, or a few of them at small scale."""
-        return every if self.rows >= 1_000 else few
+    def file(self, *names: str) -> str | None:
+        """Return a file or folder of the data folder; None where it is not there."""
+        path = None if self.data is None else self.data.joinpath(*names)
+        return str(path) if path is not None and path.exists() else None
+
+    def public(self, name: str, count: int) -> list[str]:
+        """Return public texts of a corpus, cut to the size's words: a given table, an included corpus, or generated."""
+        given = None if self.tables is None else self.tables / f"{name}.parquet"
+        path = given if given is not None and given.is_file() else self.file("public_corpus", f"{name}.parquet")
+        if path is None:
+            return [self.cut(text) for text in generated.texts(count)]
+        texts = pl.read_parquet(path)["text"]
+        return [self.cut(text) for text in texts.sample(min(count, len(texts)), seed=5)]
+
+    def cut(self, text: str) -> str:
+        """Return the first words of a text, or all of it where the size does not cut."""
+        words = self.sizes["words"]
+        return " ".join(text.split()[:words]) if words else text
+
+    def is_here(self, name: str) -> bool:
+        """Return whether a data set is given, included, or generated because there is no data folder."""
+        folder = STAND_INS.get(name, (name, None))[0]
+        return self.given(name) or self.data is None or (self.data / folder).is_dir()
+
+    def given(self, name: str) -> bool:
+        """Return whether the papers' table of a set is given."""
+        return self.tables is not None and (self.tables / f"{name}.parquet").is_file()
+
+    def title(self, name: str) -> str:
+        """Return the name of a data set, and of the included one that plays it."""
+        if self.given(name):
+            return name
+        if self.data is None:
+            return f"{name} (here generated)"
+        return name if name not in STAND_INS else "{} (here {}, secret: {})".format(name, *STAND_INS[name])
 
     def task(self, name: str, *, slow: bool = False) -> Task:
         """Read a data set, cut to the setup's sizes; training and test rows are never the same rows."""
-        part = self.slow if slow else 1.0
-        task = read(name, self.tables)
-        return task.first(max(20, int(self.rows * part)), max(20, int(self.tests * part)))
-
-
-def is_here(name: str, tables: Path | None) -> bool:
-    """Return whether a data set is given or included."""
-    folder = STAND_INS.get(name, (name, None))[0]
-    return (tables is not None and (tables / f"{name}.parquet").is_file()) or (DATA / folder).is_dir()
-
-
-def title(name: str, tables: Path | None) -> str:
-    """Return the name of a data set, and of the included one that plays it."""
-    given = tables is not None and (tables / f"{name}.parquet").is_file()
-    return name if given or name not in STAND_INS else "{} (here {}, secret: {})".format(name, *STAND_INS[name])
+        part = self.sizes["slow"] if slow else 1.0
+        rows, tests = (self.sizes[which] for which in ("rows", "tests"))
+        task = read(name, self)
+        return task.first(*(None if count == 0 else max(20, int(count * part)) for count in (rows, tests)))
 
 
 @cache
-def read(name: str, tables: Path | None) -> Task:
+def read(name: str, setup: Setup) -> Task:
     """Read a task from the given tables, or from what plays it here; without a split, a tenth of the rows are tests."""
-    path = None if tables is None else tables / f"{name}.parquet"
     folder, secret = STAND_INS.get(name, (name, None))
-    if path is not None and path.is_file():
-        table, secret = pl.read_parquet(path), "attribute"
+    if setup.given(name):
+        assert setup.tables is not None
+        table, secret = pl.read_parquet(setup.tables / f"{name}.parquet"), "attribute"
+    elif setup.data is None:
+        table = generated.table(name, paired=name in PAIRS, numbers=name in NUMBERS)
+        secret = "attribute"
     else:
-        table = pl.read_parquet(DATA / folder / f"{folder}.parquet")
+        table = pl.read_parquet(setup.data / folder / f"{folder}.parquet")
     columns = ["text", "text2"] if name in PAIRS else ["text"]
     label = "label" if "label" in table.columns and table["label"].count() else None
     secret = secret if secret in table.columns else None
     table = table.drop_nulls([column for column in (*columns, label, secret) if column is not None])
     if secret == "condition":
-        common = table[secret].value_counts(sort=True)[secret][:10].to_list()
-        table = table.filter(pl.col(secret).is_in(common))
+        counted_ = table[secret].value_counts().sort("count", secret, descending=[True, False])
+        table = table.filter(pl.col(secret).is_in(counted_[secret][:10].to_list()))
     table = table.sample(fraction=1.0, seed=42, shuffle=True)
     tested = pl.col("split").is_in(["validation", "test"])
     if "split" not in table.columns or not 0 < table.filter(tested).height < table.height:
@@ -151,17 +215,13 @@ def read(name: str, tables: Path | None) -> Task:
         tested = pl.col("split") == ("test" if (table["split"] == "test").any() else "validation")
         table = table.filter(tested | (pl.col("split") == "train"))
     parts = table.filter(~tested), table.filter(tested)
-    texts = tuple([tuple(map(cut, row)) for row in part.select(columns).iter_rows()] for part in parts)
+    texts = tuple([tuple(map(setup.cut, row)) for row in part.select(columns).iter_rows()] for part in parts)
 
     def values(name: str) -> Any:
         return tuple(part[name].to_list() for part in parts)
 
     labels: Any = ([], []) if label is None else values(label)
     return Task(name, texts, labels, None if secret is None else values(secret))  # type: ignore[arg-type]
-
-
-def cut(text: str) -> str:
-    return " ".join(text.split()[:LONGEST])
 
 
 def rewrite(mechanism: Mechanism, rows: Rows) -> Rows:
@@ -171,24 +231,31 @@ def rewrite(mechanism: Mechanism, rows: Rows) -> Rows:
     return [tuple(made[at : at + width]) for at in range(0, len(made), width)]
 
 
-def learned(setup: Setup, task: Task, texts: Rows, labels: Sequence[Any]) -> Callable[[Rows], Any]:
+def learned(
+    setup: Setup, task: Task, texts: Rows, labels: Sequence[Any], *, part: str | None = None, seed: int = 0
+) -> Callable[[Rows], Any]:
     """Learn labels from texts, and return a function that guesses them for others.
 
-    With given weights `deberta-v3-base` (or `bert-base-uncased`) a model is tuned for one epoch, as the papers do.
-    Otherwise single texts use the learner of `dptext evaluate`, and pairs a regression on how alike their texts are.
+    With the paper's classifier among the given weights, it is fine-tuned as the settings say. Otherwise single texts
+    use the learner of `dptext evaluate`, and pairs a regression on how alike their texts are.
     """
-    for name in ("deberta-v3-base", "bert-base-uncased"):
-        if setup.has(name):
-            return tuned(setup.weights(name, ""), texts, labels, numbers=task.numbers)
+    truth = np.array(labels, float) if task.numbers and part != "attack" else np.array(labels).astype(str)
+    name = setup.settings["training"]["classifier"]
+    if setup.has(name):
+        guess = fine_tuned(setup.weights(name, ""), _side(texts), truth, seed=seed, recipe=setup.recipe(part)[0])
+        return lambda rows: guess(_side(rows))
     if len(texts[0]) == 1:
-        guess = fit(counted([row[0] for row in texts]), np.array(labels).astype(str))
-        return lambda rows: guess(counted([row[0] for row in rows]))
+        guess_ = fit(counted([row[0] for row in texts]), truth.astype(str))
+        return lambda rows: guess_(counted([row[0] for row in rows]))
     from sklearn.linear_model import LogisticRegression, Ridge
 
     model = Ridge() if task.numbers else LogisticRegression(class_weight="balanced", max_iter=1000)
-    truth = np.array(labels, float) if task.numbers else np.array(labels).astype(str)
     model.fit(alike(texts), truth)
     return lambda rows: model.predict(alike(rows))
+
+
+def _side(rows: Rows) -> Side:
+    return Side([row[0] for row in rows], [row[1] for row in rows] if len(rows[0]) == 2 else None)
 
 
 def alike(rows: Rows) -> Reals:
@@ -202,53 +269,21 @@ def alike(rows: Rows) -> Reals:
     return np.array(likeness)
 
 
-def tuned(folder: str, texts: Rows, labels: Sequence[Any], *, numbers: bool) -> Callable[[Rows], Any]:
-    """Tune a sequence classifier for one epoch: batches of 32, learning rate 1e-5 (papers 000 and 001)."""
-    import torch
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    names = [] if numbers else sorted({str(label) for label in labels})
-    torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    model = AutoModelForSequenceClassification.from_pretrained(
-        folder, num_labels=max(1, len(names)), local_files_only=True, dtype=torch.float32
-    ).train()
-    most = min(512, int(model.config.max_position_embeddings) - 2)
-
-    def read_(rows: Rows) -> Any:
-        sides = [[row[at] for row in rows] for at in range(len(rows[0]))]
-        tokens = tokenizer(*sides, padding=True, truncation=True, max_length=most, return_tensors="pt")
-        return model(input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"]).logits
-
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
-    order = np.random.default_rng(0).permutation(len(texts))
-    for start in range(0, len(order), 32):
-        some = order[start : start + 32].tolist()
-        some_texts, truth = read_([texts[at] for at in some]), [labels[at] for at in some]
-        if numbers:
-            loss = torch.nn.functional.mse_loss(some_texts[:, 0], torch.tensor([float(value) for value in truth]))
-        else:
-            loss = torch.nn.functional.cross_entropy(
-                some_texts, torch.tensor([names.index(str(value)) for value in truth])
-            )
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    model.eval()
-
-    def guess(rows: Rows) -> Any:
-        with torch.inference_mode():
-            some_texts = torch.cat([read_(rows[start : start + 32]) for start in range(0, len(rows), 32)])
-        return some_texts[:, 0].numpy() if numbers else np.array(names)[some_texts.argmax(1).numpy()]
-
-    return guess
-
-
 def figure(setup: Setup, task: Task, train: Rows, test: Rows, *, secret: bool = False, macro: bool = False) -> float:
-    """Return 100 x accuracy (macro-F1, or Pearson's correlation) of a learner of some rows, on others."""
-    train_labels, test_labels = (task.secrets or task.labels) if secret else task.labels
-    guessed = learned(setup, task, train, train_labels)(test)
-    if task.numbers and not secret:
+    """Return 100 x accuracy (macro-F1, or Pearson's correlation) of a learner of some rows, on others.
+
+    It is the mean over the runs that the settings ask for, if the paper's classifier is given. The included learner
+    has no seed.
+    """
+    part = "attack" if secret else "use"
+    runs = setup.recipe(part)[1] if setup.has(setup.settings["training"]["classifier"]) else [setup.seed]
+    return statistics.fmean(_run(setup, task, train, test, part, seed, macro=macro) for seed in runs)
+
+
+def _run(setup: Setup, task: Task, train: Rows, test: Rows, part: str, seed: int, *, macro: bool) -> float:
+    train_labels, test_labels = (task.secrets or task.labels) if part == "attack" else task.labels
+    guessed = learned(setup, task, train, train_labels, part=part, seed=seed)(test)
+    if task.numbers and part == "use":
         truth = np.array(test_labels, float)
         return 100 * float(np.corrcoef(truth, guessed)[0, 1]) if np.std(guessed) and np.std(truth) else 0.0
     truth = np.array(test_labels).astype(str)
@@ -285,9 +320,7 @@ def bleu(raw: Rows, after: Rows) -> float:
 def vectors(texts: Sequence[str], encoder: str = "") -> Reals:
     """Return vectors of texts: of a given sentence encoder, or sums of the included encoder's word vectors."""
     if encoder:
-        from sentence_transformers import SentenceTransformer
-
-        return np.asarray(SentenceTransformer(encoder).encode(list(texts)), np.float64)
+        return np.asarray(sentence_vectors(encoder, list(texts)), np.float64)
     return np.asarray(words_encoder()[0].sums(list(texts)), np.float64)
 
 
@@ -337,15 +370,20 @@ def perplexity(setup: Setup, after: Rows) -> float:
     return math.exp(total / max(1, count))
 
 
+MOST = 400
+"""Words that a masked model infers at most, except at the size "full"."""
+
+
 @cache
 def predictor(folder: str) -> Predictor:
     return Predictor(folder)
 
 
-def inferred(setup: Setup, raw: Rows, after: Rows, most: int = 400) -> dict[str, float]:
+def inferred(setup: Setup, raw: Rows, after: Rows) -> dict[str, float]:
     """Return how often a masked model infers raw words: at the same place or anywhere, by 1 or 3 predictions."""
     model = predictor(setup.weights("bert-base-uncased", "english-small"))
     before, then = ([words_of(text) for text in flat(rows)] for rows in (raw, after))
+    most = None if setup.size == "full" else MOST
     masked = [item for row, words in enumerate(then) for item in model.masked(row, words)][:most]
     guesses = model.predict(masked)
     figures = {}
@@ -369,11 +407,13 @@ class Shown:
         title: Its subject, with the number of the paper's table.
         head: Titles of its columns.
         rows: Cells. "printed / here" where both are there.
+        number: The paper's number of the table, as in its settings.
     """
 
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
+    number: str = ""
 
     def markdown(self) -> str:
         """Return it as Markdown."""

@@ -21,7 +21,7 @@ def frontier():
     sys.path.insert(0, str(ROOT / "studies"))
     names = (
         "baselines", "cells", "data", "forms", "masked", "of_draws", "of_latents", "of_surrogate", "page", "paper_001",
-        "plan", "printed", "shares", "tidy",
+        "plan", "shares", "tidy",
     )  # fmt: skip
     yield type("frontier", (), {name: importlib.import_module(f"frontier.{name}") for name in names})
     sys.path.remove(str(ROOT / "studies"))
@@ -143,10 +143,6 @@ def test_the_page_advises_a_release_only_where_it_brings_something(frontier):
     assert advice(free, {"surrogate": 0.3, "synthetic": 0.61}) == lost
     assert advice(free, {"surrogate": 0.3, "synthetic": 0.8}) == "synthetic table"
     assert advice(free, {"surrogate": 0.79, "synthetic": 0.8}) == "surrogate, row by row"
-    printed = {("a", 1): 0.9, ("b", 1): 0.5, ("c", 1): 0.49, ("a", 2): 0.9, ("b", 2): 0.5}
-    ours = {("a", 1): 0.7, ("b", 1): 0.8, ("c", 1): 0.2, ("a", 2): 0.8, ("b", 2): None}
-    said = frontier.printed.order(printed, ours)
-    assert said == "<b>The printed order holds in 1 of 2 comparisons</b>; it does not hold: a over b at ε = 1."
 
 
 @pytest.mark.thorough

@@ -15,30 +15,78 @@ PAGE = (STUDIES / "reports" / "papers.md").read_text(encoding="utf-8")
 @pytest.fixture
 def reproduce(monkeypatch):
     monkeypatch.syspath_prepend(str(STUDIES))
-    if not (ROOT.parent / "shared" / "data").is_dir():
-        pytest.skip("shared/data does not lie next to this checkout")
     from frontier import reproduce
 
     yield reproduce
-    for name in [name for name in sys.modules if name.partition(".")[0] in {"frontier", "rewriting_again"}]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in {"frontier", "papers", "rewriting_again"}]:
         del sys.modules[name]
 
 
-def test_the_page_shows_a_run_of_every_paper():
+def test_the_page_has_a_place_for_every_paper_and_says_how_its_tables_were_made():
     for paper in ("000", "001", "002", "003", "004"):
         part = re.search(f"<!-- paper-{paper}: start -->(.*?)<!-- paper-{paper}: end -->", PAGE, re.DOTALL)[1]
-        assert "| --- |" in part
-        assert re.search(r"\*Run of \d{4}-\d\d-\d\d: \d+ training and \d+ test texts", part), paper
+        if "| --- |" not in part:
+            assert "No run of this paper is on this page yet" in part
+            continue
+        assert re.search(rf"`make -C studies paper-{paper} PAPER=\"--size \w+ --seed \d\"`", part), paper
+        assert re.search(r"Commit [0-9a-f]{12}.*Size \w+: \d+ training", part), paper
+        assert part.count("\n| --- |") == part.count("\nWhat differs here: ")
+        assert part.count("What differs here: ") == part.count("The paper's settings (")
     makefile = (STUDIES / "Makefile").read_text(encoding="utf-8")
     assert "paper-000 paper-001 paper-002 paper-003 paper-004: paper-%:" in makefile
 
 
+def test_only_the_size_full_leaves_texts_whole(reproduce):
+    from frontier import setups
+
+    text = " ".join(["word"] * 400)
+    lengths = {
+        size: len(setups.Setup("001", size, rows=20).cut(text).split()) for size in ("smallest", "small", "full")
+    }
+    assert lengths == {"smallest": 6, "small": 32, "full": 400}
+    assert setups.Setup("001", "full", rows=24).budgets("1") == [0.1, 0.5, 1, 500, 1000, 1500]
+
+
+def test_both_divisions_of_paper_001_spend_the_same_total(reproduce):
+    """Section 4.1.1: epsilon times the mean number of words of the set, whatever a text's length."""
+    from frontier import paper_001, setups
+
+    setup = setups.Setup("001", "smallest", data=None)
+    task = setup.task("sst2")
+    assert paper_001.equal_totals(setup, task, "1-Diffractor", 0.5) == pytest.approx(0.5 * task.words)
+    assert paper_001.equal_totals(setup, task, "DP-BART", 500.0) == 500.0
+    evenly = paper_001.made(setup, task, "1-Diffractor", 0.5, ())
+    by_scores = paper_001.made(setup, task, "1-Diffractor", 0.5, ("wi", "sd"))
+    assert evenly.epsilon == pytest.approx(by_scores.allocation.total)
+
+
+def test_a_run_without_data_says_so_and_a_second_call_continues(reproduce, tmp_path, monkeypatch):
+    from frontier import generated, paper_004, setups
+
+    setup, asked = setups.Setup("004", "smallest", data=None), []
+
+    def shown(name):
+        asked.append(name)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return setups.Shown(name, ["a"], [["1 / 2"]], "1")
+
+    tables = {name: lambda name=name: shown(name) for name in ("one", "two")}
+    monkeypatch.setattr(paper_004, "reproduced", lambda setup: tables)
+    out = tmp_path / "out.md"
+    with pytest.raises(KeyboardInterrupt):
+        reproduce.write(setup, out, page=False, kept=tmp_path / "kept")
+    assert "**one; texts cut to 6 words**" in out.read_text(encoding="utf-8")
+    reproduce.write(setup, out, page=False, kept=tmp_path / "kept")
+    assert (asked, out.read_text(encoding="utf-8").count(generated.NOTE)) == (["one", "two", "two"], 2)
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize("paper", ["000", "001", "002", "004"])
+@pytest.mark.parametrize("paper", ["000", "001", "002", "003", "004"])
 def test_the_smallest_run_prints_the_papers_figures_and_ours(reproduce, tmp_path, paper):
     pytest.importorskip("dptext_etl_models")
     out = tmp_path / "tables.md"
-    reproduce.main([paper, "--rows", "24", "--tests", "20", "--slow", "0.5", "--out", str(out)])
+    reproduce.main([paper, "--size", "smallest", "--out", str(out)])
     tables = out.read_text(encoding="utf-8")
     assert re.search(r"\d / -?\d", tables)
     assert reproduce.placed(PAGE, paper, tables).count(tables.strip()) == 1
@@ -54,7 +102,7 @@ def test_given_weights_are_used(reproduce, tmp_path):
             shutil.copy(item.path, tmp_path / "weights" / name / role.removeprefix("model/"))
     from frontier import setups
 
-    setup = setups.Setup(24, 20, tmp_path / "weights")
+    setup = setups.Setup("004", "smallest", models=tmp_path / "weights")
     task = setup.task("sst2")
     guessed = setups.learned(setup, task, *(part[:20] for part in (task.texts[0], task.labels[0])))(task.texts[1])
     assert set(guessed) <= {str(label) for label in task.labels[0]}

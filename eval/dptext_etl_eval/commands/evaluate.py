@@ -80,6 +80,12 @@ def evaluate(
         str | None,
         typer.Option(metavar="MODEL", help="Fine-tune this model on labels and attributes: a folder, or a hub's name."),
     ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="With --classifier or --models: passes over the texts in fine-tuning.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=1e-9, help="With --classifier or --models: learning rate of fine-tuning.")
+    ] = None,
     encoder: Annotated[
         str | None,
         typer.Option(metavar="MODEL", help="Sentence encoder for nearness of meaning and the search for releases."),
@@ -132,7 +138,12 @@ def evaluate(
     from dptext_etl_eval.verdict import verdict
 
     require_libraries()
-    evaluators = Evaluators(classifier, encoder, masked_model, perplexity_model)
+    evaluators = Evaluators(classifier, encoder, masked_model, perplexity_model, epochs, rate)
+    if (epochs is not None or rate is not None) and not (models or classifier is not None):
+        raise PolicyError(
+            "--epochs and --rate set the fine-tuning of a model, and no model is fine-tuned",
+            "add --models, or name --classifier",
+        )
     if models or classifier is not None:
         require_training()
     evaluators.require()

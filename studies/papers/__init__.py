@@ -1,0 +1,1 @@
+"""The settings of the five papers, as data."""
