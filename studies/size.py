@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {"core": "dptext_etl", "models": "models/dptext_etl_models", "eval": "eval/dptext_etl_eval"}
 LONG = 600
+ROOMS = {"runner and engines": ("runner", "engines"), "ledger": ("ledger",)}
 RUN = """
 import sys
 files, functions, texts_in, looking = set(), set(), set(), []
@@ -61,6 +62,9 @@ def main() -> None:
         docstrings = sum(_docstring_lines(ast.parse(text)) for text in texts)
         longest = [path.name for path, text in zip(paths, texts, strict=True) if len(text.splitlines()) > LONG]
         print(f"{title}: {len(paths)} files, {lines:,} lines, {docstrings:,} of docstrings; above {LONG}: {longest}")
+    for title, folders in ROOMS.items():
+        paths = [path for folder in folders for path in (ROOT / "dptext_etl" / folder).rglob("*.py")]
+        print(f"{title}: {sum(len(path.read_text(encoding='utf-8').splitlines()) for path in paths):,} lines")
     from dptext_etl.mechanisms.custext import CusText
 
     above = [kind for kind in CusText.__mro__[1:] if kind.__module__.startswith("dptext_etl")]
