@@ -259,7 +259,7 @@ class LedgerReader:
         """Do the writes of the block on one snapshot of the ledger, and throw them away at its end.
 
         `agree_on_cap`, `require_forms`, and `releases.register` check and pin as they do in a run; later calls in
-        the block see what was pinned. No lock is held against writers, and no right to write is needed.
+        the block see these events. No lock is held against writers, and no right to write is needed.
         """
         return self._db.journal.rehearsal()
 

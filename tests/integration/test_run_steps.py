@@ -1,4 +1,4 @@
-"""The table of steps in docs/design.md: a run takes all of them in this order, a plan only those that the table says."""
+"""The table of steps in docs/design.md: a run calls all of them in this order, a plan only some."""
 
 import re
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 from dptext_etl.runner import plan
 
 ROOT = Path(__file__).resolve().parents[2]
-ROW = re.compile(r"^\| (\w+) \| `([\w.]+)` in `([\w/.]+)` \|.*\| ([^|]+) \|$", re.M)
+ROW = re.compile(r"^\| (\w+) \| `([\w.]+)` in `([\w/.]+)` \|.*\| ([^|]+) \|$", re.MULTILINE)
 
 
 def steps_entered(functions, call):
@@ -31,7 +31,7 @@ def steps_entered(functions, call):
     return entered
 
 
-def test_a_run_and_a_plan_take_the_steps_of_the_table(job):
+def test_a_run_and_a_plan_call_the_steps_of_the_table(job):
     table = (ROOT / "docs" / "design.md").read_text().split("{#steps}")[1].split("\n## ")[0]
     rows = ROW.findall(table)
     functions = {(name, str(ROOT / path)): step for step, name, path, _ in rows}

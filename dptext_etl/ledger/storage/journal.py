@@ -69,7 +69,7 @@ class Journal:
     def rehearsal(self) -> Iterator[None]:
         """Hold back all events of the block in memory, over one snapshot, and forget them at its end.
 
-        Checks and events are those of a transaction. No lock is held against writers, and no right to write is needed.
+        Events are checked as in a transaction. No lock is held against writers, and no right to write is needed.
         """
         with self._store.snapshot():
             outer = self._rehearsed
