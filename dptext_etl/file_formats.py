@@ -34,7 +34,7 @@ from dptext_etl.text_files import (
 )
 
 INFERRED_ROWS = 10_000
-"""The rows from which the column types of an untyped file are inferred."""
+"""The rows from which the column types of a CSV file are inferred."""
 GROUP_BYTES = 4 << 20
 """Bytes of strings in a row group of a published file, about: readers decode groups side by side."""
 READERS = "polars", "pandas", "duckdb", "spark", "arrow"
@@ -55,7 +55,7 @@ class Reading:
     all_text: bool = False  # whether columns of files without types are read as text
     schema: Types | None = None  # types of columns of files without types, or of all columns of JSON
     in_json: Types | None = None  # types of some columns of files with the types of JSON
-    infer: int | None = INFERRED_ROWS  # the rows from which types are inferred; None for all
+    infer: int | None = INFERRED_ROWS  # the rows from which types of CSV files are inferred; None for all
 
 
 PLAIN = Reading()
@@ -251,10 +251,11 @@ class Ndjson(FileFormat):
         sources = _literal(_without_marks(sources, named=options.get("include_file_paths") is not None))
         schema = how.schema
         if schema is None and how.in_json is None and len(sources) > 1:  # Polars infers types from the first file
-            scans = (pl.scan_ndjson(source, infer_schema_length=how.infer) for source in sources)
+            scans = (pl.scan_ndjson(source, infer_schema_length=None) for source in sources)
             empty = [rows.collect_schema().to_frame() for rows in scans]
             schema = pl.concat(empty, how="diagonal_relaxed").schema
-        options |= {"schema": schema, "schema_overrides": how.in_json, "infer_schema_length": how.infer}
+        # a value of another type may be in any row, and a column that is null in all others may be filled there
+        options |= {"schema": schema, "schema_overrides": how.in_json, "infer_schema_length": None}
         return pl.scan_ndjson(sources, **options)
 
     def writer(self, frame: pl.LazyFrame, compression: str) -> Callable[[IO[bytes]], object]:  # noqa: ARG002

@@ -1,7 +1,7 @@
 """Run the recipes of `recipes/*/policy.toml`: synthetic tables over corpora with more public texts.
 
 `python studies/written_utility.py --vectors FILE --model FOLDER|GGUF` runs the commands that the head of each policy
-lists, once per key and epsilon, on public data sets in the place of private ones. `static_vectors.py` writes FILE.
+lists, once per key and epsilon, on public data sets in the place of private ones. `dptext corpus vectors` writes FILE.
 `--written FOLDER` reads NAME.parquet from there in the place of new texts. Work and figures are kept in
 `target/written-utility/`: a stopped run continues.
 """
@@ -116,7 +116,7 @@ def lines(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the recipes, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--vectors", type=Path, required=True, help="file of static_vectors.py, for the corpora")
+    parser.add_argument("--vectors", type=Path, required=True, help="file of `dptext corpus vectors`, for the corpora")
     parser.add_argument("--model", default="", help="causal model that writes: a folder or a .gguf file")
     parser.add_argument("--written", type=Path, help="folder with NAME.parquet and NAME.json of an earlier run")
     parser.add_argument("--only", nargs="*", default=list(NAMES.values()), help="recipes to run")

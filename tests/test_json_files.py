@@ -1,5 +1,7 @@
 """NDJSON files that are not one object per line, or whose values a reader changes, are refused by line and kind."""
 
+import json
+
 import polars as pl
 import pytest
 
@@ -81,3 +83,14 @@ def test_the_columns_of_a_folder_are_those_of_all_its_files(tmp_path):
     (tmp_path / "b.ndjson").write_bytes(b'{"id":2,"note":"x","more":true,"at":1.5}\n')
     rows = [(1, None, 1.0, None), (2, "x", 1.5, True)]
     assert Files.at(str(tmp_path)).scan().collect().select("id", "note", "at", "more").rows() == rows
+
+
+def test_types_come_from_all_rows_of_a_file(tmp_path):
+    """A column is null, or holds integers, in more rows than a reader looks at by default."""
+    rows = [
+        {"id": f"r{n}", "late": "x" if n > 11_000 else None, "mixed": "x" if n > 11_000 else n} for n in range(11_050)
+    ]
+    path = tmp_path / "rows.ndjson"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    frame = Files.at(str(path)).scan().collect()
+    assert (frame["late"].drop_nulls().len(), frame["mixed"].dtype) == (49, pl.String)

@@ -33,9 +33,10 @@ from dptext_etl.corpora.corpus import (
     add_directions,
     encoded,
     learn,
-    to_integers,
 )
 from dptext_etl.corpora.frequencies import EPSILONS, MOST_TEXTS, Hit, calibrate, near_texts
+from dptext_etl.corpora.static import is_token_vectors, version
+from dptext_etl.corpora.static import read as read_token_vectors
 from dptext_etl.data_types import by_name
 from dptext_etl.embeddings import DEFAULT_VECTORS, WordVectors
 from dptext_etl.errors import InputError, PolicyError, seam
@@ -199,9 +200,8 @@ class Options:
     cleaning: Cleaning = field(default_factory=Cleaning)  # which texts stay
     # most texts; None keeps all of corpora and up to 20,000 of files; of more, those with the smallest hashes are used
     texts: int | None = None
-    encoder: Literal["words", "task", "sentence-transformers"] = "words"
-    vectors: str = DEFAULT_VECTORS  # word vectors of `words` and `task`: "english-20k" or a path
-    plain: bool = False  # whether word vectors are summed as they are, for a static sentence embedding
+    encoder: Literal["words", "static", "task", "sentence-transformers"] = "words"
+    vectors: str = DEFAULT_VECTORS  # "english-20k" or a path: word vectors, or token vectors of `static` and `task`
     model: str | None = None  # model of `sentence-transformers`
     task: Sequence[Source] = field(default=())  # public labeled texts of `task`
     share: float = SHARE  # share of the task's directions
@@ -221,6 +221,12 @@ class Options:
             raise PolicyError(
                 "labeled texts belong to the encoder task, and that encoder needs some",
                 "use --encoder task with --task, or neither",
+            )
+        tokens = is_token_vectors(self.vectors)
+        if (self.encoder == "static" and not tokens) or (self.encoder == "words" and tokens):
+            raise PolicyError(
+                "token vectors belong to the encoder static, and that encoder needs some",
+                "write them with `dptext corpus vectors`, and give them with --vectors",
             )
         if not 0.0 < self.share < 1.0:
             raise PolicyError(f"share {self.share}; allowed: 0 < share < 1", "pass a share such as 0.5")
@@ -314,15 +320,24 @@ def _encoder(
     if options.model is not None:
         progress("encoding the texts with the model")
         return SentenceModel(options.model), {"name": options.model}
+    encoder: WordEncoder
+    if is_token_vectors(options.vectors):
+        encoder, facts = read_token_vectors(Path(options.vectors))
+        facts |= {"tokens": True, "tokenizers": version()}
+        progress(f"encoding by the vectors of {len(encoder.vectors):,} tokens")
+        return _with_task(encoder, facts, options, progress)
     words = WordVectors.load(options.vectors)
     progress(f"learning the encoder from {len(texts):,} texts and {len(words):,} word vectors")
-    facts: dict[str, Any] = {"name": Path(options.vectors).name, "vectors": words.artifact.sha256}
-    if options.plain:
-        encoder = WordEncoder(words.words, to_integers(words.vectors.astype(np.float64)))
-        facts |= {"plain": True}
-    else:
-        encoder = learn(texts, words)
-        facts |= {"smoothing": repr(SMOOTHING), "half_whitening": True}
+    facts = {"name": Path(options.vectors).name, "vectors": words.artifact.sha256}
+    encoder = learn(texts, words)
+    facts |= {"smoothing": repr(SMOOTHING), "half_whitening": True}
+    return _with_task(encoder, facts, options, progress)
+
+
+def _with_task(
+    encoder: WordEncoder, facts: dict[str, Any], options: Options, progress: Progress
+) -> tuple[WordEncoder, dict[str, Any]]:
+    """Add the directions of the task's public labels, if there are any."""
     if options.task:
         rows = [(normalized(text), label) for source in options.task for text, label in source.rows() if label]
         progress(f"learning the task's directions from {len(rows):,} public labeled texts")

@@ -12,6 +12,7 @@ the files that were read. The file:
 * `vectors`: I8, shape (m, k), entries from -127 to 127;
 * `words`: U8, one word per line in the form of lookups; `word_vectors`: I16, shape (v, k). Both are empty where the
   encoder is not a sum of word vectors;
+* with token vectors `tokenizer`: U8, JSON; `token_vectors`: I16, shape (t, k), in the place of words and theirs;
 * metadata: `format` and `description`, plain data as canonical JSON: name, license, provenance, `encoder` (`kind` and
   `name`), `hits` (hit rates by epsilon), build options.
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -35,7 +37,7 @@ from safetensors import safe_open
 
 from dptext_etl import _kernel, extensions
 from dptext_etl.artifacts import MADE_FROM, Artifact, Lineage, canon, save_tensors, store
-from dptext_etl.errors import ArtifactError, InputError, PolicyError, seam
+from dptext_etl.errors import ArtifactError, InputError, PolicyError, seam, without_panics
 from dptext_etl.extensions import pip_install
 from dptext_etl.storage import Objects
 
@@ -111,6 +113,48 @@ class WordEncoder:
         return quantised(self.sums(texts, parts=parts, n_max=n_max))
 
 
+_CHARACTERS = 2**16  # of a text that a tokenizer or a model reads; tokenizers may panic for millions of blanks
+
+
+@dataclass(frozen=True, eq=False)
+class TokenEncoder(WordEncoder):
+    """Sum the vectors of a text's tokens, as a static sentence embedding does; `words` are the tokens."""
+
+    tokenizer: bytes = b""  # JSON of the library `tokenizers`
+
+    @classmethod
+    def of(cls, tokenizer: bytes, vectors: npt.NDArray[np.int16]) -> Self:
+        read = tokenizer_of(tokenizer)
+        return cls([read.id_to_token(number) or "" for number in range(len(vectors))], vectors, tokenizer)
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return tokenizer_of(self.tokenizer)
+
+    def numbers(self, texts: Sequence[str], n_max: int = MOST_WORDS) -> list[npt.NDArray[np.uint32]]:
+        """Return the numbers of the first tokens of every text; none for a text on which the tokenizer fails."""
+        rows = []
+        for text in texts:
+            ids: list[int] = []
+            with suppress(Exception), without_panics():  # a failure depends only on the text, and shows nothing of it
+                ids = self._tokenizer.encode(text[:_CHARACTERS], add_special_tokens=False).ids[:n_max]
+            rows.append(np.array([token for token in ids if token < len(self.vectors)], np.uint32))
+        return rows
+
+
+def tokenizer_of(content: bytes) -> Any:
+    """Return the tokenizer of the library `tokenizers` that a JSON file describes; it neither pads nor cuts texts."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise PolicyError("token vectors need the library tokenizers", pip_install("static")) from None
+    with seam("reading a tokenizer", ArtifactError, "name the JSON file of a tokenizer"):
+        tokenizer = Tokenizer.from_str(content.decode())
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+    return tokenizer
+
+
 def products(queries: Int8s, vectors: Int8s) -> npt.NDArray[np.float32]:
     """Return exact inner products of int8 vectors, which float32 holds below 2^24, shape (queries, vectors)."""
     scores: npt.NDArray[np.float32] = queries.astype(np.float32) @ vectors.astype(np.float32).T
@@ -121,9 +165,6 @@ def nearest(scores: npt.NDArray[Any], d: int) -> Integers:
     """Return the d indices of largest score of each row, the smaller index first of equals, shape (rows, d)."""
     order: Integers = np.argsort(-scores, axis=1, kind="stable")[:, :d].astype(np.int64)
     return order
-
-
-_CHARACTERS = 2**16  # of a text that a model reads; tokenizers may panic for millions of blanks
 
 
 class SentenceModel:
@@ -260,7 +301,7 @@ def add_directions(
     gain = np.sqrt(share / (1.0 - share) * (plain**2).sum() / max(float((added**2).sum()), 1e-12))
     joined = np.concatenate([encoder.vectors.astype(np.float64), gain * table], axis=1)
     most = float(np.abs(joined).max())
-    return WordEncoder(encoder.words, np.rint(joined * (LARGEST / most)).astype(np.int16))
+    return replace(encoder, vectors=np.rint(joined * (LARGEST / most)).astype(np.int16))
 
 
 def _regression(encoder: WordEncoder, texts: Sequence[str], codes: Integers, labels: int) -> Reals:
@@ -344,8 +385,18 @@ class Corpus:
 
     @property
     def encoder_kind(self) -> str:
-        """Return "words", "task" or "sentence-transformers"."""
+        """Return "words", "static", "task" or "sentence-transformers"."""
         return str(self.description.get("encoder", {}).get("kind", "words"))
+
+    @property
+    def has_tokens(self) -> bool:
+        """Return True if the encoder sums vectors of tokens, which the library `tokenizers` finds."""
+        return bool(self.description.get("encoder", {}).get("tokens", False))
+
+    @property
+    def in_kernel(self) -> bool:
+        """Return True if the kernel encodes texts."""
+        return not self.has_tokens and self.encoder_kind != "sentence-transformers"
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
@@ -360,6 +411,8 @@ class Corpus:
 
     @cached_property
     def encoder(self) -> WordEncoder:
+        if self.has_tokens:
+            return TokenEncoder.of(self._tensor("tokenizer").tobytes(), self._tensor("token_vectors"))
         words = _lines(self._tensor("words"))
         if not words:
             raise ArtifactError("the corpus has no vectors of words: a model encoded it", "load that model")
@@ -427,12 +480,15 @@ def write(
     if missing:
         raise ArtifactError(f"a corpus states its {' and '.join(sorted(missing))}", "say where its texts come from")
     none = np.zeros((0, vectors.shape[1]), np.int16)
+    tokenizer: bytes = getattr(encoder, "tokenizer", b"")
     tensors: dict[str, npt.NDArray[Any]] = {
         "texts": _blob(texts),
         "vectors": vectors,
-        "words": _blob(() if encoder is None else encoder.words),
-        "word_vectors": none if encoder is None else encoder.vectors,
+        "words": _blob(() if encoder is None or tokenizer else encoder.words),
+        "word_vectors": none if encoder is None or tokenizer else encoder.vectors,
     }
+    if encoder is not None and tokenizer:
+        tensors |= {"tokenizer": np.frombuffer(tokenizer, np.uint8), "token_vectors": encoder.vectors}
     save_tensors(path, tensors, {"format": FORMAT, "description": canon(dict(description)).decode()})
 
 

@@ -28,7 +28,7 @@ from dptext_etl.accounting.shuffling import Law, central_epsilon
 from dptext_etl.arrays import to_arrow
 from dptext_etl.artifacts import Artifact
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.corpus import MOST_WORDS, SentenceModel, fetched, is_remote, nearest, products
+from dptext_etl.corpora.corpus import MOST_WORDS, SentenceModel, WordEncoder, fetched, is_remote, nearest, products
 from dptext_etl.corpora.frequencies import Weights, near_texts, usual_hit, weights
 from dptext_etl.device import Computing, computing
 from dptext_etl.families.loss import Loss, require_charge
@@ -210,8 +210,8 @@ class ChoiceMechanism(Mechanism):
 
     @property
     def has_model(self) -> bool:
-        """Return True if a model encodes texts, not the kernel."""
-        return self.opened.encoder_kind == _MODEL
+        """Return True if a model or a tokenizer encodes texts, not the kernel."""
+        return not self.opened.in_kernel
 
     @property
     def table(self) -> Artifact:
@@ -306,10 +306,12 @@ class ChoiceMechanism(Mechanism):
 
     @property
     def computing(self) -> Computing | None:
-        return computing() if self.has_model else None
+        return computing() if self.opened.encoder_kind == _MODEL else None
 
     @cached_property
-    def sentence_model(self) -> SentenceModel:
+    def sentence_model(self) -> SentenceModel | WordEncoder:
+        if self.opened.has_tokens:
+            return self.opened.encoder
         return SentenceModel(str(self.opened.description["encoder"]["name"]))
 
     def probe(self) -> None:

@@ -51,6 +51,8 @@ class Replay:
                 self._check_rows(entry)
             except UnavailableLedgerError:
                 raise
+            except LedgerError as error:
+                self.note(error.message)
             except MALFORMED as exc:
                 self.note(f"event {entry.seq} ({entry.kind}): it cannot be read ({type(exc).__name__})")
         self._compare_blobs()

@@ -17,7 +17,7 @@ from dptext_etl.accounting import MEASURES
 from dptext_etl.errors import DPTextError, FrozenLedgerError, LedgerError
 from dptext_etl.guarantee import GuaranteeClass
 from dptext_etl.ledger.storage.journal import Entry, Head, Journal, event_hash
-from dptext_etl.ledger.storage.segments import LAYOUTS
+from dptext_etl.ledger.storage.segments import EDITED, LAYOUTS
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import AGAIN, ALL, GROUP, OF, UNIT, Event, Scope, Unit
 
@@ -32,7 +32,6 @@ COUNTED = {
 }
 COUNTS = ("records", "canaries", *COUNTED.values())
 """The counts of a release."""
-_HINT = "`dptext ledger verify` lists what differs; find out who changed the ledger, and treat it as lost"
 Facts = Mapping[str, Any]
 Key = tuple[int, int]
 """The number of a release, and a nonce."""
@@ -177,7 +176,7 @@ class Contents:
             for entry in self._journal.entries(after=self.head.seq):
                 for problem in self.take(entry):
                     self._clear()
-                    raise LedgerError(f"{problem}: nothing is charged or published", _HINT)
+                    raise LedgerError(f"{problem}: nothing is charged or published", EDITED)
         return self
 
     def take(self, entry: Entry) -> list[str]:

@@ -297,9 +297,10 @@ def _columns(policy: Policy, schema: Mapping[str, str], raw: dg.AssetKey) -> Met
         by = f"{maxent.name}, epsilon {maxent.epsilon:g} for the whole table"
         text = f"public, drawn to follow one noisy statistic: {by}"
         tags = {"mechanism": maxent.name, "epsilon": f"{maxent.epsilon:g}"}
-        columns = [dg.TableColumn(name, "String", description=text, tags=tags) for name in names]
+        shown = {**dict.fromkeys(policy.synthetic.published_columns, "List(Float32)"), **dict.fromkeys(names, "String")}
+        columns = [dg.TableColumn(name, kind, description=text, tags=tags) for name, kind in shown.items()]
         above = [dg.TableColumnDep(asset_key=raw, column_name=name) for name in names]
-        return _schema(columns, dict.fromkeys(names, above))
+        return _schema(columns, dict.fromkeys(shown, above))
     published = set(shown_columns(policy))
     edges = [edge for edge in declared_lineage(policy) if edge.output in published]
     spent = {column.column: column for column in policy.column_policies()}

@@ -43,6 +43,7 @@ from dptext_etl.policy.terms import (
 )
 
 if TYPE_CHECKING:
+    from dptext_etl.corpora import Corpus
     from dptext_etl.families.aggregate import Statistic
 
 _PATTERN = re.compile(r"\*|\^.*\$", re.DOTALL)
@@ -343,6 +344,17 @@ class Policy(Checked):
         (column,) = self._column_policies
         statistic: Statistic = getattr(column.mechanism, "statistic")  # noqa: B009  (an aggregate, which is loaded late)
         return statistic
+
+    @property
+    def pool(self) -> Corpus:
+        """The corpus whose texts are the rows of a synthetic table."""
+        pool = None if self.synthetic is None else self.synthetic.opened_pool(self.storage_options)
+        return self.statistic.corpus if pool is None else pool
+
+    @property
+    def table_rows(self) -> int:
+        """The number of rows of a synthetic table; 0 for other releases."""
+        return 0 if self.synthetic is None else self.synthetic.rows or len(self.pool)
 
     def column_policies(self) -> list[ColumnPolicy]:
         """Return one `ColumnPolicy` per text column; the policy builds them once.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-from dptext_etl.corpora.corpus import fetched, is_remote
+from dptext_etl.corpora.corpus import Corpus, fetched, is_remote
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import OTHER
 from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, Guarantee, GuaranteeClass, exact
@@ -106,7 +106,7 @@ class MaxEnt(BaseModel):
         name: "maxent".
         epsilon: Epsilon of the whole table for one record, at `delta`.
         delta: Delta of that pair, at most 1e-6, and at most 0.01 over the number of records.
-        corpus: A corpus whose encoder is `words` or `task`: its name, folder, or URL.
+        corpus: A corpus whose encoder is `words`, `static`, or `task`: its name, folder, or URL.
         width: Coordinates of a text; by default 64, or 96 from 16 labels on.
     """
 
@@ -119,13 +119,18 @@ class MaxEnt(BaseModel):
     width: PositiveInt | None = None
 
 
+SCORES = "scores"  # column of a table with scores
+
+
 class Synthetic(BaseModel):
     """The table `[synthetic]` of a policy.
 
     Attributes:
         column: The text column.
         labels: The labels of the records; None without.
-        rows: Rows of the table, public.
+        rows: Rows of the table, public; left out with `scores`.
+        scores: Publish every text of the pool once, with its scores for all labels in a column "scores".
+        pool: Another public corpus, whose texts are the rows; by default the corpus of the mechanism.
         per_subject: Most records of a person that count.
         mechanism: The mechanism, always "maxent".
     """
@@ -134,14 +139,31 @@ class Synthetic(BaseModel):
 
     column: _Text
     labels: Labels | None = None
-    rows: Annotated[int, Field(ge=1, le=2**31, strict=True)]
+    rows: Annotated[int, Field(ge=1, le=2**31, strict=True)] | None = omitted(None)
+    scores: bool = omitted(False)
+    pool: str | None = omitted(None)
     per_subject: PositiveInt = 1
     mechanism: MaxEnt
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return the columns of the published table: texts, and labels if there are any."""
+        """Return the columns that are read and published: texts, and labels if there are any."""
         return (self.column,) if self.labels is None else (self.column, *self.labels.all_columns)
+
+    @property
+    def published_columns(self) -> tuple[str, ...]:
+        """Return the columns of the published table."""
+        return (*self.columns, SCORES) if self.scores else self.columns
+
+    @model_validator(mode="after")
+    def _one_number_of_rows(self) -> Self:
+        if self.scores == (self.rows is not None):
+            raise ValueError(
+                "rows is the number of drawn texts, and scores = true publishes each once: give one of them"
+            )
+        if self.scores and (self.labels is None or SCORES in self.columns):
+            raise ValueError(f'scores = true needs labels, and no other column has the name "{SCORES}"')
+        return self
 
     @property
     def names(self) -> dict[str, str]:
@@ -153,16 +175,26 @@ class Synthetic(BaseModel):
         """Return for how many records delta may be stated (docs/spec/privacy.md#delta-policy)."""
         return int(LARGEST_SUM / exact(self.mechanism.delta))
 
+    def opened_pool(self, options: dict[str, str]) -> Corpus | None:
+        """Return the corpus whose texts are the rows; None if it is the corpus of the mechanism."""
+        return None if self.pool is None else _opened(self.pool, tuple(options.items()))
+
     def aggregate(self, options: dict[str, str]) -> Aggregate:
         """Return the statistic of the column as a mechanism; a process describes it once.
 
         Args:
             options: Options for object stores, as a policy's `storage_options` has them.
         """
+        self.opened_pool(options)  # one that cannot be read is refused before anything is charged
         made = self.mechanism
         corpus = str(fetched(made.corpus, options)) if is_remote(made.corpus) else made.corpus
         values = () if self.labels is None else tuple(self.labels.cells)
         return _described(made, corpus, values, self.per_subject, self.n_rec)
+
+
+@lru_cache(maxsize=4)
+def _opened(reference: str, options: tuple[tuple[str, str], ...]) -> Corpus:
+    return Corpus.open(fetched(reference, dict(options)) if is_remote(reference) else reference)
 
 
 @lru_cache(maxsize=8)

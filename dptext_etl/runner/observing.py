@@ -279,10 +279,10 @@ class Lineage:
 def origins(policy: Policy) -> Iterator[tuple[str, tuple[str, str, bool], tuple[str, ...]]]:
     """Yield every published column, how it is made (subtype, words, whether it hides), and from which raw columns."""
     if policy.synthetic is not None:
-        made, columns = policy.synthetic.mechanism, policy.synthetic.columns
+        made, above = policy.synthetic.mechanism, policy.synthetic.columns
         amounts = f"epsilon {_written(made.epsilon)}, delta {_written(made.delta)}"
         said = f"synthetic table, {made.name}: {amounts} of the whole table for one record"
-        yield from ((name, ("AGGREGATION", said, True), columns) for name in columns)
+        yield from ((name, ("AGGREGATION", said, True), above) for name in policy.synthetic.published_columns)
         return
     by_name = {str(item.column): item for item in policy.column_policies()}
     intermediate = {item.intermediate: item.name for item in policy.columns if item.intermediate is not None}

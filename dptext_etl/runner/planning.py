@@ -394,8 +394,9 @@ _HUB = "huggingface.co"
 
 def contacted(policy: Policy) -> list[str]:
     """Return "entry: host" for every host or store that a run contacts; "env:NAME" where a variable names it."""
-    corpus = None if policy.synthetic is None else policy.synthetic.mechanism.corpus
-    places = {"source": policy.source, "sink": policy.sink, "staging": policy.staging, "corpus": corpus}
+    synthetic = policy.synthetic
+    corpora = {} if synthetic is None else {"corpus": synthetic.mechanism.corpus, "pool": synthetic.pool}
+    places = {"source": policy.source, "sink": policy.sink, "staging": policy.staging, **corpora}
     places["ledger.anchors"] = policy.ledger.anchors
     contacts = [f"{entry}: {_store(place)}" for entry, place in places.items() if place and _remote(place)]
     contacts += [f"storage_options.{name}: {_host(url)}" for name, url in hosts(policy.storage_options).items()]

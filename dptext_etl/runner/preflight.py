@@ -284,7 +284,7 @@ MOST_LOST = 0.1
 def rows_of_version(policy: Policy, source: Examined[Any], expected: Expected) -> int:
     """Count the rows that readers will see after a run."""
     if policy.synthetic is not None:
-        return policy.synthetic.rows
+        return policy.table_rows
     if policy.shuffled is not None:
         return expected.drawn
     return source.rows_before + rows_by_outcome(policy, source, expected)["released"]

@@ -14,7 +14,8 @@ from dptext_etl.html_output import document
 from dptext_etl_eval.baselines import BLIND
 from dptext_etl_eval.evidence import INSIDE, Evidence, Measured
 from dptext_etl_eval.measure import DISCRIMINANT, WAYS, Attack, Score
-from dptext_etl_eval.verdict import baselines, verdict
+from dptext_etl_eval.readers import LINES, SCORES, VECTORS, WORDS
+from dptext_etl_eval.verdict import baselines, best_reader, verdict
 
 
 def in_short(evidence: Evidence) -> list[str]:
@@ -53,16 +54,18 @@ def _table(evidence: Evidence) -> Iterator[str]:
     """Summarize how much a synthetic table teaches, the free guesses, and the table's cost."""
     for measured in _named(evidence.metrics, "synthetic"):
         by_name = {score.what.removeprefix("macro-F1, "): score for score in measured.scores}
-        score = by_name["learned from the synthetic table"]
+        score = by_name[WORDS]
         if score.value is None or score.raw is None or score.blind is None:
             continue
         values = {name: one.value for name, one in by_name.items() if one.value is not None}
         free = _free(measured.scores)
+        others = ", ".join(f"{name} {values[name]:.2f}" for name in (VECTORS, SCORES) if name in values)
         yield (
-            f"A classifier that learns from the synthetic table reaches macro-F1 {score.value:.2f} on raw texts, and "
-            f"the {DISCRIMINANT} {values[DISCRIMINANT]:.2f}. From raw texts it reaches {score.raw:.2f}; a blind guess "
-            f"gets {score.blind:.2f}."
+            f"The {DISCRIMINANT} reaches macro-F1 {values[DISCRIMINANT]:.2f} on raw texts, and a classifier that "
+            f"learns words of the synthetic table {score.value:.2f} ({others}). From raw texts it reaches "
+            f"{score.raw:.2f}; a blind guess gets {score.blind:.2f}."
         )
+        yield f"The best reader in scikit-learn: {'; '.join(LINES[best_reader(measured.scores)])}"
         if free:
             yield f"Without any private text: {', '.join(f'{name} {value:.2f}' for name, value in free.items())}."
         cost = evidence.cost

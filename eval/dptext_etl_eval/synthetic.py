@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
+from dptext_etl.corpora import Corpus
 from dptext_etl.errors import InputError, PolicyError, seam
-from dptext_etl.families.aggregate import Noisy, linear_discriminant, read_statistic
+from dptext_etl.families.aggregate import Noisy, read_statistic
 from dptext_etl.families.aggregate.statistic import OTHER
 from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import Synthetic
@@ -25,12 +26,13 @@ from dptext_etl.runner.shard.charging import at_most
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.table import Files, schema_of
 from dptext_etl_eval.baselines import Asked, guesses, labeled_texts
-from dptext_etl_eval.classifier import Guesses, counted, crossed, fit, scores
+from dptext_etl_eval.classifier import Guesses, crossed, scores
 from dptext_etl_eval.evaluators import of_rows
 from dptext_etl_eval.evidence import Evidence, Listener, without_rows
 from dptext_etl_eval.measure import DISCRIMINANT, Metric, Score, attacks
 from dptext_etl_eval.metrics.downstream import free_guess
 from dptext_etl_eval.pairs import LABEL, RAW, Free, Pairs, Rows, Values, raw_sample
+from dptext_etl_eval.readers import WORDS, Readers
 from dptext_etl_eval.report import refuse_published
 from dptext_etl_eval.statistics import macro_f1
 
@@ -43,7 +45,8 @@ class LearnedFromTable(Metric):
     says: ClassVar[str] = (
         "TF-IDF and logistic regression, whose labels weigh the same. It learns from the synthetic table and is tested "
         "on raw texts, which may be among those that were summed. With raw texts in the place of the table it learns "
-        "from other rows, in five folds. The linear discriminant of the statistic comes with the release. Label names, "
+        "from other rows, in five folds. The linear discriminant of the statistic comes with the release. A reader of "
+        "vectors learns from the vectors of its texts, and a reader of scores regresses words on scores. Label names, "
         "public data, written texts, public labeled texts, and zero-shot labels alone need no private text: a table "
         "that does no better brings nothing."
     )
@@ -53,23 +56,20 @@ class LearnedFromTable(Metric):
     statistic: Noisy  # the statistic of its manifest
     names: dict[str, str]  # words that describe a label, from the policy
     free: Free = field(default_factory=Free)  # what guesses labels without any private text
+    pool: Corpus | None = None  # the corpus of the table's texts; None for the corpus of the statistic
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return all figures; the releases of `pairs` are not read."""
         raw = crossed(pairs, LABEL, train=RAW, test=RAW)
-        judged, listed = counted(pairs.raw), np.unique(raw.truth)
-        learned: Values = fit(counted(self.texts), self.labels)(judged)
-        classifier = linear_discriminant(self.statistic, self.names)
-        found = np.array(classifier.predict(classifier.encode(pairs.raw, self.statistic.statistic.corpus)))
-        results = [
-            *scores(Guesses(raw.truth, learned, raw.blind), raw, _LEARNED, pairs.subject),
-            *scores(Guesses(raw.truth, found, raw.blind), raw, f"{{figure}}, {DISCRIMINANT}", pairs.subject, _MACRO_F1),
-        ]
+        listed, readers = np.unique(raw.truth), Readers(self.texts, self.labels, self.statistic, self.names, self.pool)
+        results = []
+        for name, found in {DISCRIMINANT: readers.classify(pairs.raw), **readers.guesses(pairs.raw)}.items():
+            figures = None if name == WORDS else _MACRO_F1
+            results += scores(Guesses(raw.truth, found, raw.blind), raw, f"{{figure}}, {name}", pairs.subject, figures)
         free = guesses(self.free, listed, pairs.raw)
         return results + [free_guess(what, guessed, pairs, raw) for what, guessed in free.items()]
 
 
-_LEARNED = "{figure}, learned from the synthetic table"
 _MACRO_F1 = {"macro-F1": macro_f1}
 
 
@@ -114,6 +114,7 @@ def evaluate_table(
         statistic,
         synthetic.names,
         _free(free_guesses or Asked(), synthetic),
+        synthetic.opened_pool(policy.storage_options),
     )
     pairs = _raw(policy, synthetic, rows, tested)
     return without_rows(synthetic.column, measure, pairs, cost_of(policy, manifest), progress)

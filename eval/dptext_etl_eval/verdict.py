@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dptext_etl_eval.baselines import BETTER, BLIND, FREE
 from dptext_etl_eval.evidence import Evidence
 from dptext_etl_eval.measure import DISCRIMINANT, Score
+from dptext_etl_eval.readers import SCORES, VECTORS, WORDS
 
 _MACRO_F1 = "macro-F1, "
-TABLE = "learned from the synthetic table"
 
 
 def verdict(evidence: Evidence) -> str:
@@ -59,19 +59,37 @@ def _of_rows(scores: Sequence[Score]) -> str:
 def _of_table(scores: Sequence[Score]) -> str:
     by_name = {score.what.removeprefix(_MACRO_F1): score.value or 0.0 for score in scores}
     name, baseline = _best(scores)
-    reached = {f"the {DISCRIMINANT}": by_name[DISCRIMINANT], "the synthetic table": by_name[TABLE]}
-    good, poor = (
-        [f"{what} (macro-F1 {value:.2f})" for what, value in reached.items() if (value > baseline + BETTER) == better]
-        for better in (True, False)
-    )
+    reader = best_reader(scores)
+    reached = {DISCRIMINANT: by_name[DISCRIMINANT], reader: by_name[reader]}
+    called = {DISCRIMINANT: f"the {DISCRIMINANT}", reader: _CALLED[reader]}
+    good = {what: value for what, value in reached.items() if value > baseline + BETTER}
+    poor = [f"{called[what]} (macro-F1 {value:.2f})" for what, value in reached.items() if what not in good]
     if not good:
-        return _instead(name, baseline, f"{' and '.join(poor)} {'are' if len(poor) > 1 else 'is'}")
-    trains = "train classifiers and count labels" if by_name[TABLE] > baseline + BETTER else "label texts"
-    less = f" Do not use {poor[0]}." if poor else ""
+        return _instead(name, baseline, f"{' and '.join(poor)} are")
+    best = max(good, key=lambda what: good[what])
+    shown = [f"{called[what]} (macro-F1 {value:.2f})" for what, value in good.items()]
+    trains = "train classifiers and count labels" if reader in good else "label texts"
+    less = [f" {_difference(poor[0], name, reached[what] - baseline)}" for what in reached if what not in good]
+    take = f" Take {called[best]}." if len(good) > 1 else ""
     return (
-        f"Use {' or '.join(good)} to {trains}; {name} reaches {baseline:.2f}. Do not use them to read texts of your "
-        f"records.{less}"
+        f"Use {' or '.join(shown)} to {trains}; {name} reaches {baseline:.2f}.{take} Do not use them to read texts of "
+        f"your records.{''.join(less)}"
     )
+
+
+def _difference(what: str, name: str, gain: float) -> str:
+    """Say by how much something loses to a baseline, or that it wins by too little."""
+    compared = f"loses to {name} by {-gain:.2f}" if gain < 0 else f"beats {name} by only {gain:.2f}"
+    return f"Do not use {what}: it {compared}."
+
+
+_CALLED = {WORDS: "the synthetic table", VECTORS: "vectors of the synthetic table", SCORES: "scores of its texts"}
+
+
+def best_reader(scores: Sequence[Score]) -> str:
+    """Return the name of the reader of a synthetic table with the highest macro-F1; of equals, the first one."""
+    by_name = {score.what.removeprefix(_MACRO_F1): score.value or 0.0 for score in scores}
+    return max((name for name in (WORDS, VECTORS, SCORES) if name in by_name), key=lambda name: by_name[name])
 
 
 def _of_shares(scores: Sequence[Score]) -> str:

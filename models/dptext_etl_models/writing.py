@@ -15,10 +15,13 @@ import json
 import os
 import random
 import re
+import shutil
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor, wait
+from dataclasses import asdict, dataclass
+from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,6 +54,7 @@ ENCODER = "everyday-30k"
 """The corpus whose encoder compares written texts with their labels."""
 _GGUF = ".gguf"
 _BATCH = 20
+_REPORT = 15.0  # seconds between two lines of progress
 Progress = Callable[[str], None]
 
 
@@ -133,7 +137,7 @@ def write(wanted: Wanted, out: Path, progress: Progress = lambda _: None) -> Wri
     Args:
         wanted: The model, the labels, and how many texts.
         out: A new .parquet file; the card has the same name and ends with .json.
-        progress: Called with one line per finished label.
+        progress: Called with lines that say how far it is, how fast, and the time left.
 
     Raises:
         PolicyError: The model cannot be loaded, or states no license and none is given.
@@ -145,16 +149,8 @@ def write(wanted: Wanted, out: Path, progress: Progress = lambda _: None) -> Wri
     if not terms:
         raise PolicyError("the model states no license", 'look it up, and give it: --license "Apache-2.0"')
     labels = list(wanted.topics)
-    workers = min(len(labels), os.cpu_count() or 1, int(os.environ.get("DPTEXT_THREADS") or 64))
-    shares = [labels[start::workers] for start in range(workers)]  # two threads of one process are slower than one
-    rows = list[tuple[str, str]]()
-    if workers == 1:
-        rows += _write_share(wanted, labels, progress)
-    else:
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            for share, done in zip(shares, pool.map(_write_share, [wanted] * workers, shares), strict=True):
-                rows += done
-                progress(f"{len(rows):,} texts of {len(share)} more labels")
+    batches = _batches(wanted, out)
+    rows = [pair for pairs in _written(wanted, labels, batches, progress) for pair in pairs]
     order = {label: place for place, label in enumerate(labels)}
     texts = pl.DataFrame(
         sorted(rows, key=lambda row: order[row[0]]), schema={"label": pl.String, "text": pl.String}, orient="row"
@@ -175,7 +171,57 @@ def write(wanted: Wanted, out: Path, progress: Progress = lambda _: None) -> Wri
     with seam(f"writing {out}", InputError, "is the folder there and writable by you?"):
         texts.write_parquet(out)
     files.write(out.with_suffix(".json"), json.dumps(card, indent=2).encode(), action="writing the card")
+    shutil.rmtree(batches)
     return Written(texts, card)
+
+
+def _batches(wanted: Wanted, out: Path) -> Path:
+    """Return the folder that keeps finished batches until all are there; a stopped command continues from it."""
+    folder = out.with_suffix(".batches")
+    facts = json.dumps({**asdict(wanted), "model": _identity(wanted.model), "batch": _BATCH}, sort_keys=True)
+    settings = folder / "settings.json"
+    with seam(f"reading {folder}", InputError, "is the folder writable by you?"):
+        folder.mkdir(exist_ok=True)
+        known = settings.read_text("utf-8") if settings.is_file() else None
+    if known not in (None, facts):
+        msg = f"{folder} holds batches that other settings wrote"
+        raise InputError(msg, "delete it, or repeat the command with its former options")
+    files.write(settings, facts.encode(), action="writing the settings")
+    return folder
+
+
+def _written(
+    wanted: Wanted, labels: Sequence[str], batches: Path, progress: Progress
+) -> Iterator[list[tuple[str, str]]]:
+    """Yield the texts of every label in order, and report the rate and the time left."""
+    least = len(labels) * -(-wanted.each // _BATCH)
+    workers = min(len(labels), os.cpu_count() or 1, int(os.environ.get("DPTEXT_THREADS") or 64))
+    there, began = len([*batches.glob("*-*.json")]), time.monotonic()
+    if there:
+        progress(f"{there:,} batches of an earlier start are there")
+    if not (batches / "0-0.json").is_file():
+        next(_texts(wanted, labels[0], 0, batches), None)
+    seconds = time.monotonic() - began
+    left = max(0, least - there - 1) * seconds / workers
+    progress(f"about {left / 60:.1f} minutes or more: the first of {least:,} batches needed {seconds:.0f} s")
+    began, before = time.monotonic(), len([*batches.glob("*-*.json")])
+
+    def tell() -> None:
+        done = len([*batches.glob("*-*.json")])
+        rate = (done - before) / max(1e-9, time.monotonic() - began)
+        rest = f"{max(0, least - done) / rate / 60:.1f} minutes left" if rate else "no batch yet"
+        progress(f"{done:,} of about {least:,} batches, {60 * rate:.1f} per minute, {rest}")
+
+    if workers == 1:
+        for number, label in enumerate(labels):
+            yield _of_label(wanted, label, number, batches)
+            tell()
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        tasks = [pool.submit(_of_label, wanted, label, number, batches) for number, label in enumerate(labels)]
+        while wait(tasks, timeout=_REPORT).not_done:
+            tell()
+        yield from (task.result() for task in tasks)
 
 
 def prompt(about: str, topic: str, order: random.Random) -> str:
@@ -185,27 +231,26 @@ def prompt(about: str, topic: str, order: random.Random) -> str:
     return "\n\n".join([*parts, f"Kind: {about}\nTopic: {topic}\nText:"])
 
 
-def _write_share(wanted: Wanted, labels: Sequence[str], progress: Progress = lambda _: None) -> list[tuple[str, str]]:
+def _of_label(wanted: Wanted, label: str, number: int, batches: Path) -> list[tuple[str, str]]:
+    """Return distinct texts of a label, in one thread: two threads of one process are slower than one."""
+    texts = dict[str, None]()
+    for text in _texts(wanted, label, number, batches):
+        texts[text] = None
+        if len(texts) == wanted.each:
+            break
+    return [(label, text) for text in texts]
+
+
+@lru_cache(maxsize=1)
+def _model(name: str) -> tuple[Any, Any]:
     import torch
 
     torch.set_num_threads(1)
-    model, tokenizer = opened(wanted.model)
-    pairs = list[tuple[str, str]]()
-    for label in labels:
-        texts = list[str]()
-        for text in _texts(model, tokenizer, wanted, label):
-            texts += [text] if text not in texts else []
-            if len(texts) == wanted.each:
-                break
-        pairs += [(label, text) for text in texts]
-        progress(f"{label}: {len(texts)} texts")
-    return pairs
+    return opened(name)
 
 
-def _texts(model: Any, tokenizer: Any, wanted: Wanted, label: str) -> Iterator[str]:
-    """Yield texts of a label, batch by batch, until three times as many as wanted were drawn."""
-    import torch
-
+def _texts(wanted: Wanted, label: str, number: int, batches: Path) -> Iterator[str]:
+    """Yield texts of a label, batch by batch, until three times as many as wanted were drawn; each batch is kept."""
     order = random.Random(f"{wanted.seed} {label}")  # noqa: S311  (public texts)
     for turn in range(-(-3 * wanted.each // _BATCH)):
         state = order.getstate()
@@ -213,15 +258,27 @@ def _texts(model: Any, tokenizer: Any, wanted: Wanted, label: str) -> Iterator[s
         if wanted.guidance > 1:
             order.setstate(state)
             prompts.append(prompt(wanted.about, ANY, order))
-        draws = torch.Generator().manual_seed(order.getrandbits(63))
-        temperature = TEMPERATURES[turn % len(TEMPERATURES)]
-        for row in _continuations(
-            model, tokenizer, prompts, guidance=wanted.guidance, temperature=temperature, draws=draws
-        ):
-            line, end, _ = tokenizer.decode(row, skip_special_tokens=True).partition("\n")
-            text = line.strip().strip("\"'")
-            if end and text:  # a text that did not end is cut in the middle of a sentence
-                yield text
+        seed, kept = order.getrandbits(63), batches / f"{number}-{turn}.json"
+        if not kept.is_file():
+            found = _batch(wanted, prompts, seed, TEMPERATURES[turn % len(TEMPERATURES)])
+            files.write(kept, json.dumps(found).encode(), action="writing a batch")
+        yield from json.loads(kept.read_text("utf-8"))
+
+
+def _batch(wanted: Wanted, prompts: Sequence[str], seed: int, temperature: float) -> list[str]:
+    """Return the texts of a batch that ended; others are cut in the middle of a sentence."""
+    import torch
+
+    model, tokenizer = _model(wanted.model)
+    draws = torch.Generator().manual_seed(seed)
+    texts = []
+    for row in _continuations(
+        model, tokenizer, prompts, guidance=wanted.guidance, temperature=temperature, draws=draws
+    ):
+        line, end, _ = tokenizer.decode(row, skip_special_tokens=True).partition("\n")
+        text = line.strip().strip("\"'")
+        texts += [text] if end and text else []
+    return texts
 
 
 def _continuations(
@@ -238,20 +295,26 @@ def _continuations(
         caches, scores = [out.past_key_values for out in first], [out.logits[:, -1].expand(_BATCH, -1) for out in first]
         for cache in caches:
             cache.batch_repeat_interleave(_BATCH)
-        tokens = list[Any]()
-        ended = [False] * _BATCH
-        while len(tokens) < LONGEST and not all(ended):
-            if tokens:
-                scores = [model(tokens[-1], past_key_values=cache).logits[:, -1] for cache in caches]
+        rows: list[list[int]] = [[] for _ in range(_BATCH)]
+        going, last = list(range(_BATCH)), None
+        while going and len(rows[going[0]]) < LONGEST:
+            if last is not None:
+                scores = [model(last, past_key_values=cache).logits[:, -1] for cache in caches]
             logs = [score.log_softmax(-1) for score in scores]
             mixed = logs[0] if len(logs) == 1 else torch.lerp(logs[1], logs[0], guidance)
             shares, places = (mixed / temperature).softmax(-1).sort(descending=True)
             shares[shares.cumsum(-1) - shares >= TOP_P] = 0.0
-            tokens.append(places.gather(-1, shares.multinomial(1, generator=draws)))
-            last = tokens[-1][:, 0].tolist()
-            stops = [token == tokenizer.eos_token_id or "\n" in tokenizer.decode([token]) for token in last]
-            ended = [before or stop for before, stop in zip(ended, stops, strict=True)]
-    return torch.cat(tokens, 1).tolist()
+            last = places.gather(-1, shares.multinomial(1, generator=draws))
+            drawn = last[:, 0].tolist()
+            for row, token in zip(going, drawn, strict=True):
+                rows[row].append(token)
+            stops = [token == tokenizer.eos_token_id or "\n" in tokenizer.decode([token]) for token in drawn]
+            if any(stops):  # texts that ended are no longer computed: most end long before the last token
+                kept = [place for place, stop in enumerate(stops) if not stop]
+                going, last = [going[place] for place in kept], last[kept]
+                for cache in caches if kept else ():
+                    cache.batch_select_indices(torch.tensor(kept))
+    return rows
 
 
 def opened(name: str) -> tuple[Any, Any]:

@@ -39,7 +39,14 @@ def test_the_commands_are_all_there_under_their_names():
     }  # fmt: skip
     trainings = {words for words in ALL if words[0] == "train"}  # a file each
     assert ("train", "masked-lm") in trainings
-    made = {("key", "new"), ("corpus", "build"), ("corpus", "write"), ("corpus", "show"), ("corpus", "calibrate")}
+    made = {
+        ("key", "new"),
+        ("corpus", "build"),
+        ("corpus", "vectors"),
+        ("corpus", "write"),
+        ("corpus", "show"),
+        ("corpus", "calibrate"),
+    }
     assert set(ALL) == {(name,) for name in single} | ledger | made | trainings
     group = typer.main.get_command(app)
     context = click.Context(group)

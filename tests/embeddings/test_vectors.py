@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 
 from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import WordVectors, stopwords
+from dptext_etl.embeddings.neighbor_lists import NeighborLists
 from dptext_etl.embeddings.vectors import quantise, read_grid, write_grid, written
 from dptext_etl.errors import ArtifactError
 
@@ -144,6 +145,8 @@ BAD_FILES = {
     "flat.npz": save_npz(words=np.array(["secret"]), vectors=np.ones(1)),
     "nan.npz": save_npz(words=np.array(["secret"]), vectors=np.array([[np.nan]])),
     "empty.npz": save_npz(words=np.array([], dtype=str), vectors=np.ones((0, 2))),
+    "none.bin": lambda path: path.write_bytes(b"0 3\n"),
+    "none.safetensors": lambda path: write_grid(path, (), np.zeros((0, 3), np.int8), {"scale": "1.0"}),
     "other.safetensors": lambda path: save_file({"vectors": np.ones((1, 1), dtype=np.int8)}, path),
     "noise.safetensors": lambda path: path.write_bytes(b"secret"),
     "repeated.safetensors": flagged,
@@ -157,6 +160,13 @@ def test_bad_files_are_refused_and_not_quoted(name, tmp_path):
         WordVectors.load(tmp_path / name)
     assert "secret" not in str(raised.value)
     assert raised.value.__cause__ is raised.value.__context__ is None
+
+
+def test_lists_of_embeddings_without_a_common_word_are_refused(tmp_path):
+    for name in ("good", "bad"):
+        (tmp_path / f"{name}.txt").write_text(f"{name} 1 2\n{name}ly 2 1\n")
+    with pytest.raises(ArtifactError, match="the embeddings leave 0 words for a list that needs 2"):
+        NeighborLists.build(tuple(str(tmp_path / f"{name}.txt") for name in ("good", "bad")))
 
 
 def test_missing_file_and_senseless_limit(tmp_path):

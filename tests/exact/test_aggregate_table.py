@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dptext_etl import _kernel
+from dptext_etl.corpora import Corpus
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families.aggregate import Noisy, describe, linear_discriminant, noisy, partial_sum, table
+from dptext_etl.families.aggregate import Noisy, describe, linear_discriminant, noisy, partial_sum, scored, table
 from dptext_etl.families.aggregate.contributions import unpacked
 from dptext_etl.families.aggregate.max_entropy import drawn_rows, flattened, floored, shares_of_rows
 
@@ -116,6 +117,39 @@ def test_a_table_without_labels_follows_the_column():
     made = table(found, 2000)
     assert made.column_names == ["text"]
     assert made["text"].to_pylist().count("I sent money to the wrong account") > 5 * 2000 / len(statistic.corpus)
+
+
+def test_rows_come_from_the_pool_under_the_encoder_of_the_statistic(statistic, tmp_path):
+    """Vectors of the pool are not read: here each text has the vector of another one."""
+    texts = [f"{text} {number}" for some in SAYS.values() for text in some for number in ("today", "again", "too")]
+    facts = {"licence": "CC0", "provenance": "made for tests"}
+    wrong = np.roll(statistic.corpus.encoder.encode(texts), 9, axis=0)
+    pool = Corpus.save(tmp_path / "pool", texts, facts, vectors=wrong)
+    made = table(released(statistic, 300), 1000, pool=pool)
+    assert set(made["text"].to_pylist()) <= set(texts)
+    about = {text: label for label, some in SAYS.items() for text in texts if text.rpartition(" ")[0] in some}
+    right = [
+        about[text] == label
+        for text, label in zip(*(made[name].to_pylist() for name in ("text", "label")), strict=True)
+    ]
+    assert np.mean(right) > 0.6
+    assert table(released(statistic, 300), 100, pool=statistic.corpus).equals(table(released(statistic, 300), 100))
+
+
+def test_every_text_has_its_scores_in_tenths_once(statistic):
+    summed = released(statistic, 300)
+    made, learned = scored(summed), linear_discriminant(summed)
+    texts = made["text"].to_pylist()
+    assert sorted(texts) == sorted(statistic.corpus.texts)
+    expected = learned.scores(learned.encode(texts, statistic.corpus))
+    tenths = np.array(made["scores"].to_pylist())
+    assert np.abs(tenths - expected).max() <= 0.05 + 1e-6
+    assert np.allclose(10 * tenths, np.rint(10 * tenths), atol=1e-5)
+    assert made["label"].to_pylist() == [learned.labels[place] for place in expected.argmax(axis=1)]
+    pairs = list(zip(made["label"].to_pylist(), texts, strict=True))
+    assert pairs == sorted(pairs)
+    pool = scored(summed, pool=statistic.corpus)
+    assert pool.equals(made)
 
 
 @pytest.mark.parametrize("rows", [0, -1, 2**31 + 1])

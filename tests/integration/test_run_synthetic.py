@@ -273,8 +273,8 @@ def test_a_machine_that_draws_other_rows_keeps_the_first_table(make_synthetic, m
     assert verified(job) == []
 
 
-def _reversed(*args):
-    made = table(*args)
+def _reversed(*args, **given):
+    made = table(*args, **given)
     return made.set_column(0, "text", made["text"].take(list(reversed(range(made.num_rows)))))
 
 

@@ -1,5 +1,6 @@
 """Doors of synthetic tables: files, frames, commands, their words, and all others, which refuse by name."""
 
+import json
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from dptext_etl import privatize
 from dptext_etl.checks.published import check_published
 from dptext_etl.corpora.building import Options, Source, build
 from dptext_etl.engines import run, stage
-from dptext_etl.errors import DPTextError, InputError, PolicyError
+from dptext_etl.errors import ArtifactError, DPTextError, InputError, PolicyError
 from dptext_etl.families.aggregate import read_statistic
 from dptext_etl.polars import run_frame
 from dptext_etl.policy.synthetic import CLAIM
@@ -20,7 +21,7 @@ from dptext_etl.runner.shard.staging import from_json, to_json
 from dptext_etl.runner.statement import facts, markdown
 
 from ..corpus_texts import texts
-from ..synthetic_runs import CAP, COLUMN, SYNTHETIC, labeled
+from ..synthetic_runs import CAP, COLUMN, SYNTHETIC, WITHOUT, labeled
 from .bad_input import spent
 
 REFUSED = [
@@ -40,6 +41,10 @@ REFUSED = [
     ({"synthetic": {**SYNTHETIC, "column": "topic"}}, "two roles"),
     ({"synthetic": {**SYNTHETIC, "postprocess": []}}, "synthetic.postprocess"),
     ({"synthetic": {**SYNTHETIC, "rows": 0}}, "synthetic.rows"),
+    ({"synthetic": {**SYNTHETIC, "scores": True}}, "give one of them"),
+    ({"synthetic": {**SYNTHETIC, "rows": None}}, "give one of them"),
+    ({"synthetic": {**WITHOUT, "rows": None, "scores": True}}, "needs labels"),
+    ({"synthetic": {**SYNTHETIC, "rows": None, "scores": True, "column": "scores"}}, "no other column"),
     ({"synthetic": {**SYNTHETIC, "labels": {"column": "topic", "values": ["a", "a"]}}}, "a label twice"),
     ({"synthetic": {**SYNTHETIC, "labels": {"column": "topic", "values": ["a"], "names": {"b": "x"}}}}, "names"),
     ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "delta": 1e-5}}}, "delta"),
@@ -257,3 +262,59 @@ def test_so_is_a_corpus_that_was_calibrated_on_it_and_the_command_on_spark(make,
         with pytest.raises(DPTextError, match="it holds the private column"):
             refused()
     assert spent(job) == 0
+
+
+def test_rows_are_drawn_from_the_pool_and_an_unreadable_pool_is_refused_at_first(make_synthetic, tmp_path):
+    from dptext_etl.corpora import Corpus
+
+    public = [f"{text} {number}" for text in ("a new album", "money at the bank", "a bad cold") for number in range(40)]
+    pool = Corpus.save(
+        tmp_path / "pool", public, {"licence": "CC0", "provenance": "tests"}, encoder=Corpus.open("example").encoder
+    )
+    job = make_synthetic(synthetic={**SYNTHETIC, "pool": str(tmp_path / "pool")})
+    job.run()
+    assert set(job.published()["review"]) <= set(public)
+    manifest = json.loads((job.folder / "published.manifest.json").read_text())
+    assert manifest["columns"][0]["synthetic"]["pool_sha256"] == pool.sha256
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+    other = make_synthetic("other", synthetic={**SYNTHETIC, "pool": str(tmp_path / "nowhere")})
+    with pytest.raises(ArtifactError, match="there is no corpus"):
+        other.run()
+    assert not (other.folder / "ledger.db").exists()
+
+
+SCORED = {**{name: entry for name, entry in SYNTHETIC.items() if name != "rows"}, "scores": True}
+
+
+@pytest.mark.parametrize("sink", ["published", "published.ndjson"])
+def test_a_table_with_scores_has_every_text_once_and_is_exported(make_synthetic, tmp_path, sink):
+    from typer.testing import CliRunner
+
+    from dptext_etl.cli.app import app
+    from dptext_etl.corpora import Corpus
+    from dptext_etl.runner import open_classifier
+    from dptext_etl.runner.publish.export import verify
+
+    corpus = Corpus.open("example")
+    job = make_synthetic(synthetic=SCORED)
+    job.values["sink"] = str(job.folder / sink)
+    job.run()
+    table = pl.read_ndjson(job.folder / sink / "*") if sink.endswith("json") else job.published()
+    assert table.columns == ["review", "topic", "scores"]
+    assert sorted(table["review"]) == sorted(corpus.texts)
+    classifier = open_classifier(job.folder / sink)
+    places = classifier.scores(classifier.encode(table["review"].to_list(), corpus))
+    assert max(abs(table["scores"].explode().to_numpy() - places.ravel())) < 0.051
+    assert all(verdict.passed for verdict in check_published(job.folder / sink, job.policy()))
+    policy, place = job.write_policy(), tmp_path / "export"
+    exported = CliRunner().invoke(app, ["export", str(policy), "--to", str(place)])
+    assert exported.exit_code == 0, exported.output
+    assert verify(tmp_path / "export")["rows"] == len(corpus)
+
+
+def test_a_csv_file_cannot_hold_scores_and_nothing_is_charged(make_synthetic):
+    job = make_synthetic(synthetic=SCORED)
+    job.values["sink"] = str(job.folder / "published.csv")
+    with pytest.raises(InputError, match=r"column 'scores' of type List.* cannot be in a CSV file"):
+        job.run()
+    assert not (job.folder / "ledger.db").exists()

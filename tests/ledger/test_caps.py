@@ -169,6 +169,22 @@ def test_charges_that_add_up_beyond_64_bits_leave_nothing_of_a_later_cap(kit, me
 
 
 @each_store
+@pytest.mark.parametrize("size", [1030, 2060])
+def test_requests_that_wrap_once_or_twice_fit_once(kit, size):
+    """Each request is the whole cap: their sum wraps to a negative number, or to a small one."""
+    cap = Cap(epsilon=9e9, period="2026")
+    for batch in range(2):
+        ids = [f"{batch}-{at}" for at in range(size)]
+        charge = kit.charge(kit.ref(), ids, eps_pure=np.full(size, 9 * 10**15))
+        asked = kit.ids(*ids), kit.ids(*["ann"] * size), [charge]
+        found = kit.ledger.reserve("job", SCOPE, cap, *asked).outcome.tolist()
+        assert found == [NEW if batch == 0 else OVER, *[OVER] * (size - 1)]
+    assert kit.used("ann") == [9e9]
+    assert kit.ledger.reports.largest()["epsilon"] == 9 * 10**15
+    kit.sound()
+
+
+@each_store
 @pytest.mark.parametrize("amount", [1 << 63, 1 << 70, 1e19, np.array([1 << 63], np.uint64)])
 def test_a_spend_beyond_64_bits_is_infinite(kit, amount):
     amounts = amount if isinstance(amount, np.ndarray) else [amount]

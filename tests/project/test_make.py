@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = {
     "spark", "dagster", "gx", "models", "allocation", "postgres", "objects", "tables", "telemetry",
-    "semantic", "eval", "all", "dev",
+    "semantic", "static", "eval", "all", "dev",
 }  # fmt: skip
 FORBIDDEN = {"dagster-ge", "dagster-polars", "opendp", "adbc-driver-sqlite"}
 TRADES = {"torch", "dagster", "pandas", "pyspark", "great_expectations", "transformers"}

@@ -27,3 +27,21 @@ def test_a_bound_is_rounded_up_by_one_function():
     files = sorted(Path(dptext_etl.__file__).parent.rglob("*.py"))
     nodes = (node for path in files for node in ast.walk(ast.parse(path.read_text())))
     assert [node.name for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "at_most"] == ["at_most"]
+
+
+ROOMS = ("checks", "cli", "orchestration", "polars", "runner/publish", "runner/source", "spark", "table_formats")
+PRONOUNS = {"each", "made", "mine", "one", "ours", "said", "some", "theirs"}
+
+
+def pronouns(source):
+    """The values and parameters of a module that are named by a pronoun or a participle."""
+    nodes = list(ast.walk(ast.parse(source)))
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return (names | {node.arg for node in nodes if isinstance(node, ast.arg)}) & PRONOUNS
+
+
+def test_values_are_named_by_what_they_are():
+    core = Path(dptext_etl.__file__).parent
+    named = {path.name: pronouns(path.read_text()) for room in ROOMS for path in (core / room).rglob("*.py")}
+    assert {name: found for name, found in named.items() if found} == {"corpus_commands.py": {"each"}}  # an option
+    assert pronouns("mine, other = 1, 2\nlambda one: one") == {"mine", "one"}

@@ -7,18 +7,13 @@ import importlib
 import sys
 import tomllib
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from dptext_etl.corpora import Corpus, WordEncoder
-from dptext_etl.corpora.building import Options, Source, build
 from dptext_etl.policy import Policy
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 RECIPES = sorted((STUDIES / "recipes").glob("*/policy.toml"))
-PARTS = (slice(None, 8), slice(8, None))
 """Columns of a static embedding, and of the vectors that are appended to it."""
 TRAIN = (["play a song of the band", "book a hotel room for us"] * 20, ["music", "hotel"] * 20)
 TEST = (["a new album by the singer", "rooms of a cheap hotel", "a song"], ["music", "hotel", "music"])
@@ -90,12 +85,12 @@ def test_every_way_to_draw_rows_is_measured(toy, monkeypatch):
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.parent.name)
 def test_a_recipe_is_a_policy_whose_head_lists_its_commands(study, recipe):
-    listed = study("written_utility").commands(recipe, {"MODEL": "smollm2.gguf", "VECTORS": "static.npz"})
+    listed = study("written_utility").commands(recipe, {"MODEL": "smollm2.gguf", "VECTORS": "static.safetensors"})
     assert [" ".join(words[:2]) for words in listed][-4:-1] == ["corpus build", "key new", "run policy.toml"]
     assert {words[words.index("--model") + 1] for words in listed if "--model" in words} <= {"smollm2.gguf"}
     build = next(words for words in listed if words[:2] == ["corpus", "build"])
     assert build[2] == "everyday-30k"
-    assert build[build.index("--vectors") :][:3] == ["--vectors", "static.npz", "--plain"]
+    assert build[build.index("--vectors") + 1] == "static.safetensors"
     values = tomllib.loads(recipe.read_text("utf-8"))
     assert values["synthetic"]["mechanism"].pop("corpus") == "corpus"
     values["synthetic"]["mechanism"]["corpus"] = "example"  # the corpus of the recipe is built by its commands
@@ -134,26 +129,3 @@ def test_the_former_learner_learns_single_words_and_pairs(study):
 def test_shapes_of_text_are_named_once(study):
     rows = study("shapes").rows()
     assert len({row[0] for row in rows}) == len(rows) == len(study("shapes").SHAPES)
-
-
-def test_a_static_embedding_becomes_word_vectors_whose_sums_are_its_own(study, tmp_path):
-    static = study("static_vectors")
-    place = Corpus.open("example")
-    weights = np.random.default_rng(3).normal(size=(300, 8))
-    ids = {word: [number % 300, (7 * number) % 310] for number, word in enumerate(place.encoder.words)}
-    tokenizer = SimpleNamespace(encode=lambda word, **_: SimpleNamespace(ids=ids[word]))
-    table = static.summed(place.encoder.words, tokenizer, weights)
-    word = place.encoder.words[43]
-    assert np.allclose(table[43], sum(weights[one] for one in ids[word] if one < 300))
-    both = static.joined(table, place, 0.4)
-    numbers = WordEncoder(place.encoder.words, np.zeros((len(table), 1), np.int16)).numbers(place.texts)
-    squares = [sum((both[row[row < len(both)]][:, part].sum(axis=0) ** 2).sum() for row in numbers) for part in PARTS]
-    assert squares == pytest.approx([0.6, 0.4])
-    np.savez(tmp_path / "static.npz", words=np.array(place.encoder.words), vectors=both.astype(np.float32))
-    texts = tmp_path / "texts.txt"
-    texts.write_text("\n".join(f"the film number {row} was good" for row in range(1_000)), "utf-8")
-    options = Options("toy", "CC0", "made for tests", vectors=str(tmp_path / "static.npz"), plain=True)
-    made = build([Source(texts), place], tmp_path / "corpus", options)
-    assert made.description["encoder"]["plain"] is True
-    scaled = made.encoder.vectors[43] / np.linalg.norm(made.encoder.vectors[43].astype(float))
-    assert np.allclose(scaled, both[43] / np.linalg.norm(both[43]), atol=1e-3)

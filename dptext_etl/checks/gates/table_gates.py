@@ -47,7 +47,7 @@ class RawColumnAbsent(Gate):
         if policy.shuffled is not None and not marked:
             self._expected = {*policy.shuffled.columns(policy.columns[0].name)}
         if policy.synthetic is not None:
-            self._texts, self._expected = [*policy.synthetic.columns], {*policy.synthetic.columns}
+            self._texts, self._expected = [*policy.synthetic.columns], {*policy.synthetic.published_columns}
         self._types = None if marked else published_types(policy, candidate.manifest)
         self.state: dict[str, Any] = {"schemas": {}}  # the columns and types of parts, each once, in order
 
@@ -208,7 +208,7 @@ class RowCount(Gate):
         self.state["rows"] += batch.height
 
     def verdict(self) -> Verdict:
-        rows, wanted = self.state["rows"], 0 if self.policy.synthetic is None else self.policy.synthetic.rows
+        rows, wanted = self.state["rows"], self.policy.table_rows
         message = f"{counted(rows, 'row')}, of {wanted:,} that the policy says"
         return self.outcome({"rows": rows, "wanted": wanted}, message, passed=rows == wanted)
 

@@ -156,7 +156,7 @@ class TextsInCorpus(Gate):
         super().__init__(candidate)
         self._public, self._corpora = pl.Series(dtype=pl.String), dict[str, CorpusTexts]()
         if self.policy.synthetic is not None:
-            self._public = pl.Series(self.policy.statistic.corpus.texts)
+            self._public = pl.Series(self.policy.pool.texts)
         else:
             self._corpora = {name: CorpusTexts(mechanism) for name, mechanism in choice_columns(self.policy).items()}
         self.state = {"rows": 0, "texts": 0, "outside": 0}

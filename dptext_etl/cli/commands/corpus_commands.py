@@ -54,13 +54,12 @@ def build(
     words: Annotated[str, typer.Option(metavar="A:B", help="Words of the shortest and the longest text.")] = "4:40",
     sentences: Annotated[bool, typer.Option("--sentences", help="Cut the texts into sentences first.")] = False,
     encoder: Annotated[
-        Literal["words", "task", "sentence-transformers"] | None,
-        typer.Option(help="How texts become vectors; by default task with --task, and else words."),
+        Literal["words", "static", "task", "sentence-transformers"] | None,
+        typer.Option(help="How texts become vectors; by default task with --task, and else by the kind of vectors."),
     ] = None,
-    vectors: Annotated[str, typer.Option(metavar="NAME|FILE", help="Word vectors.")] = "english-20k",
-    plain: Annotated[
-        bool, typer.Option("--plain", help="Sum the word vectors as they are, for a static sentence embedding.")
-    ] = False,
+    vectors: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="Word vectors, or token vectors of `dptext corpus vectors`.")
+    ] = "english-20k",
     model: Annotated[
         str | None, typer.Option(help="With sentence-transformers: a folder or a name on the hub.")
     ] = None,
@@ -78,7 +77,7 @@ def build(
     definition: never build one from texts that you privatize. A file that a policy in this folder or next to it names
     as its source is refused.
     """
-    from dptext_etl.corpora import building
+    from dptext_etl.corpora import building, static
     from dptext_etl.corpora.building import Cleaning, Source
     from dptext_etl.runner.source.provenance import refuse_raw
 
@@ -95,9 +94,8 @@ def build(
         provenance=provenance,
         cleaning=Cleaning(int(fewest), int(most), sentences),
         texts=texts,
-        encoder=encoder or ("task" if task else "words"),
+        encoder=encoder or ("task" if task else "static" if static.is_token_vectors(vectors) else "words"),
         vectors=vectors,
-        plain=plain,
         model=model,
         task=[Source(path, column, label) for path in task or ()],
         share=share,
@@ -106,6 +104,32 @@ def build(
     _show_facts(building.card_facts(built))
     if not terminal.as_json():
         terminal.say(f'\nin a policy: mechanism = {{ name = "surrogate", corpus = "{out}" }}')
+
+
+@command(
+    app,
+    "dptext corpus vectors wordllama --out static.safetensors",
+    ("out", "name", "license", "provenance", "weights_sha256", "tokenizer_sha256", "sha256", "tokens", "width"),
+)
+def vectors(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An installed package, or a folder.")],
+    *,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="New .safetensors file.")],
+    terms: Annotated[
+        str, typer.Option("--license", metavar="WORDS", help="Terms of the license, if the package states none.")
+    ] = "",
+) -> None:
+    """Write the token vectors of an installed static sentence embedding, for `dptext corpus build --vectors`.
+
+    The package or folder holds one tokenizer (JSON of the library `tokenizers`) and one matrix with a row per token
+    (.safetensors). Nothing of the package is imported, and nothing is downloaded. Read its license: the terms
+    of a package and of the weights from which its vectors come may differ.
+    """
+    from dptext_etl.corpora import static
+    from dptext_etl.runner.source.provenance import refuse_raw
+
+    refuse_raw([name] if Path(name).exists() else [], why="its vectors are published with a corpus")
+    _show_facts(static.write(name, out, terms))
 
 
 @command(

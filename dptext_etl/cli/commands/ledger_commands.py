@@ -138,7 +138,7 @@ def maintain(
 ) -> None:
     """Verify a ledger, then store its anchor apart from it and make a backup; for a schedule.
 
-    It also compares the ledger with the anchor that the last maintenance stored. If anything disagrees, it exits with
+    It also compares the ledger with the anchors that runs stored. If anything disagrees, it exits with
     4, and changes neither the anchor nor the backups. A ledger or store that does not answer exits with 6, a full disk
     with 7: run it again later.
     """

@@ -418,6 +418,7 @@ def policies(policy: str, columns: tuple[str, ...]) -> tuple[Policy, list[Column
         return Policy.parse(facts), made
     (statistic,) = map(WorkerStatistic.model_validate_json, columns)
     facts["synthetic"]["mechanism"]["corpus"] = str(statistic.corpus.find().path)
+    facts["synthetic"]["pool"] = None  # only the driver draws rows
     whole = Policy.parse(facts)
     require_cfg("the synthetic table", whole.statistic.cfg(), statistic.cfg)
     return whole, whole.charged_columns()

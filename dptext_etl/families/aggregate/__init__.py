@@ -10,6 +10,7 @@ from dptext_etl.families.aggregate.contributions import counted as counted
 from dptext_etl.families.aggregate.contributions import noisy as noisy
 from dptext_etl.families.aggregate.contributions import partial_sum as partial_sum
 from dptext_etl.families.aggregate.contributions import read_statistic as read_statistic
+from dptext_etl.families.aggregate.max_entropy import scored as scored
 from dptext_etl.families.aggregate.max_entropy import table as table
 from dptext_etl.families.aggregate.statistic import Statistic as Statistic
 from dptext_etl.families.aggregate.statistic import describe as describe

@@ -171,6 +171,8 @@ def encode(corpus: Corpus, texts: pa.Array, n_max: int) -> Int8s:
     """Return the vectors of texts under the encoder of a corpus, of up to `n_max` words of each."""
     if not len(texts):
         return np.zeros((0, corpus.vectors.shape[1]), np.int8)
+    if corpus.has_tokens:
+        return corpus.encoder.encode(texts.to_pylist(), n_max=n_max)
     vectors: Int8s = to_numpy(pa.array(_corpus(str(corpus.path), corpus.sha256).encode(texts, 1, n_max)))
     return vectors.reshape(len(texts), -1)
 

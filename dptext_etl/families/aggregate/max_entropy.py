@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
+from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.corpus import Integers
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.aggregate.classifier import floored, linear_discriminant, name_vectors, unit_rows
@@ -108,8 +109,8 @@ _HALVINGS = 30
 _WEIGHT = 2.0**40  # of the most probable text
 
 
-def slopes_of(noisy: Noisy, names: Mapping[str, str] | None = None) -> Floats:
-    """Return the slope of every label: of the distribution of maximum entropy over the corpus that fits its sums.
+def slopes_of(noisy: Noisy, points: Floats, names: Mapping[str, str] | None = None) -> Floats:
+    """Return the slope of every label: of the distribution of maximum entropy over points that fits its sums.
 
     A label's name counts as 6 sigma records.
     """
@@ -120,29 +121,39 @@ def slopes_of(noisy: Noisy, names: Mapping[str, str] | None = None) -> Floats:
         named = name_vectors(statistic, {} if names is None else names)
         weight = NAME_WEIGHT * statistic.sigma
         sums, counts = sums + weight * named, counts + weight * named.any(axis=1)
-    return fitted(corpus_points(statistic), sums, counts, statistic.sigma**2)
+    return fitted(points, sums, counts, statistic.sigma**2)
 
 
-def table(noisy: Noisy, rows: int, names: Mapping[str, str] | None = None, written: pa.Table | None = None) -> pa.Table:
+def table(
+    noisy: Noisy,
+    rows: int,
+    names: Mapping[str, str] | None = None,
+    written: pa.Table | None = None,
+    pool: Corpus | None = None,
+) -> pa.Table:
     """Return a table of public texts with labels, whose texts are near the noisy mean of their label.
 
     Args:
         noisy: The released statistic.
-        rows: Number of texts of the corpus in the table, from 1 to 2^31.
+        rows: Number of drawn texts, from 1 to 2^31.
         names: Public words that describe a label, by label.
         written: Public texts, each for a label: columns `text` and `label`. Those to which the classifier of the
             statistic gives this label follow the other rows, each once. This costs nothing: it reads no private row.
+        pool: Another public corpus, whose texts are drawn in the place of texts of the statistic's corpus. Its own
+            vectors are not read.
 
-    A label's candidates are the corpus texts of which it is the nearest label (slope . coordinates / |slope|), and the
-    20 with the highest score. They are drawn with replacement, in proportion to exp(c slope . coordinates). c is the
-    largest number up to 1 at which the entropy is at least the entropy of 500 texts, or of a quarter of the candidates
-    if fewer. Labels share rows as their noisy counts do, but none has less than a fifth of an even share. Draws depend
-    only on the noisy sums.
+    A label's candidates are the texts of the pool of which it is the nearest label (slope . coordinates / |slope|), and
+    the 20 with the highest score. They are drawn with replacement, in proportion to exp(c slope . coordinates). c is
+    the largest number up to 1 at which the entropy is at least the entropy of 500 texts, or of a quarter of the
+    candidates if fewer. Labels share rows as their noisy counts do, but none has less than a fifth of an even share.
+    Draws depend only on the noisy sums.
     """
     if not 1 <= rows <= 2**31:
         raise PolicyError(f"rows is {rows}; allowed: from 1 to 2^31", "10_000 is usual")
     statistic, labels = noisy.statistic, noisy.statistic.labels or noisy.statistic.blocks
-    points, slopes = corpus_points(statistic), slopes_of(noisy, names)
+    texts_drawn = statistic.corpus.texts if pool is None else pool.texts
+    points = corpus_points(statistic) if pool is None else points_of(statistic, texts_drawn)
+    slopes = slopes_of(noisy, points, names)
     scores = points @ unit_rows(slopes).T
     owners = scores.argmax(axis=1)
     drawn, at = [], 0
@@ -152,7 +163,7 @@ def table(noisy: Noisy, rows: int, names: Mapping[str, str] | None = None, writt
         drawn.append(candidates[drawn_rows(noisy.digest, flattened(points[candidates] @ slopes[number]), at, share)])
         at += share
     owned = np.repeat(np.array(labels, object), [len(some) for some in drawn])
-    texts = [statistic.corpus.texts[row] for row in np.concatenate(drawn)]
+    texts = [texts_drawn[row] for row in np.concatenate(drawn)]
     pairs = sorted(zip(owned.tolist(), texts, strict=True))
     columns = {"text": pa.array([text for _, text in pairs], pa.large_string())}
     if statistic.labels:
@@ -172,6 +183,36 @@ def _fitting(noisy: Noisy, names: Mapping[str, str] | None, written: pa.Table) -
     found = linear_discriminant(noisy, names).predict(encoded(noisy.statistic, texts))
     labels = pa.array(found, pa.large_string())
     return pa.table({"text": texts, "label": intended}).filter(pc.equal(labels, intended))
+
+
+def scored(noisy: Noisy, names: Mapping[str, str] | None = None, pool: Corpus | None = None) -> pa.Table:
+    """Return every text of the pool once, with the label and the scores that the classifier of the statistic gives it.
+
+    The table has columns `text`, `label`, and `scores`: lists of float32 in the order of the labels, in tenths.
+
+    Args:
+        noisy: The released statistic, with labels.
+        names: Public words that describe a label, by label.
+        pool: Another public corpus in the place of the statistic's corpus; its own vectors are not read.
+    """
+    corpus = noisy.statistic.corpus if pool is None else pool
+    classifier = linear_discriminant(noisy, names)
+    vectors = corpus.vectors if pool is None else encoded(noisy.statistic, pa.array(corpus.texts, pa.large_string()))
+    scores = classifier.scores(vectors)
+    tenths = (np.rint(10 * scores) / 10 + 0.0).astype(np.float32)
+    labels = [classifier.labels[number] for number in scores.argmax(axis=1)]
+    order = sorted(range(len(labels)), key=lambda row: (labels[row], corpus.texts[row]))
+    ends = np.arange(0, tenths.size + 1, tenths.shape[1], dtype=np.int64)
+    lists = pa.LargeListArray.from_arrays(ends, tenths[order].ravel())
+    columns = {"text": [corpus.texts[row] for row in order], "label": [labels[row] for row in order]}
+    return pa.table({**{name: pa.array(cells, pa.large_string()) for name, cells in columns.items()}, "scores": lists})
+
+
+def points_of(statistic: Statistic, texts: Sequence[str]) -> Floats:
+    """Return the contributions of texts, in clips, shape (n, d)."""
+    vectors = encoded(statistic, pa.array(texts, pa.large_string()))
+    points: Floats = statistic.projection.contributions(vectors) / statistic.projection.clip
+    return points
 
 
 def corpus_points(statistic: Statistic) -> Floats:

@@ -25,6 +25,7 @@ from dptext_etl.arrays import to_arrow
 from dptext_etl.artifacts import Artifact
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.corpus import Int8s, Integers
+from dptext_etl.corpora.static import version
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, Guarantee, Spend, exact, float_above
 from dptext_etl.keys import RecordKeys
@@ -252,7 +253,9 @@ class Statistic:
 
     def configuration(self) -> dict[str, Any]:
         """Return the settings that the sums and their noise depend on (docs/spec/stream.md#configuration)."""
+        tokens = {"tokenizers": version()} if self.corpus.has_tokens else {}
         return {
+            **tokens,
             "mechanism": "synthetic",
             "mechanism_version": VERSION,
             "corpus": self.corpus.sha256,
@@ -283,9 +286,9 @@ def describe(
 ) -> Statistic:
     """Return the statistic of a column, from public facts only."""
     opened = Corpus.open(corpus) if isinstance(corpus, str) else corpus
-    if opened.encoder_kind not in {"words", "task"}:
-        hint = "build the corpus with the encoder `words` or `task`"
-        raise PolicyError("synthetic tables need a corpus whose encoder sums vectors of words", hint)
+    if opened.encoder_kind not in {"words", "static", "task"}:
+        hint = "build the corpus with the encoder `words`, `static`, or `task`"
+        raise PolicyError("synthetic tables need a corpus whose encoder sums vectors of words or tokens", hint)
     if len(labels) > MOST_LABELS or len(set(labels)) < len(labels) or not all(labels):
         msg = f"labels are up to {MOST_LABELS:,} distinct names that are not empty; got {len(labels):,}"
         raise PolicyError(msg, "list each public label once; other labels count as one more, `other`")

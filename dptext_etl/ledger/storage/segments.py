@@ -1,11 +1,13 @@
 """Seal the records of a batch as columns under a Merkle root, and read them.
 
 Most columns follow a rule: one value, a multiple of the positions, a range, a copy of another column. The event holds
-the rule; other columns are blobs. The Merkle root always hashes the decoded rows. No batch is empty.
+the rule; other columns are blobs. The Merkle root always hashes the decoded rows. No batch is empty. The rule of a blob
+also holds its SHA-256, because a reader of one column cannot compute the root: 50 ms per million ids, of 0.6 s.
 """
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -54,6 +56,7 @@ LAYOUTS: Mapping[str, Layout] = {
     Event.READMIT: RECORDS,
 }
 """Events that seal a batch, and the bytes of one row: column by column, whole numbers little-endian."""
+EDITED = "`dptext ledger verify` lists what differs; find out who changed the ledger, and treat it as lost"
 SCAN_ROWS = 1 << 22  # rows whose ids a scan holds at a time, at most about
 
 
@@ -97,27 +100,20 @@ def _factor(values: I64, other: Column) -> int | None:
     return factor if np.array_equal(values, base * factor) else None
 
 
-def decode(rule: Rule, data: bytes | None, rows: int, columns: Mapping[str, Column]) -> Column:
+def decode(rule: Rule, data: bytes, rows: int, columns: Mapping[str, Column]) -> Column:
     if "same" in rule:
         return columns[rule["same"]]
-    if "bytes" in rule or "raw" in rule:
-        return _decode_blob(rule, data, rows)
+    if "bytes" in rule:
+        return np.frombuffer(data, np.uint8).reshape(rows, rule["bytes"])
+    if "raw" in rule:
+        return np.frombuffer(data, rule["raw"]).astype(np.int64)
     if "zero" in rule:
         return np.zeros((rows, rule["zero"]), np.uint8)
     if "times" in rule:
         return columns[rule["of"]].astype(np.int64, copy=False) * int(rule["times"])
-    if rule.get("from") is not None:
-        return np.arange(rule["from"], rule["from"] + rows, dtype=np.int64)
-    return np.full(rows, INFINITE if rule["all"] == "inf" else rule["all"], np.int64)
-
-
-def _decode_blob(rule: Rule, data: bytes | None, rows: int) -> Column:
-    width = rule["bytes"] if "bytes" in rule else np.dtype(rule["raw"]).itemsize
-    if data is None or len(data) != rows * width:
-        raise LedgerError("a batch has other rows than its event states", "run `dptext ledger verify`")
-    if "bytes" in rule:
-        return np.frombuffer(data, np.uint8).reshape(rows, width)
-    return np.frombuffer(data, rule["raw"]).astype(np.int64)
+    first = rule.get("from")
+    value = INFINITE if rule.get("all") == "inf" else rule.get("all")
+    return np.full(rows, value, np.int64) if first is None else np.arange(first, first + rows, dtype=np.int64)
 
 
 def seal(kind: Event, columns: Mapping[str, Column]) -> tuple[dict[str, Any], dict[str, Blob]]:
@@ -130,6 +126,7 @@ def seal(kind: Event, columns: Mapping[str, Column]) -> tuple[dict[str, Any], di
         rules[name], blob = encode(columns[name], encoded)
         if blob is not None:
             blobs[name] = blob
+            rules[name]["sha256"] = hashlib.sha256(blob).hexdigest()
         encoded[name] = columns[name]
     facts: dict[str, Any] = {"rows": len(columns[layout[0][0]]), "root": root(kind, columns).hex(), "columns": rules}
     facts |= {"canaries": int(columns["canary"].sum())} if "canary" in columns else {}
@@ -179,6 +176,7 @@ def id_ranges(rows: int) -> Iterator[IdRange]:
 class Segments:
     def __init__(self, store: Store, journal: Journal) -> None:
         self._store, self._journal = store, journal
+        self._intact = set[tuple[int, str]]()  # blobs whose hash was compared; the holder of the store's lock adds them
 
     def append(self, kind: Event, columns: Mapping[str, Column], **facts: Any) -> int:
         return self.append_sealed(kind, *seal(kind, columns), **facts)
@@ -241,10 +239,18 @@ class Segments:
         needed = rule.get("same", rule.get("of"))
         if needed is not None:
             self._decode(seq, facts, needed, columns)
-        row = None
-        if "bytes" in rule or "raw" in rule:
-            row = self._store.row("select data from segment where seq=? and name=?", (seq, name))
-        columns[name] = decode(rule, None if row is None else row[0], facts["rows"], columns)
+        blob = b"" if "sha256" not in rule else self._blob(seq, name, rule["sha256"])
+        columns[name] = decode(rule, blob, facts["rows"], columns)
+
+    def _blob(self, seq: int, name: str, sha256: str) -> bytes:
+        """Return a blob, whose hash is compared once."""
+        row = self._store.row("select data from segment where seq=? and name=?", (seq, name))
+        intact = row is not None and ((seq, name) in self._intact or hashlib.sha256(row[0]).hexdigest() == sha256)
+        if row is None or not intact:
+            raise LedgerError(f"batch {seq}: the column {name} was edited or removed after it was sealed", EDITED)
+        self._intact.add((seq, name))
+        blob: bytes = row[0]
+        return blob
 
 
 class Places(NamedTuple):

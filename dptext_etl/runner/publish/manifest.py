@@ -101,7 +101,9 @@ def claims(policy: Policy) -> list[dict[str, Any]]:
     if policy.synthetic is None:
         return claimed
     labels, names = policy.synthetic.labels, policy.synthetic.names
-    table: dict[str, Any] = {"rows": policy.synthetic.rows}
+    table: dict[str, Any] = {"rows": policy.table_rows}
+    if policy.synthetic.pool is not None:
+        table["pool_sha256"] = policy.pool.sha256
     if labels is not None:
         labeled = {"label": labels.column} if labels.columns is None else {"labels": list(labels.columns)}
         table |= {**labeled, "names": names}

@@ -20,13 +20,13 @@ from dptext_etl import _kernel
 from dptext_etl.artifacts import canon
 from dptext_etl.column import keyed_digests
 from dptext_etl.errors import DPTextError, LedgerError, seam
-from dptext_etl.families.aggregate import Noisy, Partial, noisy, partial_sum, table
+from dptext_etl.families.aggregate import Noisy, Partial, noisy, partial_sum, scored, table
 from dptext_etl.families.aggregate.contributions import packed, unpacked
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import CommitOutcome
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import Policy
-from dptext_etl.policy.synthetic import Synthetic, no_rows
+from dptext_etl.policy.synthetic import SCORES, Synthetic, no_rows
 from dptext_etl.runner.shard.charging import DEFECT, PAIRS, Reserved, digest_of, equal_spends, texts_of
 from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards
 from dptext_etl.runner.shard.staging import StagedShard, Staging, WholeTable
@@ -125,17 +125,23 @@ def draw(policy: Policy, staging: Staging, sums: Partial, records: int) -> Stage
         "rows": synthetic.rows,
         "columns": list(synthetic.columns),
         "names": dict(sorted(synthetic.names.items())),
+        "pool": policy.pool.sha256,
     }
     inputs = digest_of(sums.digest, canon({**described_rows, "cfg": column.mechanism.cfg()}))
     for staged in staging.find(0, inputs):
         return staged
     with seam("drawing the table", DPTextError, "this is a defect; nothing was published"):
         statistic = noisy(policy.statistic, column.release_key(), sums)
-        made = pl.DataFrame(table(statistic, synthetic.rows, synthetic.names))
+        pool = synthetic.opened_pool(policy.storage_options)
+        if synthetic.rows is None:
+            made = pl.DataFrame(scored(statistic, synthetic.names, pool))
+        else:
+            made = pl.DataFrame(table(statistic, synthetic.rows, synthetic.names, pool=pool))
         cells = {} if synthetic.labels is None else synthetic.labels.cells
         values = zip(*(cells[label] for label in made["label"]), strict=True) if cells else ()
         texts = made["text"].rename(synthetic.column)
-        frame = pl.DataFrame([texts, *(map(pl.Series, synthetic.columns[1:], values))])
+        scores = [made[SCORES]] if synthetic.scores else []
+        frame = pl.DataFrame([texts, *(map(pl.Series, synthetic.columns[1:], values)), *scores])
         charged = equal_spends(worst_spend(column.mechanism), records)
         counts = {"rows": frame.height, "words": 0, "null": 0}
         drawn = base64.b64encode(packed(statistic)).decode()
@@ -153,6 +159,6 @@ def digest_of_table(policy: Policy, staging: Staging, shard: StagedShard) -> str
     digest, frame = hashlib.sha256(b"dptext/synthetic/v1\0" + statistic_of(policy, shard).digest), staging.read(shard)
     for name in frame.columns:
         for cell in frame[name].to_list():
-            data = cell.encode()
+            data = (cell if isinstance(cell, str) else " ".join(f"{score:.1f}" for score in cell)).encode()
             digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()

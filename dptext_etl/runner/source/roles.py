@@ -21,6 +21,7 @@ from dptext_etl.keys import id_type
 from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.policy import Policy
+from dptext_etl.policy.synthetic import SCORES
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source.column_types import (
     coarse,
@@ -187,11 +188,13 @@ def check_roles(
         raise together(problems)
     schema = pl.Schema({**schema, **dict.fromkeys(label_columns(policy), pl.String())})  # as they are counted
     schema = coarse_schema(schema, policy)
+    scores = {SCORES: pl.List(pl.Float32)} if policy.synthetic is not None and policy.synthetic.scores else {}
+    schema = pl.Schema({**schema, **scores})
     _require_fit(output_columns(policy), schema, FORMATS[layout.sink_format])
     if (table := layout.table_format) is not None:
         # other columns hold texts, or counts
-        clear = {*policy.kept_columns, *((policy.id,) if policy.ids == "keep" else ())}
-        names = shown_columns(policy) if policy.synthetic is None else policy.synthetic.columns
+        clear = {*policy.kept_columns, *scores, *((policy.id,) if policy.ids == "keep" else ())}
+        names = shown_columns(policy) if policy.synthetic is None else policy.synthetic.published_columns
         table.require_columns(
             {name: plain_type(schema[name], rename=True) if name in clear else pl.String() for name in names}
         )
@@ -241,7 +244,7 @@ def string_columns(policy: Policy) -> tuple[str, ...]:
 def output_columns(policy: Policy) -> tuple[str, ...]:
     """Return the columns that a run computes, in order: ids, kept columns, released texts."""
     if policy.synthetic is not None:
-        return policy.synthetic.columns
+        return policy.synthetic.published_columns
     return (policy.id, *policy.kept_columns, *(item.name for item in policy.columns))
 
 

@@ -1,11 +1,13 @@
 """A synthetic table is measured as a whole: the use of a classifier that learns from it, next to free ones."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import polars as pl
 import pytest
 
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families.aggregate import linear_discriminant, read_statistic
+from dptext_etl.families.aggregate import linear_discriminant, read_statistic, scored
 from dptext_etl.policy.synthetic import CLAIM
 from tests.command_line import dptext
 from tests.synthetic_runs import CELLED, SYNTHETIC, WITHOUT, graded, labeled
@@ -16,11 +18,19 @@ pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval
 from dptext_etl_eval.baselines import BETTER, Asked
 from dptext_etl_eval.classifier import counted, fit
 from dptext_etl_eval.published import columns_of, evidence_of
+from dptext_etl_eval.readers import LINES, SCORES, VECTORS, WORDS
 from dptext_etl_eval.report import in_short
 from dptext_etl_eval.statistics import macro_f1
 from dptext_etl_eval.verdict import verdict
 
 ALL = 10_000
+IMPORTS = """
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import normalize
+"""
 
 
 @pytest.fixture
@@ -45,14 +55,26 @@ def test_every_figure_is_that_of_its_own_learner(published, reviews, tmp_path):
     assert found.rows == found.of == kept.height
     texts, truth = kept["review"].to_list(), kept["topic"].to_numpy().astype(str)
     table = pl.read_parquet(published.folder / "published" / "*.parquet")
-    learned = fit(counted(table["review"].to_list()), table["topic"].to_numpy().astype(str))(counted(texts))
-    learned = linear_discriminant(read_statistic(published.folder / "published.manifest.json", "example"))
-    labels = learned.predict(learned.encode(texts, "example"))
+    topics = table["topic"].to_numpy().astype(str)
+    words = fit(counted(table["review"].to_list()), topics)(counted(texts))
+    statistic = read_statistic(published.folder / "published.manifest.json", "example")
+    classifier = linear_discriminant(statistic)
+    labels = np.array(classifier.predict(classifier.encode(texts, "example")))
     said = figures(found)
-    assert said["macro-F1, learned from the synthetic table"].value == pytest.approx(macro_f1(truth, learned))
-    assert said["macro-F1, linear discriminant of the statistic"].value == pytest.approx(
-        macro_f1(truth, np.array(labels))
-    )
+    assert said["macro-F1, linear discriminant of the statistic"].value == pytest.approx(macro_f1(truth, labels))
+    assert said[f"macro-F1, {WORDS}"].value == pytest.approx(macro_f1(truth, words))
+    for (
+        name,
+        lines,
+    ) in LINES.items():  # words are cut a little differently outside
+        given = SimpleNamespace(text=table["review"].to_list(), label=topics)
+        if name == SCORES:
+            rows = scored(statistic)
+            given = SimpleNamespace(text=rows["text"].to_pylist(), scores=rows["scores"].to_pylist())
+        place: dict = {"np": np, "table": given, "texts": texts, "classifier": classifier}
+        exec("\n".join((IMPORTS, *lines)), place)
+        near = 0.01 if name == VECTORS else 0.1
+        assert said[f"macro-F1, {name}"].value == pytest.approx(macro_f1(truth, np.array(place["labels"])), abs=near)
     assert set(said) >= {"macro-F1, label names alone", "macro-F1, public data alone"}
     assert found.attacks == ()
     from dptext_etl_eval.measure import attacks

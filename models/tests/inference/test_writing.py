@@ -1,5 +1,6 @@
 """Texts that a causal model writes for public labels: the prompt, the card, and refusals."""
 
+import dataclasses
 import json
 import random
 import re
@@ -62,7 +63,8 @@ def labels(tmp_path):
 @pytest.fixture
 def toy(monkeypatch):
     made = Toy()
-    monkeypatch.setattr(writing, "opened", lambda _: (None, made))
+    monkeypatch.setattr(writing, "_model", lambda _: (None, made))
+    monkeypatch.setenv("DPTEXT_THREADS", "1")  # processes would not have these functions
     monkeypatch.setattr(writing, "_continuations", made.continuations)
     monkeypatch.setattr(writing, "_identity", lambda _: {"model": "0" * 64})
     return made
@@ -89,9 +91,75 @@ def test_texts_are_whole_lines_without_repetitions_and_the_card_says_how(labels,
     assert topics == {"card arrival", "exchange rate", "any"}
 
 
-def test_both_temperatures_are_used_in_turn(toy):
-    list(writing._texts(None, toy, writing.Wanted("toy", "notes", {"a": "card arrival"}, each=20), "a"))
+def test_both_temperatures_are_used_in_turn(toy, tmp_path):
+    list(writing._texts(writing.Wanted("toy", "notes", {"a": "card arrival"}, each=20), "a", 0, tmp_path))
     assert [settings["temperature"] for settings in toy.settings] == [0.8, 1.0, 0.8]
+
+
+WANTED = writing.Wanted("toy", "notes", {"a": "card arrival", "b": "exchange rate"}, each=40, license="MIT")
+
+
+def test_a_stopped_command_continues_after_its_last_batch(toy, tmp_path, monkeypatch):
+    whole = writing.write(WANTED, tmp_path / "whole.parquet")
+    asked, before = list(toy.prompts), toy.continuations
+    toy.prompts.clear()
+
+    def stopping(*args, **settings):
+        if len(toy.prompts) == 4:
+            raise KeyboardInterrupt
+        return before(*args, **settings)
+
+    monkeypatch.setattr(writing, "_continuations", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        writing.write(WANTED, tmp_path / "written.parquet")
+    assert len(list((tmp_path / "written.batches").glob("*-*.json"))) == 4
+    monkeypatch.setattr(writing, "_continuations", before)
+    other = dataclasses.replace(WANTED, seed=2)
+    with pytest.raises(InputError, match="batches that other settings wrote"):
+        writing.write(other, tmp_path / "written.parquet")
+    lines = list[str]()
+    again = writing.write(WANTED, tmp_path / "written.parquet", lines.append)
+    assert toy.prompts == asked  # no batch twice, none left out, in the same order
+    assert again.texts.equals(whole.texts)
+    assert again.card == whole.card
+    assert not (tmp_path / "written.batches").exists()
+    assert lines[0] == "4 batches of an earlier start are there"
+    assert "minutes or more" in lines[1]
+    assert re.search(r"of about 4 batches, [\d.]+ per minute", lines[-1])
+
+
+def test_texts_that_ended_are_no_longer_computed(monkeypatch):
+    """The first text ends at once: its row leaves the batch, and the other rows follow their own words."""
+    model, tokenizer = writing.opened("example-causal")
+    monkeypatch.setattr(writing, "LONGEST", 5)
+    sizes, decode = [], tokenizer.decode
+    real = type(model).forward
+
+    def counted(self, ids, *args, **given):
+        sizes.append(len(ids))
+        return real(self, ids, *args, **given)
+
+    def ending(ids, **given):
+        return "\n" if len(ids) == 1 and len(sizes) <= 2 and next(calls) % 4 == 0 else decode(ids, **given)
+
+    calls = iter(range(10_000))
+    monkeypatch.setattr(type(model), "forward", counted)
+    monkeypatch.setattr(tokenizer, "decode", ending)
+    draws = torch.Generator().manual_seed(3)
+    rows = writing._continuations(model, tokenizer, ["rain"], guidance=1.0, temperature=1.0, draws=draws)
+    ended = [place for place, row in enumerate(rows) if len(row) < 5]
+    assert sizes[0] == 1
+    assert sizes[-1] < writing._BATCH
+    assert len(rows) == writing._BATCH
+    assert ended
+    monkeypatch.undo()
+    with torch.inference_mode():  # every drawn word is among those that may follow the words of its own row
+        for row in (rows[ended[0]], next(row for row in rows if len(row) == 5)):
+            start = tokenizer("rain", return_tensors="pt")["input_ids"]
+            scores = model(torch.cat([start, torch.tensor([row])], 1)).logits[0, start.shape[1] - 1 : -1]
+            shares, words = scores.softmax(-1).sort(descending=True)
+            for token, share, word in zip(row, shares, words, strict=True):
+                assert token in word[share.cumsum(-1) - share < writing.TOP_P + 1e-4].tolist()
 
 
 @pytest.mark.parametrize("guidance", [1.0, 1.6])
