@@ -12,9 +12,22 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {"core": "dptext_etl", "models": "models/dptext_etl_models", "eval": "eval/dptext_etl_eval"}
 LONG = 600
+RUN_FIGURES = (
+    "files",
+    "functions",
+    "files that receive raw texts",
+    "changes of file from the charge until the first shard is staged",
+    "ledger opened",
+    "manifest read",
+    "anchor files written with fsync",
+)
+ROOMS = {"core": ("",), "runner and engines": ("runner", "engines"), "ledger": ("ledger",)}
 RUN = """
 import sys
 files, functions, texts_in, looking = set(), set(), set(), []
+calls = dict.fromkeys(("Ledger.open", "Manifest.read", "_write"), 0)
+names = set()
+charging = []  # files of functions in the order of their first call since the first batch was charged
 def holds(value, depth=0):
     if isinstance(value, (list, tuple)):
         return depth < 2 and any(holds(item, depth + 1) for item in value[:8])
@@ -29,7 +42,13 @@ def note(frame, event, _):
             texts_in.add(frame.f_code.co_filename)
         looking.clear()
         if not frame.f_code.co_name.startswith("<"):
+            name, file = frame.f_code.co_qualname, frame.f_code.co_filename
+            if name in calls and file.endswith(("ledger.py", "manifest.py", "anchor_files.py")):
+                calls[name] += 1
+            if frame.f_code not in functions and (charging or name == "Shards.reserve") and "Staging.save" not in names:
+                charging.append(file)
             functions.add(frame.f_code)
+            names.add(name)
 import threading
 import polars as pl
 import pyarrow as pa
@@ -38,8 +57,8 @@ sys.setprofile(note)
 from dptext_etl import Policy, _kernel, run
 _kernel.Secret().write("noise.key")
 words = ["good", "room", "cold", "film", "music", "doctor", "river"]
-texts = ["zanzibar " + " ".join(words[(row + at) % 7] for at in range(9)) for row in range(300)]
-pl.DataFrame({"id": range(300), "user": [row // 3 for row in range(300)], "text": texts}).write_parquet("raw.parquet")
+texts = ["zanzibar " + " ".join(words[(row + at) % 7] for at in range(9)) for row in range(240)]
+pl.DataFrame({"id": range(240), "user": [row // 3 for row in range(240)], "text": texts}).write_parquet("raw.parquet")
 mechanism = {"name": "custext", "epsilon": 2.0}
 column = {"name": "text", "mechanism": mechanism, "allow": ["cluster", "length"]}
 run(Policy.parse({
@@ -48,7 +67,8 @@ run(Policy.parse({
     "key": "file:noise.key", "ledger": {"url": "sqlite:///ledger.db"}, "column": [column],
 }))
 sys.setprofile(None)
-print(len(files), len(functions), len(texts_in))
+changes = sum(before != after for before, after in zip(charging, charging[1:]))
+print(len(files), len(functions), len(texts_in), changes, *calls.values())
 """
 
 
@@ -61,14 +81,30 @@ def main() -> None:
         docstrings = sum(_docstring_lines(ast.parse(text)) for text in texts)
         longest = [path.name for path, text in zip(paths, texts, strict=True) if len(text.splitlines()) > LONG]
         print(f"{title}: {len(paths)} files, {lines:,} lines, {docstrings:,} of docstrings; above {LONG}: {longest}")
+    for title, lines in room_lines().items():
+        print(f"{title}: {lines:,} lines")
     from dptext_etl.mechanisms.custext import CusText
 
     above = [kind for kind in CusText.__mro__[1:] if kind.__module__.startswith("dptext_etl")]
     print(f"above CusText: {len(above)} classes; public attributes: {len(_public(CusText))}")
+    for title, count in run_figures().items():
+        print(f"a first run of 240 rows, {title}: {count}")
+
+
+def run_figures() -> dict[str, int]:
+    """Profile a first run of one shard, threads and imports included, in a separate process."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([sys.executable, "-c", RUN], cwd=folder, capture_output=True, text=True, check=True)
-    files, functions, texts_in = done.stdout.split()[-3:]
-    print(f"a run over 300 rows calls {functions} functions in {files} files, {texts_in} of which receive raw texts")
+    return dict(zip(RUN_FIGURES, map(int, done.stdout.split()[-len(RUN_FIGURES) :]), strict=True))
+
+
+def room_lines() -> dict[str, int]:
+    """Count the lines of the core, and of its largest packages."""
+    counts = {}
+    for title, folders in ROOMS.items():
+        paths = [path for folder in folders for path in (ROOT / "dptext_etl" / folder).rglob("*.py")]
+        counts[title] = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+    return counts
 
 
 def _docstring_lines(tree: ast.Module) -> int:

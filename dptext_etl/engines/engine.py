@@ -53,7 +53,6 @@ from dptext_etl.runner.shard.attempt import (
     row_counts,
 )
 from dptext_etl.runner.shard.charging import PAIRS, Column
-from dptext_etl.runner.shard.computing import keep_published
 from dptext_etl.runner.shard.shard import Phase, ShardResult, give_back, outcomes, refuse_other_persons, whole_table
 from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
 from dptext_etl.runner.source.examine import Examined
@@ -406,9 +405,8 @@ def staged(
                 staging.no_changes()
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
-                keep = partial(keep_published, staging, attempt.layout, policy)
                 table_facts = engine.trace(source, policy)
-                previews = preflight(attempt, source, look, keep, traceable=table_facts)
+                previews = preflight(attempt, source, look, staging.keep, traceable=table_facts)
                 checkpoint("prefetched")
                 ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
             profile.count("examine", rows=source.total)

@@ -135,7 +135,8 @@ class Account:
         """Return whether the release holds just these texts: Spark evaluates a column twice that a filter names."""
         if not self._ledger.known(ref, ids.slice(0, _PROBED)).all():
             return False
-        self._ledger.require_cap(self._scope, self._terms.cap)
+        with self._ledger.rehearsal():
+            self._ledger.agree_on_cap(self._scope, self._terms.cap)
         self._ledger.require_forms(self._scope, [self._policy.column or ""], forms)
         answer = self._ledger.preview(self._scope, ready)
         return bool(((answer.outcome == Outcome.COMMITTED) & ~answer.moved).all())

@@ -141,12 +141,14 @@ class Ledger(LedgerReader):
             self._db.store.require_steward()
             self._db.scopes.charge(scope, cap, raising=raising, lowering=True, reason=reason)
 
-    def agree_on_cap(self, scope: Scope, cap: Cap, *, lowering: bool = False) -> None:
+    def agree_on_cap(self, scope: Scope, cap: Cap | None, *, lowering: bool = False) -> None:
         """Pin the cap of a policy before anything is charged, or refuse one that differs from the pinned cap.
+
+        In a `rehearsal`, nothing is pinned.
 
         Args:
             scope: The scope of the policy.
-            cap: The cap of the policy.
+            cap: The cap of the policy; None if it has none, which is refused where a cap is pinned.
             lowering: Accept a cap below the pinned one.
 
         Raises:
@@ -154,25 +156,10 @@ class Ledger(LedgerReader):
         """
 
         def agree() -> None:
-            self._db.contents.latest().refuse_frozen(scope.dataset)
+            self._db.contents.latest().refuse_frozen(scope.dataset, scope.group)
             self._db.scopes.charge(scope, cap, lowering=lowering)
 
         self._db.store.write(0, agree)
-
-    def require_cap(self, scope: Scope, cap: Cap | None, *, lowering: bool = False) -> None:
-        """Refuse a cap as `agree_on_cap` does, and charges without a cap where one is pinned; write nothing.
-
-        Args:
-            scope: The scope of the policy.
-            cap: The cap of the policy; None if it has none.
-            lowering: Accept a cap below the pinned one.
-
-        Raises:
-            LedgerError: The cap differs from the pinned one, or the dataset is frozen.
-        """
-        with self._db.store.snapshot():
-            self._db.contents.latest().refuse_frozen(scope.dataset, scope.group)
-            self._db.scopes.check(scope, cap, lowering=lowering)
 
     @bare
     def make_ready(

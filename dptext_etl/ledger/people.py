@@ -50,9 +50,7 @@ def pinned_forms(db: Database, scope: Scope, columns: Sequence[str]) -> dict[str
     return forms
 
 
-def require_forms(
-    db: Database, scope: Scope, columns: Sequence[str], forms: IdForms | None, *, pin: bool = True
-) -> None:
+def require_forms(db: Database, scope: Scope, columns: Sequence[str], forms: IdForms | None) -> None:
     """Refuse ids of another form or column than the pinned one, and pin forms that are not pinned yet."""
     for place in _form_places(scope, columns):
         before, now = _pinned_form(db, place), None if forms is None else getattr(forms, place[-1])
@@ -74,14 +72,13 @@ def require_forms(
             order = "bring the fields into the pinned order: dptext runs do so by themselves"
             got = f"{now}, its fields under other names" if str(before) == str(now) else str(now)
             raise LedgerError(f"the {what} are pinned as {before}, got {got}", order if before.orders(now) else _HINT)
-        if pin and before is None:
+        if before is None:
             _pin(db, place, now.written())
     for role, column in ({} if forms is None else forms.columns).items():
         place = (_COLUMN, scope.name, scope.dataset, role)
         before = db.contents.latest().forms.get(place)
         if before is None:
-            if pin:
-                _pin(db, place, column)
+            _pin(db, place, column)
         elif before != column:
             msg = f"the {role} ids of {scope.dataset} are pinned as column {before!r}, got column {column!r}"
             hint = "another column may give everyone a new budget: name the pinned one, or accept the change by "

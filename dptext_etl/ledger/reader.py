@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -255,8 +256,16 @@ class LedgerReader:
         with self._db.store.snapshot():
             return people.pinned_forms(self._db, scope, columns)
 
+    def rehearsal(self) -> AbstractContextManager[None]:
+        """Do the writes of the block on one snapshot of the ledger, and throw them away at its end.
+
+        `agree_on_cap`, `require_forms`, and `releases.register` check and pin as they do in a run; later calls in
+        the block see these events. No lock is held against writers, and no right to write is needed.
+        """
+        return self._db.journal.rehearsal()
+
     def require_forms(self, scope: Scope, columns: Sequence[str], forms: IdForms) -> None:
-        """Refuse ids of another form than the pinned one; `reserve` does the same and pins.
+        """Pin the forms of ids in a rehearsal, or refuse others than the pinned ones; `reserve` does the same.
 
         Args:
             scope: Where the spends add up.
@@ -266,8 +275,8 @@ class LedgerReader:
         Raises:
             LedgerError: A form or the name of an id column differs from the pinned one.
         """
-        with self._db.store.snapshot():
-            people.require_forms(self._db, scope, columns, forms, pin=False)
+        with self._db.journal.rehearsal():
+            people.require_forms(self._db, scope, columns, forms)
 
     def cap_change(self, scope: Scope, cap: Cap | None) -> CapChange | None:
         """Return the change that a policy with this cap would make to the pinned cap, or None.

@@ -23,7 +23,7 @@ from dptext_etl.ledger.batch import IdKey
 from dptext_etl.ledger.contents import Contents, Facts, Release
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.types import NEW, Event, ReleaseRef, require_plain
+from dptext_etl.ledger.types import Event, ReleaseRef, require_plain
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 
@@ -96,7 +96,6 @@ class Releases:
         *,
         guarantee: Guarantee | None = None,
         worst_case: Spend | None = None,
-        pin: bool = True,
     ) -> ReleaseRef:
         """Pin the release of a column policy, and its noise key (see `pin_release`)."""
         if policy.column is None:
@@ -117,7 +116,6 @@ class Releases:
             nonce=policy.nonce,
             refundable=mechanism.refundable,
             key=policy.secret,
-            pin=pin,
         )
 
     def pin_release(
@@ -137,23 +135,17 @@ class Releases:
         artifact_hashes: Mapping[str, str] | None = None,
         nonce: int = 0,
         refundable: bool = False,
-        pin: bool = True,
     ) -> ReleaseRef:
         """Pin a release name to a configuration, or find it pinned to the same. All that is stated is public.
 
         Of the noise key, only a commitment is stored, and another key is refused from then on.
-
-        Without `pin` it is refused all the same where it would be, and nothing is written.
         """
         facts = public_facts(guarantee, worst_case) | {"mechanism": mechanism}
         facts |= {"configuration": dict(configuration or {}), "artifact_hashes": dict(artifact_hashes or {})}
         facts |= {"expost": True} if refundable else {}
         names = {"dataset": dataset, "column": column, "release": release, "cfg": cfg, "id_type": id_type}
-        register = partial(self._register, names, facts, publishable=publishable, nonce=nonce, key=key, pin=pin)
-        if pin:
-            return self._store.write(0, register)
-        with self._store.snapshot():
-            return register()
+        register = partial(self._register, names, facts, publishable=publishable, nonce=nonce, key=key)
+        return self._store.write(0, register)
 
     def find(self, policy: ColumnPolicy) -> ReleaseRef | None:
         """Return the release that a column policy names, also a revoked one, or None. Registers nothing."""
@@ -186,12 +178,8 @@ class Releases:
         publishable: bool,
         nonce: int,
         key: Secret,
-        pin: bool,
     ) -> ReleaseRef:
-        """Pin a release name, or find it pinned to the same configuration, key, and to no stronger claim.
-
-        Without `pin` nothing is written: a name that the ledger does not hold gets the number `NEW`.
-        """
+        """Pin a release name, or find it pinned to the same configuration, key, and to no stronger claim."""
         dataset, column, release = names["dataset"], names["column"], names["release"]
         where = f"release {release!r} of {dataset}.{column}"
         contents = self._contents.latest()
@@ -204,7 +192,7 @@ class Releases:
         facts = json.loads(canon(dict(facts)))
         pinned = self._pinned(dataset, column, release)
         if pinned is None:
-            number = self._pin(names, facts, key, publishable=publishable) if pin else NEW
+            number = self._pin(names, facts, key, publishable=publishable)
         elif pinned.cfg != names["cfg"]:
             raise LedgerError(f"{where} is pinned to another configuration ({pinned.cfg[:12]}…)", _NEW_NAME)
         elif pinned.publishable != publishable:

@@ -56,7 +56,6 @@ from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import claims, policy_notes, with_gate, worst_with_gate
 from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt
 from dptext_etl.runner.shard.charging import Column, at_most
-from dptext_etl.runner.shard.computing import require_published_texts
 from dptext_etl.runner.source.examine import Examined, examine, present
 from dptext_etl.runner.source.roles import Table, open_table
 from dptext_etl.runner.source.selection import persons_of
@@ -155,9 +154,9 @@ def plan(
         source = examine(table, policy, attempt.layout, progress)
         sets = canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
         collect(refusals, partial(planned_canaries, attempt, source, partial(present, source), sets))
-        cap_facts, keep = _facts_of_cap(policy), partial(require_published_texts, attempt.layout, policy)
+        cap_facts = _facts_of_cap(policy)
         traced = table_check.trace(source, policy)
-        previewed, over_all = preflight(attempt, source, look, keep, refusals, traceable=traced)
+        previewed, over_all = preflight(attempt, source, look, lambda *_: None, refusals, traceable=traced)
     except DPTextError as error:  # this step must succeed before anything can be counted
         refusals.append(error)
         if "counts" in error.fields and policy.keep:  # only the ids are wrong: kept columns can be judged all the same
@@ -231,7 +230,8 @@ def further(policy: PolicyLike) -> dict[str, Any]:
     costs = {item.named: partial(_cost, item, gate_delta(policy)) for item in policy.charged_columns()}
     with ledger_of(policy) as ledger:
         if ledger is not None:
-            ledger.require_cap(scope, policy.cap)
+            with ledger.rehearsal():
+                ledger.agree_on_cap(scope, policy.cap)
             counters = ledger.further(scope, policy.cap, costs, most)
     counted_units, records = any(counters.values()), most or 1
     facts = {"scope": str(scope), "unit": scope.unit, "from_ledger": counted_units, "records": None}

@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import polars as pl
+
 from dptext_etl import column, files, object_stores
 from dptext_etl.checks.canaries import CanaryPlan, Present, plan_canaries
 from dptext_etl.errors import (
@@ -41,7 +43,7 @@ from dptext_etl.mechanism import stated_records, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.forecast import Expected, ledger_of
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest, register
+from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.publication import refuse_unrecorded, require_enough
 from dptext_etl.runner.publish.versions import PUBLISHING, require_sink
 from dptext_etl.runner.shard.attempt import (
@@ -53,7 +55,7 @@ from dptext_etl.runner.shard.attempt import (
     require_same_ledger,
 )
 from dptext_etl.runner.shard.charging import PAIRS, Column, at_most
-from dptext_etl.runner.shard.computing import replays, require_earlier_texts
+from dptext_etl.runner.shard.computing import keep_published, replays, require_earlier_texts
 from dptext_etl.runner.shard.shard import refuse_other_persons
 from dptext_etl.runner.source.copies import refuse_copies
 from dptext_etl.runner.source.examine import Examined
@@ -115,27 +117,32 @@ def require_models(columns: Iterable[ColumnPolicy], expected: Expected) -> None:
 
 
 def require_cap(attempt: Attempt, ledger: Ledger | None) -> None:
-    """Refuse a cap that the ledger would not pin. Nothing is pinned."""
-    policy = attempt.policy
+    """Refuse a cap that the ledger would not pin: pin it in a rehearsal."""
     if ledger is not None:
-        ledger.require_cap(Scope.of(policy), policy.cap, lowering=attempt.accept_lower_cap)
-    elif policy.cap is not None:
-        limits(policy.cap)
+        with ledger.rehearsal():
+            attempt.agree_on_cap(ledger)
+    elif attempt.policy.cap is not None:
+        limits(attempt.policy.cap)
 
 
 def columns_of(attempt: Attempt, ledger: Ledger | None, source: Examined[Any]) -> list[Column]:
-    """Return the text columns with their releases; refuse releases that the ledger would not pin, and pin none."""
+    """Return the text columns with their releases; refuse those that the ledger would not pin, in a rehearsal."""
     policy = attempt.policy
     if ledger is None:
         if policy.ledger.id_key is not None:
             resolve_id_key(policy.ledger.id_key)
-        names = [(item.dataset, item.column or "", item.release, item.mechanism.cfg()) for item in attempt.columns]
-        refs = [ReleaseRef(NEW, *name) for name in names]
     else:
-        refs = [register(ledger, policy, item, source.table.id_type, pin=False) for item in attempt.columns]
+        with ledger.rehearsal():
+            attempt.pin_releases(ledger, source.table.id_type)
         forms = forms_of(source.table.schema, policy)
         ledger.require_forms(Scope.of(policy), [item.name for item in policy.columns], forms)
-    return [Column(item, ref, item.release_key()) for item, ref in zip(attempt.columns, refs, strict=True)]
+    columns = []
+    for item in attempt.columns:
+        pinned = None if ledger is None else ledger.releases.find(item)
+        names = item.dataset, item.column or "", item.release, item.mechanism.cfg()
+        ref = ReleaseRef(NEW, *names, item.nonce) if pinned is None else pinned
+        columns.append(Column(item, ref, item.release_key()))
+    return columns
 
 
 def refuse_late_disclosure(policy: Policy, ledger: Ledger | None) -> None:
@@ -166,14 +173,14 @@ def preflight(
     attempt: Attempt,
     source: Examined[Any],
     look: Callable[[list[Column], Ledger | None, Any], Expected],
-    keep: Callable[[list[Column]], object],
+    keep: Callable[[int, str, pl.DataFrame], object],
     refusals: list[DPTextError] | None = None,
     *,
     traceable: Mapping[str, Any],
 ) -> Previews:
     """Refuse a run that could not end, before it charges anything.
 
-    `look` previews some rows of the source; `keep` reads the earlier released texts of changed records. A plan
+    `look` previews some rows of the source; `keep` gets the earlier released texts of changed records. A plan
     gives a list that collects the refusals; only a refusal without which nothing can be counted is raised then.
     """
     policy, planning = attempt.policy, refusals is not None
@@ -195,7 +202,7 @@ def preflight(
         refuse(attempt, source, columns, ledger, Previews(expected, over_all), check)
         check(partial(refuse_fewer_rows, attempt, source, expected, partial(look, columns, ledger)))
         if ledger is not None and expected.changed and policy.on_changed == "keep":
-            check(partial(keep, columns))
+            check(partial(keep_published, attempt.layout, policy, columns, keep))
         if ledger is None and planning:  # a run makes a ledger first, and freezes the dataset in it
             check(partial(same_ledger, None))
     return Previews(expected, over_all)

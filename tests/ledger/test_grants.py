@@ -2,7 +2,7 @@
 
 import json
 import re
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import psycopg
@@ -139,9 +139,9 @@ def test_only_a_steward_decides_and_the_journal_names_the_steward(admin, place):
         ):
             decide(kit.ledger)
         decide(steward.ledger)
-    for ask in (kit.ledger.require_cap, kit.ledger.agree_on_cap):  # a plan, and a run
-        with pytest.raises(LedgerError, match="only a steward"):
-            ask(SCOPE, Cap(epsilon=2, period="2026"), lowering=True)
+    for rehearsed in (kit.ledger.rehearsal(), nullcontext()):  # a plan, and a run
+        with pytest.raises(LedgerError, match="only a steward"), rehearsed:
+            kit.ledger.agree_on_cap(SCOPE, Cap(epsilon=2, period="2026"), lowering=True)
     history = {(event["kind"], event["change"]): event for event in steward.ledger.reports.history()}
     first, raised = history["CAP_SET", "first"], history["CAP_SET", "higher"]
     assert (first["user"], first["before"], first["after"]) == ("o'writer", None, {"eps_pure": 9})
@@ -299,7 +299,7 @@ def test_a_writer_can_give_back_what_is_reserved_and_stop_a_ledger(admin, place)
     raw_event(kit, seal=b"0" * 32)
     for act in (
         lambda: kit.reserve(["c"], cap=9),
-        lambda: kit.ledger.require_cap(SCOPE, Cap(epsilon=9, period="2026")),
+        lambda: kit.ledger.agree_on_cap(SCOPE, Cap(epsilon=9, period="2026")),
     ):
         with pytest.raises(LedgerError, match="the chain is broken here: nothing is charged or published"):
             act()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -54,6 +55,7 @@ class Journal:
         self._store, self._ledger_id = store, ledger_id
         self.genesis = genesis(ledger_id)
         self._writer = writer
+        self._rehearsed: list[Entry] | None = None  # events of a rehearsal, which the store never gets
 
     def anchor(self) -> Anchor:
         """Return the last event as an anchor: number 0 and the genesis hash for an empty ledger."""
@@ -63,6 +65,20 @@ class Journal:
     def holds(self, anchor: Anchor) -> bool:
         return self.has_head(Head(anchor.seq, bytes.fromhex(anchor.hash)))
 
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """Hold back all events of the block in memory, over one snapshot, and forget them at its end.
+
+        Events are checked as in a transaction. No lock is held against writers, and no right to write is needed.
+        """
+        with self._store.snapshot():
+            outer = self._rehearsed
+            self._rehearsed = [] if outer is None else outer
+            try:
+                yield
+            finally:
+                self._rehearsed = outer
+
     def append(self, kind: Event, **facts: Any) -> int:
         """Append one event, and return its number.
 
@@ -71,15 +87,22 @@ class Journal:
         if kind not in CONCURRENT_EVENTS:
             self._store.require_exclusive()
         facts |= self._store.who() if kind in DECISIONS else {}
-        self._store.lock(APPEND)
+        if self._rehearsed is None:
+            self._store.lock(APPEND)
         last = self.last()
         seq, now = last.seq + 1, datetime.now(UTC).isoformat(timespec="milliseconds")
         body = canon({"seq": seq, "event": kind.value, "ts": now, "writer": self._writer, **facts}).decode()
-        self._store.execute("insert into event values(?,?,?,?)", (seq, kind.value, body, event_hash(last.hash, body)))
+        entry = Entry(seq, kind.value, body, event_hash(last.hash, body))
+        if self._rehearsed is None:
+            self._store.execute("insert into event values(?,?,?,?)", entry)
+        else:
+            self._rehearsed.append(entry)
         return seq
 
     def last(self) -> Head:
         """Return the last event; number 0 and the genesis hash for an empty ledger."""
+        if self._rehearsed:
+            return Head(self._rehearsed[-1].seq, self._rehearsed[-1].hash)
         row = self._store.row("select seq, hash from event order by seq desc limit 1")
         return Head(0, self.genesis) if row is None else Head(row[0], bytes(row[1]))
 
@@ -87,6 +110,8 @@ class Journal:
         """Return whether the event of a head is still there; so is the beginning of an empty ledger."""
         if not head.seq:
             return head.hash == self.genesis
+        if any((entry.seq, entry.hash) == head for entry in self._rehearsed or ()):
+            return True
         row = self._store.row("select hash from event where seq=?", (head.seq,))
         return row is not None and bytes(row[0]) == head.hash
 
@@ -98,6 +123,9 @@ class Journal:
         values = kinds if after is None else (*kinds, after)
         for row in self._store.execute(f"select seq, kind, body, hash from event{where} order by seq", values):  # noqa: S608
             yield Entry(*row)
+        for entry in self._rehearsed or ():
+            if (not kinds or entry.kind in kinds) and (after is None or entry.seq > after):
+                yield entry
 
     def facts(self, seq: int) -> dict[str, Any]:
         """Return the body of one event; empty if there is no such event."""

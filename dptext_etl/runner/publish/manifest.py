@@ -77,10 +77,10 @@ def with_gate(amounts: Amounts, delta: int) -> Amounts:
     return {**amounts, **gone, "delta": amounts["delta"] + delta}
 
 
-def register(ledger: Ledger, policy: Policy, column: ColumnPolicy, id_type: str, *, pin: bool = True) -> ReleaseRef:
-    """Pin the release of a column in the ledger, with its claims; without `pin`, only refuse it."""
+def register(ledger: Ledger, policy: Policy, column: ColumnPolicy, id_type: str) -> ReleaseRef:
+    """Pin the release of a column in the ledger, with its claims."""
     worst, claimed = worst_with_gate(column.mechanism, gate_delta(policy)), _claimed(policy, column)
-    return ledger.releases.register(column, id_type, guarantee=claimed, worst_case=worst, pin=pin)
+    return ledger.releases.register(column, id_type, guarantee=claimed, worst_case=worst)
 
 
 def _claimed(policy: Policy, column: ColumnPolicy) -> Guarantee:

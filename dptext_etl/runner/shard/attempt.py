@@ -130,11 +130,18 @@ class Attempt:
     def register(self, ledger: Ledger, id_type: str) -> dict[str, ReleaseRef]:
         require_same_ledger(ledger, self.layout, self.policy)
         self.require_environment(ledger, recording=True)
-        if self.policy.cap is not None:
-            ledger.agree_on_cap(Scope.of(self.policy), self.policy.cap, lowering=self.accept_lower_cap)
-        refs = {item.column or "": register(ledger, self.policy, item, id_type) for item in self.columns}
+        self.agree_on_cap(ledger)
+        refs = self.pin_releases(ledger, id_type)
         remember(ledger, self.policy)
         return refs
+
+    def agree_on_cap(self, ledger: Ledger) -> None:
+        """Pin the cap of the policy, or refuse it; a plan does so in a rehearsal."""
+        ledger.agree_on_cap(Scope.of(self.policy), self.policy.cap, lowering=self.accept_lower_cap)
+
+    def pin_releases(self, ledger: Ledger, id_type: str) -> dict[str, ReleaseRef]:
+        """Pin the releases of all columns, or refuse them; a plan does so in a rehearsal."""
+        return {item.column or "": register(ledger, self.policy, item, id_type) for item in self.columns}
 
     def configurations(self) -> list[str]:
         chains = [column.chain for column in self.columns if column.chain is not None]

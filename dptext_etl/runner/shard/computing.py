@@ -189,23 +189,14 @@ def require_earlier_texts(layout: Layout, policy: Policy) -> None:
         raise InputError(msg, "bring back the published version, or use a new release name; nothing was charged")
 
 
-def keep_published(staging: Staging, layout: Layout, policy: Policy, columns: Sequence[Column]) -> None:
-    """Copy published parts of the release into staging; the ledger has the draws of their rows."""
-    for index, digest, rows in _published_texts(staging, layout, policy, columns):
-        staging.keep(index, digest, rows)
+def keep_published(
+    layout: Layout, policy: Policy, columns: Sequence[Column], keep: Callable[[int, str, pl.DataFrame], object]
+) -> None:
+    """Read the published parts that staging does not keep; `keep` gets their numbers, digests, and rows with ids.
 
-
-def require_published_texts(layout: Layout, policy: Policy, columns: Sequence[Column]) -> None:
-    """Refuse published parts that cannot be read, as `keep_published` would."""
-    for _ in _published_texts(Staging(layout.staging), layout, policy, columns):
-        pass
-
-
-def _published_texts(
-    staging: Staging, layout: Layout, policy: Policy, columns: Sequence[Column]
-) -> Iterator[tuple[int, str, pl.DataFrame]]:
-    """Read the published parts that staging does not keep: their numbers, digests, and rows with their ids."""
-    manifest = Manifest.of_release(policy, layout)
+    A run keeps them in staging (`Staging.keep`), a plan nowhere. The ledger has the draws of their rows.
+    """
+    staging, manifest = Staging(layout.staging), Manifest.of_release(policy, layout)
     if manifest is None:
         return
     published = {item.name: f"{item.name}_intermediate" if item.policy.postprocess else item.name for item in columns}
@@ -222,7 +213,7 @@ def _published_texts(
             ids = by_name(policy.id) if own_ids is None else pl.lit(own_ids[index]).alias(policy.id)
             texts = (by_name(theirs).cast(pl.String).alias(name) for name, theirs in published.items())
             rows = part_rows.select(*texts, ids).filter(ids.is_not_null()).collect()
-        yield index, part.sha256, rows
+        keep(index, part.sha256, rows)
 
 
 def _draws(column: ColumnPolicy, positions: I64, settled: Callable[[], tuple[Mask, I64]]) -> pl.Series:

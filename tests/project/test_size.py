@@ -1,0 +1,33 @@
+"""The code and a small run stay below their ceilings. Each ceiling has its goal next to it, and only goes down."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+LINES = {"core": 53_700, "runner and engines": 15_200, "ledger": 7_800}  # goals: 44,500, 10,500, and 6,300
+RUN = {
+    "files": 120,  # goal: 55
+    "functions": 1_380,  # goal: 650
+    "files that receive raw texts": 13,
+    "ledger opened": 5,  # goal: 1
+    "manifest read": 7,  # goal: 2
+    "anchor files written with fsync": 3,  # goal: 3
+}
+
+
+@pytest.fixture
+def size(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "studies"))
+    return importlib.import_module("size")
+
+
+def test_each_part_of_the_core_stays_below_its_ceiling(size):
+    lines = size.room_lines()
+    assert {title: count for title, count in lines.items() if count > LINES[title]} == {}
+
+
+def test_a_first_run_stays_below_its_ceilings(size):
+    figures = size.run_figures()
+    assert {title: figures[title] for title, ceiling in RUN.items() if figures[title] > ceiling} == {}
+    assert min(figures[title] for title in RUN) > 0, "a figure that counts nothing holds no ceiling"
