@@ -126,7 +126,7 @@ def evaluate(
     """
     require_libraries()
     given = Evaluators(classifier, encoder, masked_model, perplexity_model).named()
-    pairs = replace(pairs, evaluators=replace(pairs.evaluators, **given))
+    pairs = replace(pairs, evaluators=replace(pairs.evaluators, **dict[str, Any](given)))
     pairs.evaluators.require()
     if CLASSIFIER in pairs.has:
         require_training()

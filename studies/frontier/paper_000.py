@@ -104,8 +104,8 @@ def _glue(setup: setups.Setup) -> setups.Shown:
 
 
 def _pair(printed: float, here: list[float] | None) -> str:
-    first, *more = here or [None]
-    return " / ".join([setups.cell(printed, first, 1), *(f"{value:.1f}" for value in more if value is not None)])
+    first, more = (None, []) if here is None else (here[0], here[1:])
+    return " / ".join([setups.cell(printed, first, 1), *(f"{value:.1f}" for value in more)])
 
 
 def _rivals(setup: setups.Setup) -> setups.Shown:
