@@ -1,0 +1,111 @@
+"""The loss of S and T over all neighbors, enumerated with the code that a run sums with (docs/spec/synthetic.md)."""
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dptext_etl.accounting import zcdp_epsilon
+from dptext_etl.families.aggregate.contributions import Partial, add, joined
+from dptext_etl.families.aggregate.statistic import Projection, Statistic, describe, projection
+from dptext_etl.guarantee import Guarantee, GuaranteeClass, float_above
+
+TABLES = Guarantee(GuaranteeClass.NONE, frozenset(), "tables that differ in one record", "table")
+
+
+def statistic_of(shape, grid):
+    """A statistic with two blocks that sums as a run does, without a corpus."""
+    made = object.__new__(Statistic)
+    for name, value in {"projection": shape, "grid": grid, "labels": ("a", "other")}.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def change(statistic, point, block):
+    """What a record adds to S and T."""
+    total = Partial.zero(statistic)
+    add(statistic, total, point[None], np.array([block]))
+    return joined(total.sums, total.moments)
+
+
+def changes(statistic, points):
+    """What any record of these points adds, in each block, and the nothing of a null text."""
+    nothing = np.zeros(math.prod(statistic.shape) + statistic.moments, np.int64)
+    return np.array([*(change(statistic, point, block) for point in points for block in (0, 1)), nothing])
+
+
+def losses(statistic, before, after):
+    """The most that any row before loses to each row after: D times 2 G^4, as test_aggregate.py weighs S and T."""
+    width = statistic.projection.width
+    weights = [2 * statistic.grid**2] * math.prod(statistic.shape) + [1] * width + [2] * (width * (width - 1) // 2)
+    return np.array([int((((before - row) ** 2) * weights).sum(1).max()) for row in after])
+
+
+def ball(width, grid):
+    """All integer points of at most the length G."""
+    axes = np.meshgrid(*[np.arange(-grid, grid + 1)] * width)
+    points = np.stack(axes, -1).reshape(-1, width)
+    return points[(points**2).sum(1) <= grid**2]
+
+
+def test_a_changed_record_loses_four_at_most_in_three_dimensions():
+    width, grid = 3, 4
+    statistic = statistic_of(SimpleNamespace(width=width), grid)
+    every = changes(statistic, ball(width, grid))
+    assert losses(statistic, every, every).max() == 4 * 2 * grid**4
+    added = losses(statistic, every, every[-1:]).max()
+    assert 16 * added == 25 * 2 * grid**4
+
+
+def test_two_records_of_a_person_lose_four_times_as_much_at_most():
+    statistic = statistic_of(SimpleNamespace(width=2), 4)
+    single = changes(statistic, ball(2, 4))
+    both = np.unique([a + b for a, b in itertools.combinations_with_replacement(single, 2)], axis=0)
+    assert losses(statistic, both, both).max() == 4 * 4 * 2 * 4**4
+
+
+def test_all_vectors_of_bytes_stay_in_the_ball_after_clip_and_grid():
+    draw = np.random.default_rng(67)
+    base = draw.normal(size=(300, 2)) + draw.normal(size=2)
+    corpus = np.clip(np.rint(base / np.linalg.norm(base, axis=1, keepdims=True) * 90), -127, 127).astype(np.int8)
+    found = projection(corpus, 2)
+    axes = np.meshgrid(np.arange(-128, 128), np.arange(-128, 128))
+    vectors = np.stack(axes, -1).reshape(-1, 2).astype(np.int8)
+    for clip in (8, found.clip):
+        shape = Projection(found.directions, found.center, clip, found.longest)
+        statistic = statistic_of(shape, 64)
+        points = np.unique(statistic.contributions(vectors), axis=0)
+        assert ((points**2).sum(1) <= 64**2).all()
+        if clip == 8:
+            every = changes(statistic, points)
+            assert losses(statistic, every, every).max() <= 4 * 2 * 64**4
+
+
+def test_sums_of_a_million_records_are_exact_in_batches_of_any_size():
+    statistic, records = statistic_of(SimpleNamespace(width=3), 1024), 2**20
+    edge = np.array([[1024, 0, 0], [-1024, 0, 0], [591, 591, 591], [0, 0, 0]])
+    points, blocks = edge[np.arange(records) % 4], (np.arange(records) % 3 == 0).astype(int)
+    whole, parts = Partial.zero(statistic), Partial.zero(statistic)
+    add(statistic, whole, points, blocks)
+    for at in range(0, records, 8192):
+        add(statistic, parts, points[at : at + 8192], blocks[at : at + 8192])
+    quarter = records // 4
+    assert whole.moments.tolist() == [
+        2 * quarter * 1024**2 + quarter * 591**2,
+        *[quarter * 591**2] * 5,
+    ]
+    assert (joined(whole.sums, whole.moments) == joined(parts.sums, parts.moments)).all()
+    assert whole.sums[:, -1].sum() == records * 1024 // 4
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [*itertools.product((0.05, 1.0, 20.0), (1e-6, 1e-9))])
+def test_charges_of_a_person_with_fewer_records_than_count_cover_the_loss(epsilon, delta):
+    for most in (1, 3):
+        statistic = describe("example", epsilon=epsilon, delta=delta, per_subject=most)
+        charge = statistic.charge(TABLES)
+        for records in range(1, most + 1):
+            loss = zcdp_epsilon(float_above(records**2 * statistic.rho), delta)
+            assert records * charge.eps_approx / 1e6 >= loss
+            assert records * int(charge.rho) >= records**2 * statistic.rho * 10**6
