@@ -24,14 +24,14 @@ def statistic_of(shape, grid):
 
 
 def change(statistic, point, block):
-    """What a record adds to S and T."""
+    """The change of S and T by a record."""
     total = Partial.zero(statistic)
     add(statistic, total, point[None], np.array([block]))
     return joined(total.sums, total.moments)
 
 
 def changes(statistic, points):
-    """What any record of these points adds, in each block, and the nothing of a null text."""
+    """The changes by any record of these points, in each block, and by a null text."""
     nothing = np.zeros(math.prod(statistic.shape) + statistic.moments, np.int64)
     return np.array([*(change(statistic, point, block) for point in points for block in (0, 1)), nothing])
 
