@@ -166,13 +166,14 @@ subject = "user_id"                       # caps are per subject; or: unit = "re
 keep = []                                 # columns that pass unchanged; the others are dropped unread
 key = "{_KEY}"                # `dptext key new PATH` makes one
 ledger = {{ url = "sqlite:///ledger.db" }}
-# The most that a person may lose. As a bound on odds it says nothing from 30 on (10^13); 1000 only counts texts.
-cap = {{ measure = "pure", epsilon = 1000, period = "all" }}
+# The most that a person may lose: five texts at epsilon 4. From 30 on, a bound on odds says nothing (10^13).
+cap = {{ measure = "pure", epsilon = 20, period = "all" }}
+per_subject = 5                           # records of a person that are released, at most
 
 [[column]]
 name = "text"
-mechanism = {{ name = "custext", epsilon = 2.0, vectors = "english-20k-synonyms" }}
-allow = ["cluster"]                       # consent: CusText shows the output set of every word
+# Each text becomes a public text; epsilon is for a whole text. `dptext init FILE` proposes the form that fits a table.
+mechanism = {{ name = "surrogate", epsilon = 4.0, corpus = "everyday-30k-2" }}
 """
 
 

@@ -51,7 +51,7 @@ def row_by_row() -> str:
 
 def _said(free: dict[str, float], value: float) -> str:
     best = max(free, key=lambda what: free[what])
-    return f"better than {best}" if value > free[best] + LEVEL else "publish nothing"
+    return f"better than {best}" if value > free[best] + LEVEL else "do not publish"
 
 
 def all_forms() -> str:
@@ -63,8 +63,8 @@ def all_forms() -> str:
         best = max(free, key=lambda what: free[what])
         cells = (" / ".join(f"{one[epsilon]:.2f}" for epsilon in forms.SHOWN) for one in at.values())
         use = (forms.advice(free, {form: at[form][epsilon] for form in at}) for epsilon in forms.SHOWN)
-        says = ("nothing" if "publish nothing" in one else one.removesuffix(" of its statistic") for one in use)
+        says = ("do not publish" if "publish nothing" in one else one.removesuffix(" of its statistic") for one in use)
         texts = f"{name}, {linked.select(pl.max('n')).item():,}"
         rows.append((texts, *cells, f"{NAMES.get(best, best)} {free[best]:.2f}", " / ".join(dict.fromkeys(says))))
     shown = " / ".join(f"{epsilon:g}" for epsilon in forms.SHOWN)
-    return table((f"set, texts: F1 at ε = {shown}", *forms.SAYS.values(), "best guess", "publish"), rows)
+    return table((f"set, texts: F1 at ε = {shown}", *forms.SAYS.values(), "best baseline", "publish"), rows)
