@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import cache, partial
+from glob import escape
 from pathlib import Path
 from socket import gethostname
 from typing import Any, NamedTuple
@@ -300,7 +301,7 @@ def _acquired(descriptor: int) -> bool:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a file durably, completely or not at all, under the lock: other drafts are of writers that were killed."""
-    for stale in path.parent.glob(f".{path.name}-*.draft"):
+    for stale in path.parent.glob(f".{escape(path.name)}-*.draft"):
         stale.unlink()
     draft = files.draft_of(path)
     with os.fdopen(files.create(draft), "wb") as file:
