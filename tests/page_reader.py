@@ -103,7 +103,8 @@ class Reader:
         printed, failure = io.StringIO(), ""
         with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
             patch.chdir(self.folder)
-            patch.setenv("DPTEXT_SECRET", self.env["DPTEXT_SECRET"])
+            for name in ("DPTEXT_SECRET", "DPTEXT_ANCHORS"):
+                patch.setenv(name, self.env[name])
             try:
                 exec(code, {"__name__": "__main__"})
             except BaseException:  # noqa: BLE001

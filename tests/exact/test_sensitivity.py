@@ -1,4 +1,4 @@
-"""The loss of S and T over all neighbors, enumerated with the code that a run sums with (docs/spec/synthetic.md)."""
+"""The loss of S and T over all neighbors, enumerated with the code that a run sums with (docs/spec/synthetic.md#sensitivity)."""
 
 import itertools
 import math
