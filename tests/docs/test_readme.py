@@ -49,7 +49,7 @@ def left(request, tmp_path_factory, warm, warm_commands):
                 env |= {"SPARK_REMOTE": request.getfixturevalue("spark_connect"), "DPTEXT_SECRET": WORKER_SECRET}
             reader = Reader(folder, warm, warm_commands, spark, DPTEXT_ANCHORS=f"{folder}.anchors", **env)
             try:
-                if before:  # a copy of a project has an anchor store of its own (docs/runbook.md)
+                if before:  # a copied project needs another anchor store (docs/runbook.md)
                     reader.run(Block("sh", "dptext ledger maintain privacy.toml", 0, None))
                 follow(page, reader)
             finally:
