@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -75,15 +77,16 @@ def _latent(setup: setups.Setup, line: str, epsilon: float, name: str) -> Any:
 
 def _pruned(setup: setups.Setup, line: str) -> str:
     """Prune a BART model on public texts, for PR+ also under noise; it is kept in target/."""
-    base, steps = setup.weights("bart-base", OURS["CLV"]), {"smallest": 2, "small": 60, "full": 500}[setup.size]
-    work = ROOT / "target" / "paper-003" / f"{setup.size}-{'given' if setup.has('bart-base') else 'included'}"
+    base, steps, minutes = setup.weights("bart-base", OURS["CLV"]), setup.sizes["steps"], setup.sizes["minutes"]
+    asked = json.dumps([base, steps, minutes, setup.sizes["words"], str(setup.tables), str(setup.data)])
+    work = ROOT / "target" / "paper-003" / hashlib.sha256(asked.encode()).hexdigest()[:16]
     work.mkdir(parents=True, exist_ok=True)
     pl.DataFrame({"text": setup.public("imdb_unsup", 3_000)}).write_parquet(work / "public.parquet")
     more = ["--corpus", str(work / "public.parquet"), "--scale", "small", "--texts", "3000"]
     pruned, noisy = work / GIVEN["PR"], work / GIVEN["PR+"]
     first = ["dpbart-prune", "--model", base, *more, "--stages", "3", "--steps", str(steps), "--out", str(pruned)]
     second = ["dpbart-noise", "--model", str(pruned), *more, "--epsilon", "2500", "--epochs", "1", "--out", str(noisy)]
-    second += ["--minutes", "0.02"] if setup.size == "smallest" else []
+    second += ["--minutes", str(minutes)] if minutes else []
     for words, folder in ((first, pruned), (second, noisy)):
         if not (folder / "training.json").is_file():
             subprocess.run([sys.executable, "-m", "dptext_etl.cli", "train", *words], check=True)
