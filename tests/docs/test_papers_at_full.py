@@ -1,0 +1,87 @@
+"""Run every cell of every table at the size "full": 24 generated rows, copies of included models as given weights."""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+STUDIES = Path(__file__).resolve().parents[2] / "studies"
+COPIES = {
+    "roberta-base": "english-small",
+    "bert-base-uncased": "example-masked",
+    "deberta-v3-base": "example-masked",
+    "all-MiniLM-L6-v2": "example-masked",
+    "gpt2": "example-causal",
+    "gpt2-paraphraser": "english-paraphraser",
+    "flan-t5-base": "english-denoiser",
+    "flan-t5-large": "english-denoiser",
+    "bart-base": "english-autoencoder",
+    "adept": "english-lstm",
+}
+"""The included model whose copy plays each of the papers' weights; this command prunes and trains both PR models."""
+
+
+@pytest.fixture
+def reproduce(monkeypatch):
+    monkeypatch.syspath_prepend(str(STUDIES))
+    from frontier import reproduce
+
+    yield reproduce
+    for name in [name for name in sys.modules if name.partition(".")[0] in {"frontier", "papers", "rewriting_again"}]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def weights(tmp_path):
+    language_model = pytest.importorskip("dptext_etl_models.inference.language_model")
+    for name, ours in COPIES.items():
+        (tmp_path / "weights" / name).mkdir(parents=True)
+        for role, item in language_model.model_files(ours).items():
+            shutil.copy(item.path, tmp_path / "weights" / name / role.removeprefix("model/"))
+    return tmp_path / "weights"
+
+
+def _tables(page):
+    """Yield the number, the heads, and the rows of each table of a page."""
+    for number, lines in re.findall(r"\*\*(?:Table )?(\d|Figure \d).*\*\*\n\n((?:\|.*\n)+)", page):
+        head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines.splitlines()]
+        yield number, head, rows
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("paper", ["000", "001", "002", "003", "004"])
+def test_every_cell_of_a_paper_has_a_figure_at_full_size(reproduce, weights, tmp_path, monkeypatch, paper):
+    """PR is pruned for two steps of each stage, and PR+ trained for one second at most.
+
+    A gain has no value where raw texts bring nothing, and a query none where a word is outside the vectors.
+    """
+    from frontier import paper_003, setups
+    from papers import settings
+
+    full = settings.of_size("full") | {"steps": 2, "minutes": 0.015}
+    monkeypatch.setattr(settings, "of_size", lambda size: full)
+    monkeypatch.setattr(paper_003, "ROOT", tmp_path)
+    setup = setups.Setup(paper, "full", rows=24, tests=24, models=weights, data=None)
+    out = tmp_path / "tables.md"
+    reproduce.write(setup, out, page=False, kept=tmp_path / "kept")
+    page = out.read_text(encoding="utf-8")
+    assert "in the place of" not in page
+    assert set(re.findall("included models for ([^;.]*)", page)) <= {"bart-base-pr, bart-base-pr-plus"}
+    budgets, absent = {}, []
+    for number, head, rows in _tables(page):
+        shown = budgets.setdefault(number, set())
+        shown |= {name.removeprefix("ε = ") for name in head if name.startswith("ε = ")}
+        shown |= {row[head.index("ε")] for row in rows if "ε" in head}
+        absent += [
+            (number, name, cell)
+            for row in rows
+            for name, cell in zip(head, row, strict=True)
+            if re.search(r"\d / –", cell) and not name.startswith(("γ", "gain"))
+        ]
+    wanted = setup.settings["table"]
+    assert {number: {float(value.replace(",", "")) for value in shown} for number, shown in budgets.items()} == {
+        number: set(map(float, table["every"])) for number, table in wanted.items()
+    }
+    assert [item for item in absent if (paper, item[0]) != ("004", "2")] == []
