@@ -55,7 +55,7 @@ def _tables(page):
 def test_every_cell_of_a_paper_has_a_figure_at_full_size(reproduce, weights, tmp_path, monkeypatch, paper):
     """Classifiers train for two epochs and two seeds, PR for two steps of each stage, and PR+ for a second at most.
 
-    A gain has no value where raw texts bring nothing, and a query none where a word is outside the vectors.
+    A gain has no value where raw texts bring nothing. Paper 003 is the slowest: 96 releases with ten beams.
     """
     from frontier import paper_003, setups
     from papers import settings
@@ -84,4 +84,4 @@ def test_every_cell_of_a_paper_has_a_figure_at_full_size(reproduce, weights, tmp
     assert {number: {float(value.replace(",", "")) for value in shown} for number, shown in budgets.items()} == {
         number: set(map(float, table["every"])) for number, table in wanted.items()
     }
-    assert [item for item in absent if (paper, item[0]) != ("004", "2")] == []
+    assert absent == []
