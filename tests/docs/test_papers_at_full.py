@@ -53,14 +53,14 @@ def _tables(page):
 @pytest.mark.thorough
 @pytest.mark.parametrize("paper", ["000", "001", "002", "003", "004"])
 def test_every_cell_of_a_paper_has_a_figure_at_full_size(reproduce, weights, tmp_path, monkeypatch, paper):
-    """PR is pruned for two steps of each stage, and PR+ trained for one second at most.
+    """Classifiers train for two epochs and two seeds, PR for two steps of each stage, and PR+ for a second at most.
 
     A gain has no value where raw texts bring nothing, and a query none where a word is outside the vectors.
     """
     from frontier import paper_003, setups
     from papers import settings
 
-    full = settings.of_size("full") | {"steps": 2, "minutes": 0.015}
+    full = settings.of_size("full") | {"epochs": 2, "seeds": 2, "steps": 2, "minutes": 0.015}
     monkeypatch.setattr(settings, "of_size", lambda size: full)
     monkeypatch.setattr(paper_003, "ROOT", tmp_path)
     setup = setups.Setup(paper, "full", rows=24, tests=24, models=weights, data=None)
