@@ -15,7 +15,7 @@ from dptext_etl.policy import Policy
 
 PARTITIONS = ("2026-01", "2026-02")
 ROWS = 300
-CALLERS = 60
+CALLERS = 115
 COMMENTS = 40
 
 _TOPICS = ("billing", "delivery", "repair", "account")

@@ -37,7 +37,7 @@ def folder(tmp_path, monkeypatch):
 def require_released(rows):
     """The rows are the release's rows: all ids, kept columns as they were, other texts, one charge each."""
     assert [row[:2] for row in sorted(rows)] == sorted((f"r{i}", i % 5) for i in range(100))
-    assert all(len(text.split()) == 7 for *_, text in rows)
+    assert "a good film with a bad ending" not in {text for *_, text in rows}
     assert len({text for *_, text in rows}) > 90
     with Ledger.open("sqlite:///runs.db", create=False) as ledger:
         assert ledger.verify().ok

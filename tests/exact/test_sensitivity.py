@@ -1,4 +1,4 @@
-"""The loss of S and T over all neighbors, enumerated with the code that a run sums with (docs/spec/synthetic.md#sensitivity)."""
+"""The loss of S and T over all neighbors, by the code that sums in a run (docs/spec/synthetic.md#sensitivity)."""
 
 import itertools
 import math

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import ColumnPolicy, Ledger, _kernel, privatize
-from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.polars import privatize as expression_of
 
 MARK = "qzxvjkwpqzxvjkwp"
@@ -125,9 +124,8 @@ def test_the_recipe_releases_what_any_engine_does(java, tmp_path, monkeypatch):
         dataset="reviews",
         column="review",
         release="1",
-        mechanism=CusText(epsilon=2.0),
+        mechanism={"name": "surrogate", "epsilon": 4.0, "corpus": "everyday-30k-2"},
         key="env:DPTEXT_NOISE_SECRET",
-        allow=["cluster"],
     )
     wanted = raw.select("id", expression_of("review", id="id", policy=policy))
     found = pl.read_parquet(tmp_path / "spark-warehouse" / "reviews" / "*.parquet")
