@@ -12,7 +12,7 @@ COPIES = {
     "roberta-base": "english-small",
     "bert-base-uncased": "example-masked",
     "deberta-v3-base": "example-masked",
-    "all-MiniLM-L6-v2": "example-masked",
+    "all-MiniLM-L6-v2": "english-small",
     "gpt2": "example-causal",
     "gpt2-paraphraser": "english-paraphraser",
     "flan-t5-base": "english-denoiser",
