@@ -444,8 +444,9 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
             properties["uri"] = _from_folder(properties["uri"], folder)
     synthetic = values.get("synthetic")
     maxent = synthetic.get("mechanism") if isinstance(synthetic, dict) else None
-    if isinstance(maxent, dict) and "corpus" in maxent:
-        maxent["corpus"] = _existing(maxent["corpus"], folder)
+    for entries, name in ((synthetic, "pool"), (maxent, "corpus")):
+        if isinstance(entries, dict) and name in entries:
+            entries[name] = _existing(entries[name], folder)
     for column in values.get("column", ()):
         if isinstance(column, dict):
             steps = column.get("postprocess")

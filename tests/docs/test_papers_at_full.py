@@ -2,12 +2,9 @@
 
 import re
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
 
-STUDIES = Path(__file__).resolve().parents[2] / "studies"
 COPIES = {
     "roberta-base": "english-small",
     "bert-base-uncased": "example-masked",
@@ -21,16 +18,6 @@ COPIES = {
     "adept": "english-lstm",
 }
 """The included model whose copy plays each of the papers' weights; this command prunes and trains both PR models."""
-
-
-@pytest.fixture
-def reproduce(monkeypatch):
-    monkeypatch.syspath_prepend(str(STUDIES))
-    from frontier import reproduce
-
-    yield reproduce
-    for name in [name for name in sys.modules if name.partition(".")[0] in {"frontier", "papers", "rewriting_again"}]:
-        del sys.modules[name]
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def setups(monkeypatch):
 def test_the_figures_of_raw_texts_are_those_of_the_command(setups, paper):
     pytest.importorskip("dptext_etl_models")
     if not setups.DATA.is_dir():
-        pytest.skip("the public data sets are not beside this checkout")
+        pytest.skip("the public data sets are not next to this checkout")
     block = re.search(f"<!-- paper-{paper}: start -->(.*?)<!-- paper-{paper}: end -->", PAGE, re.DOTALL)[1]
     command = re.search(r'PAPER="--size (\w+)(?: --rows (\d+))?(?: --tests (\d+))? --seed (\d+)"(.*)`', block)
     if command is None or "=" in command[5]:

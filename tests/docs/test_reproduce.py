@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,16 +9,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 STUDIES = ROOT / "studies"
 PAGE = (STUDIES / "reports" / "papers.md").read_text(encoding="utf-8")
-
-
-@pytest.fixture
-def reproduce(monkeypatch):
-    monkeypatch.syspath_prepend(str(STUDIES))
-    from frontier import reproduce
-
-    yield reproduce
-    for name in [name for name in sys.modules if name.partition(".")[0] in {"frontier", "papers", "rewriting_again"}]:
-        del sys.modules[name]
 
 
 def test_the_page_has_a_place_for_every_paper_and_says_how_its_tables_were_made():

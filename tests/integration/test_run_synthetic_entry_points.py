@@ -283,6 +283,16 @@ def test_rows_are_drawn_from_the_pool_and_an_unreadable_pool_is_refused_at_first
     assert not (other.folder / "ledger.db").exists()
 
 
+@pytest.mark.parametrize("way", [_plan, _run])
+def test_a_pool_that_is_the_private_column_is_refused(make, rows, tmp_path, way):
+    """Its texts would be published as they are."""
+    job, pool = make("synthetic", frame=rows), tmp_path / "pool"
+    build([Source(job.folder / "raw.parquet", "review")], pool, Options(name="own", texts=1_000, **STATED))
+    _refused(
+        job, way, {"synthetic": {**SYNTHETIC, "pool": str(pool)}}, "it holds the private column, and is not public"
+    )
+
+
 SCORED = {**{name: entry for name, entry in SYNTHETIC.items() if name != "rows"}, "scores": True}
 
 

@@ -272,7 +272,9 @@ def test_names_are_folders_next_to_the_policy_where_there_are_such_folders(tmp_p
     for name in ("google/flan-t5-base", "requests", "public/tags", "counts") if there else ():
         (tmp_path / name).mkdir(parents=True)
     column = {"name": "text", "mechanism": {"name": "surrogate", "corpus": "requests"}}
-    found = anchored({"column": [column], "synthetic": {"mechanism": {"corpus": "requests"}}}, tmp_path)
+    synthetic = {"pool": "requests", "mechanism": {"corpus": "requests"}}
+    found = anchored({"column": [column], "synthetic": synthetic}, tmp_path)
+    assert found["synthetic"]["pool"] == f"{anchor}requests"
     assert found["column"][0]["mechanism"]["corpus"] == f"{anchor}requests"
     assert found["synthetic"]["mechanism"]["corpus"] == f"{anchor}requests"
     tools = 'tagger = "spacy:public/tags", information = "wordnet:counts", encoder = "words"'

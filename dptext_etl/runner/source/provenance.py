@@ -98,7 +98,11 @@ def refuse_own_inputs(policy: Policy, paths: Sequence[str]) -> None:
 
 def inputs_of_policy(policy: Policy) -> Iterator[tuple[str, Path]]:
     """Yield the names and the places of the files and folders that are public inputs of a policy."""
-    parts: list[tuple[str, BaseModel]] = [] if policy.synthetic is None else [("synthetic", policy.synthetic.mechanism)]
+    parts = list[tuple[str, BaseModel]]()
+    if policy.synthetic is not None:
+        parts.append(("synthetic", policy.synthetic.mechanism))
+        if policy.synthetic.pool is not None:
+            yield "the pool", Path(policy.pool.path)  # its texts are published as they are
     for column in policy.charged_columns():
         opened = getattr(getattr(column.mechanism, "opened", None), "path", None)
         if opened is not None:  # also a corpus that came from a store
