@@ -256,7 +256,7 @@ class DividedDraws:
     largest: Fraction  # largest epsilon of one draw
     outputs: int | None  # size of the largest output set of range-bounded draws; None for noise
     first: float = 0.0  # epsilon of the first release; 0 without one
-    each: Fraction = Fraction(0)  # epsilon of each of its `count` draws
+    first_draw: Fraction = Fraction(0)  # epsilon of each of its `count` draws
     tightness: Fraction = Fraction(1)  # ratio of the loss that the noise realizes to its epsilon, at most 1
     metric: MetricClaim | None = None
 
@@ -343,7 +343,7 @@ def range_bounded(event: Event) -> list[PureDraws] | None:
         case Approximate(event=inner):
             return range_bounded(inner)
         case Composed(events=events):
-            parts = [range_bounded(one) for one in events]
+            parts = [range_bounded(inner) for inner in events]
             return None if None in parts else [draws for part in parts for draws in part or ()]
         case _:
             return None
@@ -390,13 +390,13 @@ def _of_draws(draws: PureDraws) -> _Cost:
         return _NOTHING
     if not math.isfinite(draws.epsilon):
         return _UNBOUNDED
-    each = exact(draws.epsilon)
-    if draws.tight is not None and draws.tight > each * (1 + _MARGIN_OF_COMPUTED) + 2 * _MARGIN_OF_COMPUTED:
-        msg = f"a draw is charged {float(each):.9g}, and loses {float(draws.tight):.9g} by the integers of its sampler"
+    cost = exact(draws.epsilon)
+    if draws.tight is not None and draws.tight > cost * (1 + _MARGIN_OF_COMPUTED) + 2 * _MARGIN_OF_COMPUTED:
+        msg = f"a draw is charged {float(cost):.9g}, and loses {float(draws.tight):.9g} by the integers of its sampler"
         raise PolicyError(msg, "correct the mechanism: no charge may be below the loss")
-    pure = draws.count * each
+    pure = draws.count * cost
     tight = pure if draws.tight is None else min(pure, draws.count * draws.tight)
-    rho = pure * each / (8 if draws.range_bounded else 2)
+    rho = pure * cost / (8 if draws.range_bounded else 2)
     return _Cost(pure, tight, pure, Fraction(0), rho, math.inf, math.inf)
 
 
@@ -412,12 +412,13 @@ def _of_division(draws: DividedDraws) -> _Cost:
     pure, outputs = exact(draws.total) + exact(draws.first), draws.outputs
     if outputs is None:
         tight = pure * draws.tightness
-        rho = (draws.largest * exact(draws.total) + draws.count * draws.each**2) / 2
+        rho = (draws.largest * exact(draws.total) + draws.count * draws.first_draw**2) / 2
     else:
         loss = allocated_epsilon(draws.total, draws.count, outputs, sampling.weight_bits(outputs))
-        loss += draws.count * sampling.epsilon_implemented(float(draws.each), outputs) if draws.each else 0.0
+        if draws.first_draw:
+            loss += draws.count * sampling.epsilon_implemented(float(draws.first_draw), outputs)
         tight = exact(loss) + (draws.count + 2) * _MARGIN_OF_COMPUTED
-        rho = allocated_rho(draws.total, draws.largest) + draws.count * draws.each**2 / 8
+        rho = allocated_rho(draws.total, draws.largest) + draws.count * draws.first_draw**2 / 8
     return _Cost(pure, min(pure, tight), pure, Fraction(0), rho, math.inf, math.inf)
 
 

@@ -166,7 +166,8 @@ def _top(values: Floats, first: int, size: int, law: Law, guess: int) -> tuple[f
         return float(shape @ steps[low - first + 1 : high - first + 2]) >= 0
 
     width = _last(rises, law.widest, guess)
-    return max(_mean(smooth, first, size, law.chance(one)) for one in {width, min(width + 1, law.widest)}), width
+    candidates = {width, min(width + 1, law.widest)}
+    return max(_mean(smooth, first, size, law.chance(candidate)) for candidate in candidates), width
 
 
 def raised(values: Floats, first: int, degree: int, times: int) -> Floats:

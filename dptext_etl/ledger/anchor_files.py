@@ -167,11 +167,11 @@ def require(
 
 def _refuse(item: StoredAnchor, stored: str, ledger: Ledger, scope: Scope, *, freezing: bool = True) -> None:
     """Freeze a dataset whose charges are missing, and all that shares a cap with it; a forecast freezes nothing."""
-    mine = item.dataset == scope.dataset
-    groups = {*item.groups, *([scope.group] if mine and scope.group is not None else [])}
+    same_dataset = item.dataset == scope.dataset
+    groups = {*item.groups, *([scope.group] if same_dataset and scope.group is not None else [])}
     if freezing:
         ledger.losses.freeze(item.dataset, _REASON, in_use=item.releases, missing=item.anchor, groups=sorted(groups))
-    shared = "" if mine else f" with {item.dataset}, whose cap it shares"
+    shared = "" if same_dataset else f" with {item.dataset}, whose cap it shares"
     raise FrozenError(f"the dataset {scope.dataset} is frozen{shared}: {_REASON} ({stored})", _HINT)
 
 

@@ -79,7 +79,7 @@ class Losses:
                 msg = f"the dataset {dataset} is not frozen"
                 raise LedgerError(msg, "`dptext ledger history` lists freezes and thaws")
             datasets, groups = {dataset}, frozen[dataset]
-            while more := {name for name, theirs in frozen.items() if theirs & groups} - datasets:
+            while more := {name for name, shared in frozen.items() if shared & groups} - datasets:
                 datasets |= more
                 groups = groups.union(*(frozen[name] for name in more))
             lowered = lower(db, datasets, lost, reason)

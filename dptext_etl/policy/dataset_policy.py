@@ -161,8 +161,8 @@ class Policy(Checked):
         claims = [(item.column, item.mechanism, item.mechanism.guarantee) for item in self._column_policies]
         names = ("column", "mechanism", "its parameter epsilon", "guarantee", "released exactly")
         rows = [
-            (column, made.name, f"{made.epsilon:g}", claim.guarantee_class.value, claim.disclosures)
-            for column, made, claim in claims
+            (column, mechanism.name, f"{mechanism.epsilon:g}", claim.guarantee_class.value, claim.disclosures)
+            for column, mechanism, claim in claims
         ]
         return html_output.facts(f"policy of {self.dataset}", about) + html_output.table("columns", names, rows)
 

@@ -118,8 +118,8 @@ def fold(ids: HashedIds, values: Values) -> UnitSums:
     if not wanted.repeated:
         return UnitSums(ids, values)
     order = np.argsort(wanted.places_as_passed(), kind="stable")
-    each = starts(wanted.places_as_passed()[order])
-    return UnitSums(ids.take(order[each]), sums(values[:, order], each))
+    firsts = starts(wanted.places_as_passed()[order])
+    return UnitSums(ids.take(order[firsts]), sums(values[:, order], firsts))
 
 
 def sums(values: Values, starts: Index) -> Values:

@@ -280,8 +280,8 @@ class Places(NamedTuple):
         if (batches[1:] < batches[:-1]).any():
             order = np.argsort(batches, kind="stable")
             batches = batches[order]
-        each = starts(batches)
-        yield from zip(batches[each].tolist(), np.split(order, each[1:]), strict=True)
+        firsts = starts(batches)
+        yield from zip(batches[firsts].tolist(), np.split(order, firsts[1:]), strict=True)
 
     def batches(self) -> list[int]:
         """Return the batches, each once."""
