@@ -191,6 +191,7 @@ def largest_mu(epsilon: float, delta: float) -> float:
     27.673312
     """
     limit = math.log(delta) - _MARGIN
+    # Of two neighboring floats, the one at which the bound still holds; likewise below.
     return _border(lambda mu: log_delta(epsilon, mu) <= limit)[0]
 
 
@@ -221,7 +222,7 @@ def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) ->
         msg = f"epsilon and sensitivity are above 0, delta is between 0 and 1; got {epsilon}, {sensitivity}, {delta}"
         raise PolicyError(msg, "pass positive, finite numbers, and a delta such as 1e-6")
     with localcontext() as context:
-        context.prec, context.rounding = 12, ROUND_CEILING
+        context.prec, context.rounding = 12, ROUND_CEILING  # up: never less noise than needed
         return float(Decimal(sensitivity) / Decimal(largest_mu(epsilon, delta)))
 
 
@@ -396,6 +397,7 @@ def _of_draws(draws: PureDraws) -> _Cost:
         raise PolicyError(msg, "correct the mechanism: no charge may be below the loss")
     pure = draws.count * cost
     tight = pure if draws.tight is None else min(pure, draws.count * draws.tight)
+    # A range-bounded draw is eps^2/8-zCDP, any other pure draw eps^2/2.
     rho = pure * cost / (8 if draws.range_bounded else 2)
     return _Cost(pure, tight, pure, Fraction(0), rho, math.inf, math.inf)
 
@@ -412,6 +414,7 @@ def _of_division(draws: DividedDraws) -> _Cost:
     pure, outputs = exact(draws.total) + exact(draws.first), draws.outputs
     if outputs is None:
         tight = pure * draws.tightness
+        # The squares of the shares add up to at most the largest share times their sum.
         rho = (draws.largest * exact(draws.total) + draws.count * draws.first_draw**2) / 2
     else:
         loss = allocated_epsilon(draws.total, draws.count, outputs, sampling.weight_bits(outputs))
@@ -523,6 +526,7 @@ def joint(spends: Iterable[Spend], delta: float, *, draws: Iterable[PureDraws] |
     require_delta(delta)
     listed = list(spends)
     total = compose(listed)
+    # Declared deltas add up, and their pair is a statement at this delta only if the sum fits into it.
     allowed = [bound for bound in bounds(total) if bound.rule != "approx" or total.delta <= exact(delta) * FINE]
     gaussian = [item for item in listed if math.isfinite(item.mu2) and not math.isfinite(item.eps_pure)]
     pure = compose(item for item in listed if math.isfinite(item.eps_pure))
@@ -535,6 +539,7 @@ def joint(spends: Iterable[Spend], delta: float, *, draws: Iterable[PureDraws] |
     if gaussian and not others:
         mu = math.sqrt(sum(item.mu2 for item in gaussian) / MICRO)
         noisy = micro(smallest_epsilon(mu, delta))
+        # The noise uses the whole delta, so only pure epsilons are added to it.
         rule = "gaussian" if len(gaussian) == len(listed) else "pure+gaussian"
         allowed.append(Bound(noisy + min(pure.eps_pure, pure.eps_tight), at, rule))
     return allowed

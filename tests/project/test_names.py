@@ -30,7 +30,7 @@ def test_a_bound_is_rounded_up_by_one_function():
 
 
 LEFT_ROOMS = {"engines", "engines/spark", "runner", "runner/shard"}
-"""Folders whose files (not those of folders in them) are to be renamed, too."""
+"""Folders whose files, without the folders in them, still have such names."""
 PRONOUNS = {"each", "made", "mine", "one", "ours", "said", "some", "theirs"}
 
 
