@@ -39,7 +39,7 @@ WRITERS = {
     "policy_entries": policy_tables.policy_entries,
     "doors": policy_tables.doors,
 }
-WRITERS |= {"row_by_row": choices.row_by_row, "all_forms": choices.all_forms}
+WRITERS |= {"row_by_row": choices.row_by_row, "all_forms": choices.all_forms, "rule": choices.rule}
 
 
 def filled(page: str) -> str:
@@ -56,12 +56,13 @@ def filled(page: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Return the content of every file that is generated or has generated parts."""
+    readme = filled(home.README.read_text(encoding="utf-8"))
     whole = {
-        "index.md": home.home(),
+        "index.md": home.home(readme),
         "cli.md": command_line.command_line(),
         "api.md": api.python_api(),
     }
-    texts = {DOCS / name: WHOLE + page for name, page in whole.items()}
+    texts = {home.README: readme} | {DOCS / name: WHOLE + page for name, page in whole.items()}
     texts[DOCS / "images" / "page-to-sign.svg"] = pictures.page_to_sign()
     texts |= {DOCS.parent / "deploy" / "postgres" / name: text for name, text in migrations.migrations().items()}
     for path in sorted([*DOCS.rglob("*.md"), *REPORTS.glob("*.md")]):
