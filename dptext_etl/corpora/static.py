@@ -25,6 +25,8 @@ from dptext_etl.errors import ArtifactError, PolicyError, seam
 from dptext_etl.extensions import pip_install
 
 FORMAT = "dptext-token-vectors/1"
+PACKAGE = "wordllama"
+"""A package with a static sentence embedding that pages and commands recommend; its license is MIT."""
 _HINT = "name an installed package, or a folder, with one .safetensors file of token vectors and one tokenizer as JSON"
 
 
@@ -34,6 +36,15 @@ def version() -> str:
         return metadata.version("tokenizers")
     except metadata.PackageNotFoundError:
         raise PolicyError("token vectors need the library tokenizers", pip_install("static")) from None
+
+
+def is_installed(package: str) -> bool:
+    """Return whether a distribution is installed; nothing of it is imported."""
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def write(name: str, out: Path, terms: str = "") -> dict[str, Any]:
