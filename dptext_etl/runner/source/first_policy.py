@@ -405,18 +405,18 @@ def recipe_of(labels: Labels | None) -> list[str]:
     build, out = f"  dptext corpus build {CORPUS}", "--out corpus --license TERMS --provenance WORDS"
     if len(labels.cells) <= FEW_LABELS:
         lines = [
-            f"{CORPUS} with its encoder `words` comes with the library. Few labels are often opinions, which are a weak",
-            "direction of word vectors, and everyday sentences hold few. Recommended instead: sentences of public reviews",
-            "and static vectors, not texts that a model wrote. Public texts with these labels may do without any release",
-            "(`dptext rehearse --public`), and strengthen the direction of the labels (`corpus build --task`).",
+            f"{CORPUS} and its encoder `words` come with the library. Few labels are often opinions, a weak direction",
+            "of word vectors, and everyday sentences hold few. Recommended instead: sentences of public reviews and",
+            "static vectors, not texts that a model wrote. If public texts have these labels, a classifier may",
+            "do without a release (`dptext rehearse --public`), and --task strengthens the direction of the labels.",
             *vectors,
             f"{build} reviews.parquet --sentences --texts 40000 --vectors vectors.safetensors {out}",
         ]
     else:
         lines = [
-            f"{CORPUS} with its encoder `words` comes with the library. Many labels lie close together, and word vectors",
-            "hardly tell them apart. Recommended instead: static vectors, and texts that a model writes about the labels.",
-            "It reads their names, nothing private. A sentence encoder tells labels apart best: build with --encoder",
+            f"{CORPUS} and its encoder `words` come with the library. Many labels lie close together, and word",
+            "vectors hardly separate them. Recommended instead: static vectors, and texts that a model writes about the",
+            "labels. It reads their names, nothing private. A sentence encoder separates labels best: build with --encoder",
             "sentence-transformers --model FOLDER in the place of --vectors.",
             *vectors,
             '  dptext corpus write --model FOLDER --about "SENTENCE" --labels POLICY --out written.parquet',
