@@ -415,9 +415,9 @@ def recipe_of(labels: Labels | None) -> list[str]:
     else:
         lines = [
             f"{CORPUS} and its encoder `words` come with the library. Many labels lie close together, and word",
-            "vectors hardly separate them. Recommended instead: static vectors, and texts that a model writes about the",
-            "labels. It reads their names, nothing private. A sentence encoder separates labels best: build with --encoder",
-            "sentence-transformers --model FOLDER in the place of --vectors.",
+            "vectors hardly separate them. Recommended instead: static vectors, and texts that a model writes about",
+            "the labels. It reads their names, nothing private. A sentence encoder separates labels best: build with",
+            "--encoder sentence-transformers --model FOLDER in the place of --vectors.",
             *vectors,
             '  dptext corpus write --model FOLDER --about "SENTENCE" --labels POLICY --out written.parquet',
             f"{build} written.parquet --vectors vectors.safetensors {out}",
