@@ -196,7 +196,7 @@ def corpus(name: str, data: Path, room: Path, sets: Mapping[str, DataSet], *, bu
     model = None if made.model is None else model_folder(room)
     if (not folder.exists() and not builds) or (made.model is not None and model is None):
         return None
-    if made.static and not folder.exists() and not static.is_installed(static.PACKAGE):
+    if made.static and not folder.exists() and find_spec(static.PACKAGE) is None:
         return None
     if not folder.exists():
         room.mkdir(parents=True, exist_ok=True)

@@ -38,15 +38,6 @@ def version() -> str:
         raise PolicyError("token vectors need the library tokenizers", pip_install("static")) from None
 
 
-def is_installed(package: str) -> bool:
-    """Return whether a distribution is installed; nothing of it is imported."""
-    try:
-        metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
-
-
 def write(name: str, out: Path, terms: str = "") -> dict[str, Any]:
     """Write the token vectors of an installed package or a folder, and return the facts of the file.
 

