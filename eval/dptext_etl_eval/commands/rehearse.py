@@ -131,7 +131,7 @@ def rehearse(
     values = terms.values if label == terms.label else ()
     first, others = candidates.listed(corpus or terms.corpus or CORPUS)
     rows_read = stand_in.read(public, text=text, label=label, rows=rows, words=words, corpus=first, values=values)
-    given = Asked(labeled, written, zero_shot, about).read(text, label)
+    given = Asked(labeled, written, zero_shot, about, terminal.note).read(text, label)
     with TemporaryDirectory() as room:
         if corpus is None and DISCRIMINANT in chosen:
             others = candidates.installed(first, Path(room), terminal.note)
