@@ -21,7 +21,7 @@ from dptext_etl.runner.shard.staging import from_json, to_json
 from dptext_etl.runner.statement import facts, markdown
 
 from ..corpus_texts import texts
-from ..synthetic_runs import CAP, COLUMN, SYNTHETIC, WITHOUT, labeled
+from ..synthetic_runs import CAP, COLUMN, SCORED, SYNTHETIC, WITHOUT, labeled
 from .bad_input import spent
 
 REFUSED = [
@@ -291,9 +291,6 @@ def test_a_pool_that_is_the_private_column_is_refused(make, rows, tmp_path, way)
     _refused(
         job, way, {"synthetic": {**SYNTHETIC, "pool": str(pool)}}, "it holds the private column, and is not public"
     )
-
-
-SCORED = {**{name: entry for name, entry in SYNTHETIC.items() if name != "rows"}, "scores": True}
 
 
 @pytest.mark.parametrize("sink", ["published", "published.ndjson"])
