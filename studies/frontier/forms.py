@@ -54,17 +54,18 @@ class Line:
     variant: str = "maxent"
     corpus: str = EVERYDAY
     sets: Sequence[str] = PLAN
+    keys: int = KEYS
 
 
 _STATIC: dict[str, Any] = {"variant": f"maxent, {PACKAGE}", "corpus": measures.STATIC}
 CENTRAL = {
     "shuffled": Line("shuffled", "shuffled, one per label", "SHUFFLED_APPROX", "one per label"),
     "synthetic": Line("synthetic", "synthetic table"),
-    "vectors": Line("synthetic_vectors", "its reader of vectors"),
-    "scores": Line("synthetic_scores", "its reader of scores"),
+    "vectors": Line("synthetic_vectors", "its reader of vectors", keys=1),
+    "scores": Line("synthetic_scores", "its reader of scores", keys=1),
     "linear_discriminant": Line("linear_discriminant", "linear discriminant of its statistic"),
-    "static_vectors": Line("synthetic_vectors", "reader of static vectors", **_STATIC),
-    "static_scores": Line("synthetic_scores", "reader of scores of static vectors", **_STATIC),
+    "static_vectors": Line("synthetic_vectors", "reader of static vectors", keys=1, **_STATIC),
+    "static_scores": Line("synthetic_scores", "reader of scores of static vectors", keys=1, **_STATIC),
     "static_discriminant": Line("linear_discriminant", "linear discriminant of static vectors", **_STATIC),
     "encoder_discriminant": Line(
         "linear_discriminant",
@@ -72,18 +73,21 @@ CENTRAL = {
         variant=f"maxent, {MINILM}",
         corpus=f"{EVERYDAY}, {MINILM}",
         sets=("Banking77", "UCI sentences"),
+        keys=1,
     ),
 }
 """Forms that are measured here; forms of `surrogate` row by row are at hand."""
 SAYS = {"surrogate": "surrogate, row by row", **{name: line.says for name, line in CENTRAL.items()}}
 
 
-def rows(kept: FigureCache, names: Sequence[str] = PLAN, keys: int = KEYS) -> Iterator[dict[str, Any]]:
-    """Yield macro-F1 on raw test texts of both forms, one record per person: the first key of all before the second."""
+def rows(kept: FigureCache, names: Sequence[str] = PLAN) -> Iterator[dict[str, Any]]:
+    """Yield macro-F1 on raw test texts of all forms, one record per person: the first key of all before the second."""
     sets = measures.data_sets(DATA)
-    for key in range(keys):
+    for key in range(KEYS):
         for name in names:
-            for form, line in ((form, line) for form, line in CENTRAL.items() if name in line.sets):
+            for form, line in CENTRAL.items():
+                if name not in line.sets or key >= line.keys:
+                    continue
                 corpus = measures.corpus(line.corpus, DATA, corpora.WORK_FOLDER, sets)
                 for epsilon in EPSILONS if corpus is not None else ():
                     yield _row(kept, sets[name], form, epsilon, key, corpus)
