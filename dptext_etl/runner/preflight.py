@@ -185,7 +185,8 @@ def preflight(
     """
     policy, planning = attempt.policy, refusals is not None
     check = partial(collect, refusals)
-    same_ledger = partial(require_same_ledger, layout=attempt.layout, policy=policy, freezing=not planning)
+    terms: dict[str, Any] = {"layout": attempt.layout, "policy": policy, "manifest": source.manifest}
+    same_ledger = partial(require_same_ledger, **terms, freezing=not planning)
     with ledger_of(policy, writing=not planning) as ledger:
         if ledger is not None:  # first: another refusal would hide that the ledger lost events
             check(partial(same_ledger, ledger))
