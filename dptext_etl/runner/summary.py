@@ -29,6 +29,7 @@ from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.types import Event
 from dptext_etl.policy import Policy
 from dptext_etl.runner.forecast import ledger_of
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.manifest import Manifest, is_whole, policy_notes
 from dptext_etl.runner.publish.publication import Published
@@ -73,6 +74,8 @@ class RunSummary:
             run in several processes, the stages of the last one.
         table: Findings about the table around the texts: `traceable`, rows that kept columns single out;
             `spellings` of persons; `selection`, rows that caps keep and that are left out of each period.
+        audiences: The tables of audiences, each with audience, version, changed, published, published_rows, manifest,
+            gates, and note.
     """
 
     dataset: str
@@ -95,6 +98,7 @@ class RunSummary:
     notes: list[str]
     profile: list[dict[str, Any]] = field(default_factory=list)
     table: dict[str, Any] = field(default_factory=dict)
+    audiences: list[dict[str, Any]] = field(default_factory=list)
 
     def __repr__(self) -> str:
         rows = f"{counted(self.rows['released'], 'row')} released, {self.rows['new']:,} new"
@@ -143,6 +147,7 @@ def summarize(
     *,
     reported: Sequence[Mapping[str, Any]],
     left: dict[str, Any],
+    audiences: Sequence[tuple[StagedRun, Sequence[Verdict], Published]] = (),
 ) -> RunSummary:
     policy, layout, spends = staged.policy, staged.layout, total_spends(shard.spends for shard in staged.shards)
     draws = sum(shard.counts["words"] for shard in staged.shards)
@@ -167,7 +172,21 @@ def summarize(
         notes=[published.note, *_notes(staged), *policy_notes(policy), *refund_notes(spends)],
         profile=staged.profile.as_list(),
         table=staged.table,
+        audiences=[_of_audience(*table) for table in audiences],
     )
+
+
+def _of_audience(staged: StagedRun, verdicts: Sequence[Verdict], published: Published) -> dict[str, Any]:
+    return {
+        "audience": staged.policy.audience,
+        "version": published.version,
+        "changed": published.changed,
+        "published": published.path,
+        "published_rows": published.rows,
+        "manifest": published.manifest,
+        "gates": [verdict.as_dict() for verdict in verdicts],
+        "note": published.note,
+    }
 
 
 _NAMELESS = 'left out (on_null_subject = "quarantine")'
@@ -238,10 +257,13 @@ class Input:
     def seal(self) -> str:
         """The keyed hash of policy, software, and file bytes (docs/spec/stream.md#input-seal), 64 hex digits."""
         attempt, policy = self.attempt, self.attempt.policy
+        tables = (item.policy for item in attempt.audiences)
+        audiences = [[table.audience, table.model_dump(mode="json")] for table in tables]
         with self.profile.stage("open"), seam("reading the source", InputError, READ_HINT):
             facts = {
                 "software": dptext_etl.__version__,
                 "policy": policy.model_dump(mode="json"),
+                **({"audiences": audiences} if audiences else {}),
                 "partition": attempt.partition,
                 "cfg": attempt.configurations(),
                 "gates": [gate.name for gate in judges(policy, Stage.STAGED)],
@@ -320,9 +342,11 @@ def recognized(attempt: Attempt, seal: str, id_type: str) -> RunSummary:
 def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callable[[], str]) -> RunSummary | None:
     """Return the summary of a noted run if its published table is unchanged and the same rows would be left out."""
     layout, policy = attempt.layout, attempt.policy
+    digests = [item["manifest"] for item in noted["summary"]["audiences"]]
     with attempt.alone():
-        manifest = Manifest.read(layout)
-        if manifest is None or manifest.digest != noted["manifest"] or not is_whole(layout, manifest):
+        manifest = _intact(layout, noted["manifest"])
+        others = [_intact(item.layout, digest) for item, digest in zip(attempt.audiences, digests, strict=True)]
+        if manifest is None or None in others:
             return None
         with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
             if ledger.reports.events_hash(*ADMITTING) != noted["admitted"]:
@@ -330,8 +354,10 @@ def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callab
             if noted["freed"] not in {None, ledger.reports.events_hash(*FREEING)}:
                 return None
             for ref in attempt.register(ledger, id_type()).values():
-                if manifest.digest not in ledger.releases.published(ref, layout.place).values():
-                    return None
+                places = [layout.place, *(item.layout.place for item in attempt.audiences)]
+                for place, digest in zip(places, [manifest.digest, *digests], strict=True):
+                    if digest not in ledger.releases.published(ref, place).values():
+                        return None
                 if policy.synthetic is not None and ledger.people.count_forgotten(ref):
                     return None  # its source may hold them still: all steps say so
             left = ledger.remaining(Scope.of(policy)).as_dict()
@@ -350,6 +376,12 @@ def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callab
         seconds=round(seconds, 3),
         draws_per_second=round(summary.draws / seconds, 1),
     )
+
+
+def _intact(layout: Layout, digest: str) -> Manifest | None:
+    """Return the manifest of a sink if it is this one and all its files are there."""
+    manifest = Manifest.read(layout)
+    return manifest if manifest is not None and manifest.digest == digest and is_whole(layout, manifest) else None
 
 
 def note(folder: Storage, key: bytes, summary: RunSummary, sealed: Mapping[str, Any] | None) -> None:

@@ -219,6 +219,12 @@ class Manifest:
     exact: bool = False  # whether values of CSV columns keep their spelling under their types; written if true
     coarse: dict[str, dict[str, Any]] = field(default_factory=dict)  # coarsened columns by `Kept.rule`; if any, written
     classifier: str | None = None  # SHA-256 of the classifier of a synthetic table with labels; if any, written
+    audience: str | None = None  # whose table it is; written for audiences
+
+    @staticmethod
+    def audience_of(name: str) -> str | None:
+        """Return the audience of a manifest by its name in the ledger."""
+        return name.partition("@")[0].partition(":")[2] or None
 
     @property
     def rows(self) -> int:
@@ -242,6 +248,7 @@ class Manifest:
             ("exact", False),
             ("coarse", {}),
             ("classifier", None),
+            ("audience", None),
         ):
             if facts[name] == unwritten:
                 del facts[name]
@@ -258,9 +265,12 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        """Its name in the ledger: unique over partitions and sinks, the same when a killed run continues."""
+        """Its name in the ledger: unique over partitions and sinks, the same when a killed run continues.
+
+        It ends with the name of an audience (`audience_of`).
+        """
         where = "" if self.partition is None else f"{self.partition}/"
-        return f"{where}v{self.version}-{self.digest[:12]}"
+        return f"{where}v{self.version}-{self.digest[:12]}{'' if self.audience is None else f':{self.audience}'}"
 
     @classmethod
     def read(cls, layout: Layout) -> Self | None:

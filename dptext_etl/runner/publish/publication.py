@@ -498,6 +498,7 @@ def draft(
         staged.exact or (before is not None and before.exact),
         {item.column: item.rule for item in policy.kept if item.rule},
         hashlib.sha256(content).hexdigest() if (content := classifier_of(policy, staged.shards)) else None,
+        policy.audience,
     )
 
 

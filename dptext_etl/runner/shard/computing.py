@@ -181,22 +181,30 @@ def require_found(replay: Replay, changed: npt.NDArray[np.bool_]) -> None:
         raise InputError(msg, _NOTHING_DRAWN)
 
 
-def require_earlier_texts(layout: Layout, policy: Policy) -> None:
-    """Refuse to keep texts where none are published or staged."""
-    glob = layout.staging.glob
-    if Manifest.of_release(policy, layout) is None and not (glob("kept-*.parquet") or glob("shard-*.parquet")):
+def require_earlier_texts(layouts: Sequence[Layout], policy: Policy) -> None:
+    """Refuse to keep texts where none are published or staged, in any table of the release."""
+
+    def lacks(layout: Layout) -> bool:
+        staged = [name for kind in ("kept", "shard") for name in layout.staging.glob(f"{kind}-*.parquet")]
+        return Manifest.of_release(policy, layout) is None and not staged
+
+    if all(map(lacks, layouts)):
         msg = "released texts of changed records are to be kept, and none are published or kept in staging"
         raise InputError(msg, "bring back the published version, or use a new release name; nothing was charged")
 
 
 def keep_published(
-    layout: Layout, policy: Policy, columns: Sequence[Column], keep: Callable[[int, str, pl.DataFrame], object]
+    layout: Layout,
+    policy: Policy,
+    columns: Sequence[Column],
+    keep: Callable[[int, str, pl.DataFrame], object],
+    staging: Staging,
 ) -> None:
-    """Read the published parts that staging does not keep; `keep` gets their numbers, digests, and rows with ids.
+    """Read the published parts that `staging` does not keep; `keep` gets their numbers, digests, and rows with ids.
 
     A run keeps them in staging (`Staging.keep`), a plan nowhere. The ledger has the draws of their rows.
     """
-    staging, manifest = Staging(layout.staging), Manifest.of_release(policy, layout)
+    manifest = Manifest.of_release(policy, layout)
     if manifest is None:
         return
     published = {item.name: f"{item.name}_intermediate" if item.policy.postprocess else item.name for item in columns}
