@@ -294,7 +294,7 @@ class Policy(Checked):
     def for_audience(self, name: str) -> Self:
         """Return the same policy for the table of an audience; the key of published ids follows from its name."""
         again = self.model_copy()
-        again._audience = name  # noqa: SLF001  (a copy of this one)
+        again._audience = name  # noqa: SLF001  (a copy)
         return again
 
     @property
@@ -496,14 +496,12 @@ def _require_table(policy: Policy) -> None:
 def _require_audiences(policy: Policy, audiences: Sequence[Audience]) -> None:
     """Refuse tables that have one name or one sink, and a release that has no rows of records."""
     names, sinks = {item.name for item in audiences}, {item.sink.rstrip("/") for item in audiences}
+    mixed = len({PARTITION in sink for sink in (policy.sink, *sinks)}) > 1
     problems = [
         (policy.one_table, "a [shuffled] or [synthetic] release has no rows of records for a second table"),
         (len(names) < len(audiences), "two audiences have one name"),
         (len({policy.sink.rstrip("/"), *sinks}) <= len(audiences), "two tables have one sink"),
-        (
-            len({PARTITION in sink for sink in (policy.sink, *sinks)}) > 1,
-            f"{PARTITION} must be in all sinks or none",
-        ),
+        (mixed, f"{PARTITION} must be in the sinks of all tables, or in none"),
     ]
     _refuse(problems, "[[audience]]: ")
 

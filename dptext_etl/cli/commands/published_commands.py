@@ -12,6 +12,7 @@ from dptext_etl import files
 from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.run import show_gates
 from dptext_etl.cli.options import (
+    Audience,
     Partition,
     PolicyFile,
     Yes,
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer()
-CHECK_KEYS = ("passed", "gates")
+CHECK_KEYS = ("passed", "gates", "audiences")
+FORGET_KEYS = ("version", "removed", "rows", "versions", "staged", "noted", "audiences")
 CLEAN_KEYS = ("versions", "stopped", "staged", "quarantined", "kept", "busy", "removed")
 STATEMENT_KEYS = (
     "format", "dataset", "release", "partition", "version", "rows", "files", "id", "in_clear", "coarse", "traceable",
@@ -56,16 +58,26 @@ def check(
     """
     from dptext_etl.checks import require
     from dptext_etl.checks.published import check_published
+    from dptext_etl.policy import tables_of
     from dptext_etl.runner.layout import Layout
     from dptext_etl.runner.publish.parts import id_finder
 
-    loaded = load_policy(policy)
-    layout = Layout.of(loaded, partition)
-    verdicts = check_published(released or layout.sink, loaded, own_ids=id_finder(layout.staging, loaded.ledger))
-    gates = [verdict.as_dict() for verdict in verdicts]
-    if not terminal.emitted({"passed": all(verdict.passed for verdict in verdicts), "gates": gates}):
-        show_gates(gates)
-    require(verdicts)
+    tables = tables_of(load_policy(policy))
+    judged = {}
+    for table in tables if released is None else tables[:1]:
+        layout = Layout.of(table, partition)
+        own_ids = id_finder(layout.staging, table.ledger)
+        judged[table.audience] = check_published(released or layout.sink, table, own_ids=own_ids)
+    gates = {name: [verdict.as_dict() for verdict in verdicts] for name, verdicts in judged.items()}
+    passed = all(verdict.passed for verdicts in judged.values() for verdict in verdicts)
+    also = {name: gates[name] for name in gates if name is not None}
+    if not terminal.emitted({"passed": passed, "gates": gates[None], "audiences": also}):
+        show_gates(gates[None])
+        for name, listed in also.items():
+            terminal.heading(f"Audience {name}")
+            show_gates(listed)
+    for verdicts in judged.values():
+        require(verdicts)
 
 
 @command(app, "dptext gx-suite privacy.toml", ("suite", "file"))
@@ -127,7 +139,7 @@ def clean(
         terminal.say("nothing to remove")
 
 
-@command(app, "dptext forget privacy.toml --subject u17", ("version", "removed", "rows", "versions", "staged", "noted"))
+@command(app, "dptext forget privacy.toml --subject u17", FORGET_KEYS)
 def forget(
     policy: Annotated[
         Path, typer.Argument(metavar="POLICY", help="The policy file; with --everywhere, or a folder of policy files.")
@@ -181,7 +193,10 @@ def forget(
         if dry_run:
             terminal.say("this would happen; nothing was changed:")
         _show_forgotten(done)
-    if not done.removed:
+        for name, table in done.audiences.items():
+            terminal.heading(f"Audience {name}")
+            _show_forgotten(table)
+    if not any(table.removed for table in (done, *done.audiences.values())):
         raise typer.Exit(UNCHANGED)
 
 
@@ -229,17 +244,25 @@ def _everywhere(
 
 
 def _note_place(place: ErasedTable) -> None:
-    terminal.note(" ".join(("done:", *filter(None, (place.dataset, place.release, place.partition)))))
+    terminal.note(" ".join(("done:", *filter(None, (place.dataset, place.release, place.audience, place.partition)))))
 
 
 def _show_plan(plan: Erasure) -> None:
-    terminal.table(("dataset", "release", "partition", "records", "outcome"), [_row(place) for place in plan.places])
+    titles = ("dataset", "release", "audience", "partition", "records", "outcome")
+    terminal.table(titles, [_row(place) for place in plan.places])
     for line in _other_publications(plan):
         terminal.say(line)
 
 
 def _row(place: ErasedTable) -> tuple[str, ...]:
-    return place.dataset, place.release, place.partition or "", f"{place.records:,}", place.outcome
+    return (
+        place.dataset,
+        place.release,
+        place.audience or "",
+        place.partition or "",
+        f"{place.records:,}",
+        place.outcome,
+    )
 
 
 def _other_publications(erasure: Erasure) -> list[str]:
@@ -254,9 +277,10 @@ def _write_report(path: Path, erasure: Erasure) -> None:
     """Write a report of the changes, with place and time; it names no person."""
     from datetime import UTC, datetime
 
+    titles = ("dataset", "release", "audience", "partition", "records", "outcome", "version")
     table = [
-        "| dataset | release | partition | records | outcome | version | deleted versions | changed in staging |",
-        "|---|---|---|---:|---|---|---|---:|",
+        f"| {' | '.join(titles)} | deleted versions | changed in staging |",
+        "|---|---|---|---|---:|---|---|---|---:|",
     ]
     for place in erasure.places:
         cells = (*_row(place), str(place.version or ""), ", ".join(place.deleted), str(place.staged))
@@ -288,6 +312,7 @@ def statement(
         typer.Option(metavar="RELEASED", help="The published folder or object-store URL, if not the policy's sink."),
     ] = None,
     partition: Partition = None,
+    audience: Audience = None,
     public: Annotated[
         bool, typer.Option("--public", help="Omit facts that depend on texts, for readers outside.")
     ] = False,
@@ -304,6 +329,7 @@ def statement(
     or a key. Facts that depend on raw texts are in sections at the top, which --public omits. With --json, the command
     prints the facts and writes no file.
     """
+    from dptext_etl.policy import table_of
     from dptext_etl.runner import statement as statements
 
     is_policy = target.endswith(".toml")
@@ -311,7 +337,9 @@ def statement(
         raise UsageError("--released goes with a policy", "write dptext statement POLICY --released RELEASED")
     if not is_policy:
         refuse_settings("this is a published folder")
-    loaded = load_policy(target) if is_policy else None
+    if audience is not None and not is_policy:
+        raise UsageError("--audience goes with a policy", "write dptext statement POLICY --audience NAME")
+    loaded = table_of(load_policy(target), audience) if is_policy else None
     facts = statements.facts(released if is_policy else target, loaded, partition, public=public, evidence=evidence)
     if terminal.emitted(facts):
         return
@@ -369,15 +397,17 @@ def export(
     *,
     to: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder.")],
     partition: Partition = None,
+    audience: Audience = None,
 ) -> None:
     """Write the published version for readers elsewhere: data, manifest, public statement, data contract, checksums.
 
     It first runs the gates of `dptext check`, and exits with 4 if one fails. The same version under the same
     caps gives the same bytes.
     """
+    from dptext_etl.policy import table_of
     from dptext_etl.runner.publish import export as exports
 
-    _show_export(exports.export(load_policy(policy), to, partition), "wrote")
+    _show_export(exports.export(table_of(load_policy(policy), audience), to, partition), "wrote")
 
 
 @command(app, "dptext verify-export reviews", EXPORT_KEYS)

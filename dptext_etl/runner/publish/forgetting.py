@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -25,7 +25,7 @@ from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.types import Mask
-from dptext_etl.policy import LedgerSpec, Policy, PolicyLike, resolve
+from dptext_etl.policy import LedgerSpec, Policy, PolicyLike, resolve, tables_of
 from dptext_etl.policy.terms import TABLE
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Checkpoint, nothing
@@ -33,7 +33,7 @@ from dptext_etl.runner.publish import versions
 from dptext_etl.runner.publish.manifest import Manifest, as_stored, published_manifest, require_whole, scan
 from dptext_etl.runner.publish.parts import HiddenIds, Writer, blank_ids, ids_of_parts, keep_id_lists
 from dptext_etl.runner.publish.versions import alone_at, show
-from dptext_etl.runner.shard.attempt import remember, require_same_ledger
+from dptext_etl.runner.shard.attempt import remember, require_audiences, require_same_ledger
 from dptext_etl.runner.shard.charging import subjects_of
 from dptext_etl.runner.shard.staging import LISTS, UNIT, Staging
 from dptext_etl.runner.source import listing, selection
@@ -219,6 +219,7 @@ class ForgetSummary:
     noted: int  # number of records that the ledger did not know as forgotten before
     withdrawn: bool = False  # whether the table was a shuffled release, which holds no ids: all of it is gone
     stays: bool = False  # whether the table is a synthetic one: its statistic was charged, and stays as it is
+    audiences: dict[str, ForgetSummary] = field(default_factory=dict)  # of their tables that are published, by name
 
 
 Forgets = Callable[..., pl.Series]
@@ -247,8 +248,34 @@ def forget(
     Remove the rows from the source first: a source that still holds them is refused. If a call was killed, the same
     call completes it. If the ledger, lists in staging, and the source do not know a person or record, nothing is
     changed; `checked` leaves this check out, for a caller that looked in other places as well.
+
+    The tables of audiences follow the policy's own table, in order.
     """
     policy = resolve(policy)
+    own, *others = tables_of(policy)
+    named: dict[str, Any] = {"partition": partition, "subjects": subjects, "records": records, "missing": missing}
+    done = _forget(own, **named, names=[item.audience for item in others], checked=checked, checkpoint=checkpoint)
+    also = dict[str, ForgetSummary]()
+    for item in others:
+        if Manifest.read(Layout.of(item, partition)) is not None:
+            also[str(item.audience)] = _forget(item, **named, names=None, checked=True, checkpoint=checkpoint)
+        elif subjects or records:
+            forget_drafts(item, partition=partition, subjects=subjects, records=records)
+    return replace(done, audiences=also)
+
+
+def _forget(
+    policy: Policy,
+    *,
+    partition: str | None,
+    subjects: Sequence[str],
+    records: Sequence[str],
+    missing: bool,
+    names: Sequence[str | None] | None,
+    checked: bool,
+    checkpoint: Checkpoint,
+) -> ForgetSummary:
+    """Publish one table without some people; `names` are the audiences of the policy, and None is one of them."""
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
     if Manifest.read(layout) is None:  # a table that was never published may have no ledger
@@ -257,6 +284,8 @@ def forget(
     storage = layout.staging
     with _opened(layout, policy) as ledger, alone_at(layout) as renew_lock:
         versions.require_alone(layout)
+        if names is not None:
+            require_audiences(ledger, policy, names)
         before = published_manifest(layout)
         refs = _refs(ledger, policy, before)
         if policy.ids != "keep":  # another key would give all others other ids
@@ -301,12 +330,29 @@ def preview(
     missing: bool = False,
 ) -> ForgetSummary:
     """Say what `forget` would do, without locks and changes; files in staging are not counted."""
-    policy = resolve(policy)
+    own, *others = tables_of(resolve(policy))
+    named: dict[str, Any] = {"partition": partition, "subjects": subjects, "records": records, "missing": missing}
+    done = _preview(own, **named, names=[item.audience for item in others])
+    there = [item for item in others if Manifest.read(Layout.of(item, partition)) is not None]
+    return replace(done, audiences={str(item.audience): _preview(item, **named, names=None) for item in there})
+
+
+def _preview(
+    policy: Policy,
+    *,
+    partition: str | None,
+    subjects: Sequence[str],
+    records: Sequence[str],
+    missing: bool,
+    names: Sequence[str | None] | None,
+) -> ForgetSummary:
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
     before = published_manifest(layout)
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
         require_same_ledger(ledger, layout, policy, freezing=False)
+        if names is not None:
+            require_audiences(ledger, policy, names)
         refs, ids = _refs(ledger, policy, before), subject_ids(policy, subjects)
         require_known(policy, layout, ledger, ids, records)
         people = listed(policy, layout, before, ledger, ids, records, missing=missing)
