@@ -30,8 +30,10 @@ from dptext_etl.ledger.views import quantiles
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.object_stores import CATALOG, host_of, hosts, variable_of
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
+from dptext_etl.policy.audience import EQUAL_TEXTS
 from dptext_etl.policy.synthetic import Synthetic
 from dptext_etl.runner import table_check
+from dptext_etl.runner.audiences import traced_together
 from dptext_etl.runner.forecast import (
     DELTA,
     Amounts,
@@ -94,6 +96,7 @@ class PlanSummary:
     refusals: list[dict[str, Any]]  # this error, and those that the run would meet after it
     table: dict[str, Any]  # facts about the table: `traceable`, `spellings`, `selection`, `scopes`
     notes: list[str]
+    audiences: list[str]  # names of the audiences, whose tables cost nothing
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as JSON can hold them."""
@@ -136,6 +139,7 @@ def plan(
     )
     if require is not None:
         require(policy, attempt.layout)
+    audiences, reached, policy = policy.audiences, contacted(policy), attempt.policy
     table = open_table(policy, attempt.layout)
     forecasts = list[Forecast]()  # of the rows of the run, then with published rows
 
@@ -156,6 +160,9 @@ def plan(
         collect(refusals, partial(planned_canaries, attempt, source, partial(present, source), sets))
         cap_facts = _facts_of_cap(policy)
         traced = table_check.trace(source, policy)
+        if audiences:
+            ways, also = (open_table, examine, table_check.trace), partial(collect, refusals)
+            traced = traced_together(attempt, *ways, check=also)
         previewed, over_all = preflight(attempt, source, look, lambda *_: None, refusals, traceable=traced)
     except DPTextError as error:  # this step must succeed before anything can be counted
         refusals.append(error)
@@ -187,7 +194,7 @@ def plan(
         log10_odds=_odds(policy, attempt.columns, forecast),
         on_cap=policy.on_cap,
         dropped=list(table.dropped),
-        hosts=contacted(policy),
+        hosts=reached,
         refusal=refused[0] if refused else None,
         refusals=refused,
         table=_checked_table(
@@ -202,7 +209,9 @@ def plan(
             *cap_notes,
             *notes(policy, beyond=source.beyond, replayed=previewed.charged_before),
             *policy_notes(policy),
+            *([EQUAL_TEXTS] if audiences else []),
         ],
+        audiences=[item.name for item in audiences],
     )
 
 
@@ -397,10 +406,12 @@ def contacted(policy: Policy) -> list[str]:
     synthetic = policy.synthetic
     corpora = {} if synthetic is None else {"corpus": synthetic.mechanism.corpus, "pool": synthetic.pool}
     places = {"source": policy.source, "sink": policy.sink, "staging": policy.staging, **corpora}
+    places |= {f"audience {item.name}, sink": item.sink for item in policy.audiences}
     places["ledger.anchors"] = policy.ledger.anchors
     contacts = [f"{entry}: {_store(place)}" for entry, place in places.items() if place and _remote(place)]
     contacts += [f"storage_options.{name}: {_host(url)}" for name, url in hosts(policy.storage_options).items()]
-    catalogs = {"table.catalog": {} if policy.table is None else policy.table.catalog}
+    tables = {"table": policy.table} | {f"audience {item.name}, table": item.table for item in policy.audiences}
+    catalogs = {f"{entry}.catalog": {} if table is None else table.catalog for entry, table in tables.items()}
     for entry, properties in {**catalogs, "source_catalog": policy.source_catalog}.items():
         contacts += [f"{entry}.{name}: {_host(url)}" for name, url in hosts(properties, CATALOG).items()]
         if properties and "uri" not in properties:

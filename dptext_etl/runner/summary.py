@@ -28,6 +28,7 @@ from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.types import Event
 from dptext_etl.policy import Policy
+from dptext_etl.policy.audience import EQUAL_TEXTS
 from dptext_etl.runner.forecast import ledger_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
@@ -151,6 +152,7 @@ def summarize(
 ) -> RunSummary:
     policy, layout, spends = staged.policy, staged.layout, total_spends(shard.spends for shard in staged.shards)
     draws = sum(shard.counts["words"] for shard in staged.shards)
+    also = [EQUAL_TEXTS] if audiences else []
     return RunSummary(
         dataset=policy.dataset,
         release=policy.release,
@@ -169,7 +171,7 @@ def summarize(
         published_rows=published.rows,
         manifest=published.manifest,
         staging=layout.staging.url,
-        notes=[published.note, *_notes(staged), *policy_notes(policy), *refund_notes(spends)],
+        notes=[published.note, *_notes(staged), *policy_notes(policy), *also, *refund_notes(spends)],
         profile=staged.profile.as_list(),
         table=staged.table,
         audiences=[_of_audience(*table) for table in audiences],

@@ -254,7 +254,8 @@ def forget(
     policy = resolve(policy)
     own, *others = tables_of(policy)
     named: dict[str, Any] = {"partition": partition, "subjects": subjects, "records": records, "missing": missing}
-    done = _forget(own, **named, names=[item.audience for item in others], checked=checked, checkpoint=checkpoint)
+    names = None if checked else [item.audience for item in others]
+    done = _forget(own, **named, names=names, checked=checked, checkpoint=checkpoint)
     also = dict[str, ForgetSummary]()
     for item in others:
         if Manifest.read(Layout.of(item, partition)) is not None:
@@ -275,7 +276,7 @@ def _forget(
     checked: bool,
     checkpoint: Checkpoint,
 ) -> ForgetSummary:
-    """Publish one table without some people; `names` are the audiences of the policy, and None is one of them."""
+    """Publish one table without some people; refuse a policy that names fewer audiences, unless `names` is None."""
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
     if Manifest.read(layout) is None:  # a table that was never published may have no ledger
