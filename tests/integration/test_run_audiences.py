@@ -103,7 +103,10 @@ def test_a_gate_that_fires_for_an_audience_stops_every_table(shared, monkeypatch
     def firing(candidate, count):
         judged.append(candidate.policy.audience)
         verdicts = evaluate(candidate, count)
-        return (*verdicts, Verdict("invented", passed=candidate.policy.audience is None, message="", counts={}, catches=""))
+        return (
+            *verdicts,
+            Verdict("invented", passed=candidate.policy.audience is None, message="", counts={}, catches=""),
+        )
 
     monkeypatch.setattr(publication, "evaluate", firing)
     with pytest.raises(GateError, match="invented"):
@@ -328,5 +331,3 @@ def test_partitions_and_variables(make_job, reviews, save, monkeypatch):
     save(reviews(120).filter(pl.col("user_id") != "u007"), job.folder / "raw/2026-01.parquet")
     assert [place.audience for place in erase(path, subjects=["u007"]).places] == [None, "analysts"]
     assert table(job, "analysts/2026-01").height == 117
-
-
