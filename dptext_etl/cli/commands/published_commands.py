@@ -248,21 +248,14 @@ def _note_place(place: ErasedTable) -> None:
 
 
 def _show_plan(plan: Erasure) -> None:
-    titles = ("dataset", "release", "audience", "partition", "records", "outcome")
-    terminal.table(titles, [_row(place) for place in plan.places])
+    terminal.table(("dataset", "release", "partition", "records", "outcome"), [_row(place) for place in plan.places])
     for line in _other_publications(plan):
         terminal.say(line)
 
 
 def _row(place: ErasedTable) -> tuple[str, ...]:
-    return (
-        place.dataset,
-        place.release,
-        place.audience or "",
-        place.partition or "",
-        f"{place.records:,}",
-        place.outcome,
-    )
+    release = ", ".join(filter(None, (place.release, place.audience)))
+    return place.dataset, release, place.partition or "", f"{place.records:,}", place.outcome
 
 
 def _other_publications(erasure: Erasure) -> list[str]:
@@ -277,10 +270,9 @@ def _write_report(path: Path, erasure: Erasure) -> None:
     """Write a report of the changes, with place and time; it names no person."""
     from datetime import UTC, datetime
 
-    titles = ("dataset", "release", "audience", "partition", "records", "outcome", "version")
     table = [
-        f"| {' | '.join(titles)} | deleted versions | changed in staging |",
-        "|---|---|---|---|---:|---|---|---|---:|",
+        "| dataset | release | partition | records | outcome | version | deleted versions | changed in staging |",
+        "|---|---|---|---:|---|---|---|---:|",
     ]
     for place in erasure.places:
         cells = (*_row(place), str(place.version or ""), ", ".join(place.deleted), str(place.staged))

@@ -62,7 +62,7 @@ def keyed_ids(key: str, dataset: str, release: str, ids: pa.Array, audience: str
         dataset: Name of the dataset.
         release: Name of the release.
         ids: Canonical ids, shape (ids,).
-        audience: Name of the audience, whose ids are under a key of their own; None for the policy's own table.
+        audience: Name of the audience, whose ids are under a separate key; None for the policy's own table.
     """
     named = [dataset, release] if audience is None else [dataset, release, audience]
     secret = keys.resolve(key).derive("seal", _LABEL + canon(named))
