@@ -37,6 +37,7 @@ from dptext_etl.runner.preflight import planned_canaries, preflight, published_f
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import (
+    Published,
     check,
     judge_here,
     publish,
@@ -76,6 +77,7 @@ class Work(Generic[Rows]):
     checkpoint: Checkpoint
     digest: str = ""  # of the synthetic table that records are compared and committed with, 64 hex digits
     pairs: Mapping[str, int] = field(default_factory=dict)  # `Expected.pairs` of the rows; empty if not previewed
+    ledger: Ledger | None = None  # the ledger of the run; None while its rows are previewed
 
 
 class Engine(ABC, Generic[Rows]):
@@ -317,30 +319,35 @@ def _recognized(source: Input, engine: Engine[Any]) -> RunSummary | None:
 def _all_steps(attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint) -> RunSummary:
     course = None if progress is None else WholeRun(progress)
     with ExitStack() as opened:
-        tables = list[tuple[Engine[Any], StagedRun, tuple[Verdict, ...]]]()
-        for item in (attempt, *attempt.audiences):  # nothing is published before all tables are judged
-            of_table = copy.copy(engine)  # an engine serves one run at a time
+        tables = list[tuple[Engine[Any], StagedRun, Ledger, tuple[Verdict, ...]]]()
+        engines = [engine, *(copy.copy(engine) for _ in attempt.audiences)]  # each serves one run at a time
+        for item, of_table in zip((attempt, *attempt.audiences), engines, strict=True):
             staged_run, ledger = opened.enter_context(staged(item, of_table, course, checkpoint))
+            ways: dict[str, Any] = {"ledger": ledger, "judge": of_table.judge}
             verdicts, _ = run_both(  # the ledger's checkpoint waits for the disk while the gates compute
-                partial(check, staged_run, judge=of_table.judge, progress=course, checkpoint=checkpoint),
+                partial(check, staged_run, **ways, progress=course, checkpoint=checkpoint),
                 ledger.checkpoint,
                 threads(),
             )
-            tables.append((of_table, staged_run, verdicts))
+            tables.append((of_table, staged_run, ledger, verdicts))
             if not all(verdict.passed for verdict in verdicts):  # the release is revoked: no staged text stays
-                for _, other, _ in tables[:-1]:
+                for _, other, _, _ in tables[:-1]:
                     strip(Staging(other.layout.staging, other.staging_key), other.policy)
                 require(verdicts)
-        (_, main, verdicts), *others = tables
+
+        # nothing is published before all tables are judged
+        def shown(of_table: Engine[Any], run: StagedRun, ledger: Ledger, verdicts: Sequence[Verdict]) -> Published:
+            write = of_table.write
+            return publish(run, verdicts, ledger=ledger, write=write, progress=course, checkpoint=checkpoint)
+
+        first, *others = tables
+        _, main, ledger, verdicts = first
         published, (reported, left) = run_both(
-            lambda: publish(main, verdicts, write=engine.write, progress=course, checkpoint=checkpoint),
-            lambda: (reports(main), remaining(attempt.policy)),
+            lambda: shown(*first),
+            lambda: (reports(main), remaining(attempt.policy, ledger)),
             threads(),
         )
-        also = [
-            (run, judged, publish(run, judged, write=of_table.write, progress=course, checkpoint=checkpoint))
-            for of_table, run, judged in others
-        ]
+        also = [(run, judged, shown(of_table, run, book, judged)) for of_table, run, book, judged in others]
     seconds = time.monotonic() - attempt.began
     return summarize(main, verdicts, published, seconds, reported=reported, left=left, audiences=also)
 
@@ -436,10 +443,10 @@ def staged(
                 ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
             profile.count("examine", rows=source.total)
             with profile.stage("open"):
-                refs = attempt.register(ledger, table.id_type)
+                refs = attempt.register(ledger, table.id_type, source.manifest)
             checkpoint("registered")
-            work = replace(work, refs=refs, checkpoint=checkpoint, pairs=previews.rows.pairs)
-            reserved = _reserve_all(engine, work, progress) if attempt.charges_first else None
+            work = replace(work, refs=refs, checkpoint=checkpoint, pairs=previews.rows.pairs, ledger=ledger)
+            reserved = _reserve_all(engine, work, ledger, progress) if attempt.charges_first else None
             take = _texts if policy.synthetic is None else _sums
             shards, answers, released, other = take(engine, work, reserved or [], progress)
         rows = row_counts(policy, source, answers, released, stale=previews.over_all.changed - previews.rows.changed)
@@ -451,7 +458,8 @@ def staged(
         checked = {"traceable": table_facts, "spellings": previews.over_all.spellings, "selection": selected}
         checked["published"] = published_facts(policy, source, previews.rows)
         checked = {name: part for name, part in checked.items() if part}
-        yield replace(made, exact=table.exact and policy.synthetic is None, other=other, table=checked), ledger
+        exact = (table.exact and policy.synthetic is None) or source.published_exact(policy)
+        yield replace(made, exact=exact, other=other, table=checked), ledger
 
 
 Released = tuple[list[StagedShard], Counter[str], dict[str, int], bool]
@@ -501,7 +509,7 @@ def _compute(engine: Engine[Any], work: Work[Any], phase: Phase, progress: Liste
     return done
 
 
-def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None) -> list[ShardResult]:
+def _reserve_all(engine: Engine[Any], work: Work[Any], ledger: Ledger, progress: Listener | None) -> list[ShardResult]:
     """Charge a whole run before any shard is computed, or give all reservations back."""
     policy = work.attempt.policy
     try:
@@ -520,11 +528,9 @@ def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None
             table = table._replace(digest=whole_sum(policy, done).digest.hex())
         if policy.one_table:
             refuse_too_few(policy, table.draws, table.labels)
-            pin_table(work.attempt, work.refs, table)
+            pin_table(work.attempt, ledger, work.refs, table)
     except BaseException:
-        spec = policy.ledger
-        with Ledger.open(spec.url, spec.id_key) as ledger:
-            give_back(ledger, work.attempt.job)
+        give_back(ledger, work.attempt.job)
         raise
     if policy.one_table:
         work.checkpoint("pinned")

@@ -12,7 +12,6 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy, PolicyLike, resolve, tables_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import versions
-from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.publication import NOTE
 from dptext_etl.runner.publish.versions import alone_at
 from dptext_etl.runner.shard.staging import READING
@@ -64,8 +63,8 @@ def _clean(policy: Policy, partition: str | None, cleaned: Cleaned, *, dry_run: 
             if isinstance(problem, InputError):
                 raise
             cleaned.busy.append(_location(storage))
-    with alone_at(layout):
-        older = versions.unlisted(layout, Manifest.read(layout), newest=policy.retention.versions)
+    with alone_at(layout) as (manifest, _):
+        older = versions.unlisted(layout, manifest, newest=policy.retention.versions)
         if not dry_run:
             versions.delete(layout, older)
     cleaned.versions += older if policy.audience is None else [f"{policy.audience}/{name}" for name in older]
