@@ -319,35 +319,26 @@ def _recognized(source: Input, engine: Engine[Any]) -> RunSummary | None:
 def _all_steps(attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint) -> RunSummary:
     course = None if progress is None else WholeRun(progress)
     with ExitStack() as opened:
-        tables = list[tuple[Engine[Any], StagedRun, Ledger, tuple[Verdict, ...]]]()
         engines = [engine, *(copy.copy(engine) for _ in attempt.audiences)]  # each serves one run at a time
+        judged = list[tuple[StagedRun, tuple[Verdict, ...]]]()
+        publications = list[Callable[[], Published]]()  # none of them begins before all tables are judged
         for item, of_table in zip((attempt, *attempt.audiences), engines, strict=True):
             staged_run, ledger = opened.enter_context(staged(item, of_table, course, checkpoint))
-            ways: dict[str, Any] = {"ledger": ledger, "judge": of_table.judge}
+            ways: dict[str, Any] = {"ledger": ledger, "progress": course, "checkpoint": checkpoint}
             verdicts, _ = run_both(  # the ledger's checkpoint waits for the disk while the gates compute
-                partial(check, staged_run, **ways, progress=course, checkpoint=checkpoint),
-                ledger.checkpoint,
-                threads(),
+                partial(check, staged_run, judge=of_table.judge, **ways), ledger.checkpoint, threads()
             )
-            tables.append((of_table, staged_run, ledger, verdicts))
+            judged.append((staged_run, verdicts))
             if not all(verdict.passed for verdict in verdicts):  # the release is revoked: no staged text stays
-                for _, other, _, _ in tables[:-1]:
+                for other, _ in judged[:-1]:
                     strip(Staging(other.layout.staging, other.staging_key), other.policy)
                 require(verdicts)
-
-        # nothing is published before all tables are judged
-        def shown(of_table: Engine[Any], run: StagedRun, ledger: Ledger, verdicts: Sequence[Verdict]) -> Published:
-            write = of_table.write
-            return publish(run, verdicts, ledger=ledger, write=write, progress=course, checkpoint=checkpoint)
-
-        first, *others = tables
-        _, main, ledger, verdicts = first
+            publications.append(partial(publish, staged_run, verdicts, write=of_table.write, **ways))
+        (main, verdicts), *others = judged
         published, (reported, left) = run_both(
-            lambda: shown(*first),
-            lambda: (reports(main), remaining(attempt.policy, ledger)),
-            threads(),
+            publications[0], lambda: (reports(main), remaining(attempt.policy, ledger)), threads()
         )
-        also = [(run, judged, shown(of_table, run, book, judged)) for of_table, run, book, judged in others]
+        also = [(*table, step()) for table, step in zip(others, publications[1:], strict=True)]
     seconds = time.monotonic() - attempt.began
     return summarize(main, verdicts, published, seconds, reported=reported, left=left, audiences=also)
 

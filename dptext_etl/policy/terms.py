@@ -362,7 +362,6 @@ class Audience(Checked):
     Attributes:
         name: Name of the audience: letters, digits, "-", and "_". The key of its ids follows from it.
         sink: Folder or URL of its table; holds "{partition}" if `source` does.
-        table: Publish a Delta Lake or Iceberg table in its sink, instead of plain files.
         keep: Columns to publish next to the texts: names, or tables that coarsen a column.
         ids: "keyed" publishes hashes under a key that no other audience has, "drop" publishes no ids.
     """
@@ -371,7 +370,6 @@ class Audience(Checked):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,60}$")]
     sink: Place
-    table: TableSpec | None = omitted(None)
     keep: tuple[Name | Kept, ...] = ()
     ids: Literal["keyed", "drop"] = "keyed"
 
@@ -478,9 +476,8 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
         for name in names:
             if isinstance(table, dict) and isinstance(table.get(name), str):
                 table[name] = _from_folder(table[name], folder)
-    tables = [item.get("table") for item in (values, *_audiences(values))]
-    catalogs = [table.get("catalog") for table in tables if isinstance(table, dict)]
-    for properties in (*catalogs, values.get("source_catalog")):
+    table = values.get("table")
+    for properties in (table.get("catalog") if isinstance(table, dict) else None, values.get("source_catalog")):
         if isinstance(properties, dict) and str(properties.get("uri")).startswith("sqlite:///"):
             properties["uri"] = _from_folder(properties["uri"], folder)
     synthetic = values.get("synthetic")

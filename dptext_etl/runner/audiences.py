@@ -19,44 +19,30 @@ from dptext_etl.runner.source.copies import refuse_copies
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.table_check import refuse_traceable, shows_more
 
-Facts = dict[str, Any]
-
 
 def traced_together(
     attempt: Attempt,
     opened: Callable[[Policy, Layout], Any],
     examine: Callable[[Any, Policy, Layout, None], Examined[Any]],
-    trace: Callable[[Examined[Any], Policy], Facts],
+    trace: Callable[[Examined[Any], Policy], dict[str, Any]],
     *,
     check: Callable[[Callable[[], object]], object],
-) -> Facts:
-    """Refuse tables of audiences that could not be published, and kept columns that all tables show together.
+) -> dict[str, Any]:
+    """Return the facts of `table_check.of_source` about the columns of all tables together.
 
-    Args:
-        attempt: The attempt at the policy's own table.
-        opened: Opens the source by a policy, and refuses columns that it lacks or that have another type.
-        examine: Examines the opened source.
-        trace: Counts the rows that kept columns single out.
-        check: Calls a function that may refuse, or collects its refusal.
-
-    Returns:
-        The facts of `table_check.of_source` about the columns of all tables together.
+    `check` refuses, or collects the refusals of, places and columns of the audiences, and columns that single out many
+    rows together if one of the tables is new, or newly shows one of them.
     """
+    tables = (attempt, *attempt.audiences)
     for other in attempt.audiences:
         check(partial(opened, other.policy, other.layout))
         check(partial(require_places, other))
         check(partial(other.layout.staging.require_unlocked, UNDER_WAY))
-    tables = (attempt, *attempt.audiences)
     policy = together(item.policy for item in tables)
     source = examine(opened(policy, attempt.layout), policy, attempt.layout, None)
     check(partial(refuse_copies, policy, source.copied))
-    facts = trace(source, policy)
-    if any(map(_is_new, tables)):
+    facts, manifests = trace(source, policy), [Manifest.of_release(item.policy, item.layout) for item in tables]
+    shown = zip(tables, manifests, strict=True)
+    if any(manifest is None or shows_more(item.policy, manifest) for item, manifest in shown):
         check(partial(refuse_traceable, facts))
     return facts
-
-
-def _is_new(attempt: Attempt) -> bool:
-    """Return whether a table is not published, or not with the columns that its policy keeps now."""
-    manifest = Manifest.of_release(attempt.policy, attempt.layout)
-    return manifest is None or shows_more(attempt.policy, manifest)

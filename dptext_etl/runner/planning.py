@@ -30,7 +30,6 @@ from dptext_etl.ledger.views import quantiles
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.object_stores import CATALOG, host_of, hosts, variable_of
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
-from dptext_etl.policy.audience import EQUAL_TEXTS
 from dptext_etl.policy.synthetic import Synthetic
 from dptext_etl.runner import table_check
 from dptext_etl.runner.audiences import traced_together
@@ -139,7 +138,6 @@ def plan(
     )
     if require is not None:
         require(policy, attempt.layout)
-    audiences, reached, policy = policy.audiences, contacted(policy), attempt.policy
     table = open_table(policy, attempt.layout)
     forecasts = list[Forecast]()  # of the rows of the run, then with published rows
 
@@ -160,7 +158,7 @@ def plan(
         collect(refusals, partial(planned_canaries, attempt, source, partial(present, source), sets))
         cap_facts = _facts_of_cap(policy)
         traced = table_check.trace(source, policy)
-        if audiences:
+        if attempt.audiences:
             ways, also = (open_table, examine, table_check.trace), partial(collect, refusals)
             traced = traced_together(attempt, *ways, check=also)
         previewed, over_all = preflight(attempt, source, look, lambda *_: None, refusals, traceable=traced)
@@ -194,7 +192,7 @@ def plan(
         log10_odds=_odds(policy, attempt.columns, forecast),
         on_cap=policy.on_cap,
         dropped=list(table.dropped),
-        hosts=reached,
+        hosts=contacted(policy),
         refusal=refused[0] if refused else None,
         refusals=refused,
         table=_checked_table(
@@ -209,9 +207,8 @@ def plan(
             *cap_notes,
             *notes(policy, beyond=source.beyond, replayed=previewed.charged_before),
             *policy_notes(policy),
-            *([EQUAL_TEXTS] if audiences else []),
         ],
-        audiences=[item.name for item in audiences],
+        audiences=[item.name for item in policy.audiences],
     )
 
 
@@ -410,8 +407,7 @@ def contacted(policy: Policy) -> list[str]:
     places["ledger.anchors"] = policy.ledger.anchors
     contacts = [f"{entry}: {_store(place)}" for entry, place in places.items() if place and _remote(place)]
     contacts += [f"storage_options.{name}: {_host(url)}" for name, url in hosts(policy.storage_options).items()]
-    tables = {"table": policy.table} | {f"audience {item.name}, table": item.table for item in policy.audiences}
-    catalogs = {f"{entry}.catalog": {} if table is None else table.catalog for entry, table in tables.items()}
+    catalogs = {"table.catalog": {} if policy.table is None else policy.table.catalog}
     for entry, properties in {**catalogs, "source_catalog": policy.source_catalog}.items():
         contacts += [f"{entry}.{name}: {_host(url)}" for name, url in hosts(properties, CATALOG).items()]
         if properties and "uri" not in properties:

@@ -52,7 +52,6 @@ from dptext_etl.runner.shard.attempt import (
     refuse_other_records,
     refuse_over_cap,
     refuse_too_few,
-    require_audiences,
     require_same_ledger,
 )
 from dptext_etl.runner.shard.charging import PAIRS, Column, at_most
@@ -192,9 +191,6 @@ def preflight(
     with ledger_of(policy, writing=not planning) as ledger:
         if ledger is not None:  # first: another refusal would hide that the ledger lost events
             check(partial(same_ledger, ledger))
-            if attempt.main is None:
-                names = [item.policy.audience for item in attempt.audiences]
-                check(partial(require_audiences, ledger, policy, names))
     with ledger_of(policy) as ledger:
         check(partial(attempt.require_environment, ledger))
         check(partial(require_cap, attempt, ledger))
@@ -208,17 +204,11 @@ def preflight(
         refuse(attempt, source, columns, ledger, Previews(expected, over_all), check)
         check(partial(refuse_fewer_rows, attempt, source, expected, partial(look, columns, ledger)))
         if ledger is not None and expected.changed and policy.on_changed == "keep":
-            staging = Staging(attempt.layout.staging)
-            for item in _tables(attempt):
-                check(partial(keep_published, item.layout, item.policy, columns, keep, staging))
+            for layout in attempt.layouts:
+                check(partial(keep_published, layout, policy, columns, keep, Staging(attempt.layout.staging)))
         if ledger is None and planning:  # a run makes a ledger first, and freezes the dataset in it
             check(partial(same_ledger, None))
     return Previews(expected, over_all)
-
-
-def _tables(attempt: Attempt) -> list[Attempt]:
-    """Return the attempts at tables that hold texts of this release: of an audience, the policy's own table, too."""
-    return [attempt] if attempt.main is None else [attempt, attempt.main]
 
 
 def _is_free(policy: Policy, ledger: Ledger | None) -> bool:
@@ -243,7 +233,7 @@ def refuse(  # noqa: PLR0917
         check(partial(refuse_unrecorded, layout, policy.ledger, source.base, ledger, refs))
     check(partial(_refuse_changed, policy, layout, over_all.changed, expected.unkept))
     if expected.changed and policy.on_changed == "keep":
-        check(partial(require_earlier_texts, [item.layout for item in _tables(attempt)], policy))
+        check(partial(require_earlier_texts, attempt.layouts, policy))
     if attempt.refusing:
         check(partial(refuse_over_cap, expected.over_cap))
     for item in columns:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -28,7 +28,6 @@ from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.types import Event
 from dptext_etl.policy import Policy
-from dptext_etl.policy.audience import EQUAL_TEXTS
 from dptext_etl.runner.forecast import ledger_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
@@ -75,8 +74,7 @@ class RunSummary:
             run in several processes, the stages of the last one.
         table: Findings about the table around the texts: `traceable`, rows that kept columns single out;
             `spellings` of persons; `selection`, rows that caps keep and that are left out of each period.
-        audiences: The tables of audiences, each with audience, version, changed, published, published_rows, manifest,
-            gates, and note.
+        audiences: The tables of audiences: audience, version, path, manifest, rows, changed, note, gates.
     """
 
     dataset: str
@@ -152,7 +150,6 @@ def summarize(
 ) -> RunSummary:
     policy, layout, spends = staged.policy, staged.layout, total_spends(shard.spends for shard in staged.shards)
     draws = sum(shard.counts["words"] for shard in staged.shards)
-    also = [EQUAL_TEXTS] if audiences else []
     return RunSummary(
         dataset=policy.dataset,
         release=policy.release,
@@ -171,24 +168,14 @@ def summarize(
         published_rows=published.rows,
         manifest=published.manifest,
         staging=layout.staging.url,
-        notes=[published.note, *_notes(staged), *policy_notes(policy), *also, *refund_notes(spends)],
+        notes=[published.note, *_notes(staged), *policy_notes(policy), *refund_notes(spends)],
         profile=staged.profile.as_list(),
         table=staged.table,
-        audiences=[_of_audience(*table) for table in audiences],
+        audiences=[
+            {"audience": run.policy.audience, **asdict(done), "gates": [verdict.as_dict() for verdict in judged]}
+            for run, judged, done in audiences
+        ],
     )
-
-
-def _of_audience(staged: StagedRun, verdicts: Sequence[Verdict], published: Published) -> dict[str, Any]:
-    return {
-        "audience": staged.policy.audience,
-        "version": published.version,
-        "changed": published.changed,
-        "published": published.path,
-        "published_rows": published.rows,
-        "manifest": published.manifest,
-        "gates": [verdict.as_dict() for verdict in verdicts],
-        "note": published.note,
-    }
 
 
 _NAMELESS = 'left out (on_null_subject = "quarantine")'
@@ -259,13 +246,10 @@ class Input:
     def seal(self) -> str:
         """The keyed hash of policy, software, and file bytes (docs/spec/stream.md#input-seal), 64 hex digits."""
         attempt, policy = self.attempt, self.attempt.policy
-        tables = (item.policy for item in attempt.audiences)
-        audiences = [[table.audience, table.model_dump(mode="json")] for table in tables]
         with self.profile.stage("open"), seam("reading the source", InputError, READ_HINT):
             facts = {
                 "software": dptext_etl.__version__,
                 "policy": policy.model_dump(mode="json"),
-                **({"audiences": audiences} if audiences else {}),
                 "partition": attempt.partition,
                 "cfg": attempt.configurations(),
                 "gates": [gate.name for gate in judges(policy, Stage.STAGED)],
@@ -344,7 +328,7 @@ def recognized(attempt: Attempt, seal: str, id_type: str) -> RunSummary:
 def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callable[[], str]) -> RunSummary | None:
     """Return the summary of a noted run if its published table is unchanged and the same rows would be left out."""
     layout, policy = attempt.layout, attempt.policy
-    digests = [item["manifest"] for item in noted["summary"]["audiences"]]
+    digests = [item["manifest"] for item in noted["summary"].get("audiences", [])]
     with attempt.alone():
         manifest = _intact(layout, noted["manifest"])
         others = [_intact(item.layout, digest) for item, digest in zip(attempt.audiences, digests, strict=True)]

@@ -286,7 +286,7 @@ def test_commands_name_the_audience(shared, tmp_path):
     assert "equal texts join their rows" in " ".join((tmp_path / "out/README.md").read_text().split())
     assert facts("verify-export", tmp_path / "out")["rows"] == 240
     assert dptext("export", path, "--to", tmp_path / "no", "--audience", "others").exit_code == 5
-    assert facts("statement", path, "--audience", "analysts")["in_clear"] == ["stars"]
+    assert facts("statement", path, "--released", shared.folder / "analysts")["in_clear"] == ["stars"]
     with contextlib.suppress(FileNotFoundError):
         next((shared.folder / "partners").glob("part-00001-*")).unlink()
     assert dptext("check", path).exit_code == 4, "a damaged table of an audience"
@@ -308,6 +308,8 @@ def test_entries_that_contradict_each_other(shared, changes, pattern):
 def test_two_tables_have_two_sinks_and_a_table_of_the_whole_release_has_no_audience(shared, make_synthetic):
     with pytest.raises(PolicyError, match="two tables have one sink"):
         shared.policy(audience=entries(shared, sink=str(shared.folder / "published")))
+    with pytest.raises(PolicyError, match=r"table.name would name the tables"):
+        shared.policy(table={"format": "iceberg", "name": "a.b", "catalog": {"type": "sql"}})
     with pytest.raises(PolicyError, match="no rows of records for a second table"):
         make_synthetic("synthetic").policy(audience=entries(shared))
     with pytest.raises(PolicyError, match=r"audience 'analysts': .* two roles"):

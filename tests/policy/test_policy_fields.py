@@ -27,7 +27,7 @@ release = "r7"
 source = "raw-{partition}.parquet"
 csv = { separator = ";", encoding = "cp1252", quote = "'", types = { stars = "Int64" } }
 sink = "s3://bucket/out-{partition}"
-table = { format = "iceberg", name = "films.p{partition}", catalog = { type = "sql", uri = "env:CATALOG_URI" } }
+table = { format = "iceberg", catalog = { type = "sql", uri = "env:CATALOG_URI" } }
 compression = "snappy"
 id = "number"
 ids = "keyed"
@@ -58,7 +58,6 @@ dagster = { tags = { team = "films" } }
 [[audience]]
 name = "analysts"
 sink = "s3://bucket/analysts-{partition}"
-table = { format = "delta" }
 keep = ["genre"]
 ids = "drop"
 

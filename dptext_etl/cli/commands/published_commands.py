@@ -56,28 +56,27 @@ def check(
 
     Exits with 4 if a gate fails.
     """
-    from dptext_etl.checks import require
+    from dptext_etl.checks import Verdict, require
     from dptext_etl.checks.published import check_published
     from dptext_etl.policy import tables_of
     from dptext_etl.runner.layout import Layout
     from dptext_etl.runner.publish.parts import id_finder
 
-    tables = tables_of(load_policy(policy))
-    judged = {}
+    tables, judged = tables_of(load_policy(policy)), list[Verdict]()
+    gates = dict[str, list[dict[str, Any]]]()
     for table in tables if released is None else tables[:1]:
         layout = Layout.of(table, partition)
         own_ids = id_finder(layout.staging, table.ledger)
-        judged[table.audience] = check_published(released or layout.sink, table, own_ids=own_ids)
-    gates = {name: [verdict.as_dict() for verdict in verdicts] for name, verdicts in judged.items()}
-    passed = all(verdict.passed for verdicts in judged.values() for verdict in verdicts)
-    also = {name: gates[name] for name in gates if name is not None}
-    if not terminal.emitted({"passed": passed, "gates": gates[None], "audiences": also}):
-        show_gates(gates[None])
-        for name, listed in also.items():
-            terminal.heading(f"Audience {name}")
+        verdicts = check_published(released or layout.sink, table, own_ids=own_ids)
+        judged += verdicts
+        gates[table.audience or ""] = [verdict.as_dict() for verdict in verdicts]
+    passed, own = all(verdict.passed for verdict in judged), gates.pop("")
+    if not terminal.emitted({"passed": passed, "gates": own, "audiences": gates}):
+        for name, listed in {"": own, **gates}.items():
+            if name:
+                terminal.heading(f"Audience {name}")
             show_gates(listed)
-    for verdicts in judged.values():
-        require(verdicts)
+    require(judged)
 
 
 @command(app, "dptext gx-suite privacy.toml", ("suite", "file"))
@@ -304,7 +303,6 @@ def statement(
         typer.Option(metavar="RELEASED", help="The published folder or object-store URL, if not the policy's sink."),
     ] = None,
     partition: Partition = None,
-    audience: Audience = None,
     public: Annotated[
         bool, typer.Option("--public", help="Omit facts that depend on texts, for readers outside.")
     ] = False,
@@ -321,7 +319,6 @@ def statement(
     or a key. Facts that depend on raw texts are in sections at the top, which --public omits. With --json, the command
     prints the facts and writes no file.
     """
-    from dptext_etl.policy import table_of
     from dptext_etl.runner import statement as statements
 
     is_policy = target.endswith(".toml")
@@ -329,9 +326,7 @@ def statement(
         raise UsageError("--released goes with a policy", "write dptext statement POLICY --released RELEASED")
     if not is_policy:
         refuse_settings("this is a published folder")
-    if audience is not None and not is_policy:
-        raise UsageError("--audience goes with a policy", "write dptext statement POLICY --audience NAME")
-    loaded = table_of(load_policy(target), audience) if is_policy else None
+    loaded = load_policy(target) if is_policy else None
     facts = statements.facts(released if is_policy else target, loaded, partition, public=public, evidence=evidence)
     if terminal.emitted(facts):
         return

@@ -228,7 +228,7 @@ def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
     )
     for table in summary["audiences"]:
         terminal.heading(f"Audience {table['audience']}")
-        there = table["published"] and f"{table['published']}, version {table['version']}"
+        there = table["path"] and f"{table['path']}, version {table['version']}"
         terminal.pairs({"published": there, "manifest": table["manifest"], "gates": tally(table["gates"])})
         if listed := [gate for gate in table["gates"] if full or not gate["passed"]]:
             show_gates(listed)

@@ -25,8 +25,8 @@ from dptext_etl.policy import PARTITION, Policy, tables_of
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish.forgetting import (
     AS_IN_TABLE,
-    forget,
     forget_drafts,
+    forget_table,
     identified,
     listed,
     look_up,
@@ -114,7 +114,7 @@ def _forget(table: _PublishedTable, place: ErasedTable) -> tuple[ErasedTable, in
     if place.outcome == "not published":
         noted, staged = forget_drafts(table.policy, **named)
         return replace(place, staged=staged), noted
-    forgotten = forget(table.policy, checked=True, **named)
+    forgotten = forget_table(table.policy, checked=True, **named)
     if place.outcome == "not in it" and forgotten.removed:  # another table removed their ids from staging before
         place = replace(place, outcome="removed", records=forgotten.removed)
     return replace(
@@ -151,7 +151,7 @@ def _tables_of(
             continue
         partitions = partitions_of(policy)
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            require_audiences(ledger, policy, _audiences(policies, policy))
+            require_audiences(ledger, policy)
             layouts = (Layout.of(policy, partition) for partition in partitions)
             known_subjects, known_records = look_up(policy, layouts, ledger, subject_ids(policy, subjects), records)
             names, rows = list(compress(subjects, known_subjects)), list(compress(records, known_records))
@@ -169,12 +169,6 @@ def _tables_of(
         msg = f"none of these policies knows {unknown[0]:,} of {len(subjects):,} subjects and {unknown[1]:,} of "
         raise InputError(f"{msg}{len(records):,} records; nothing was changed", AS_IN_TABLE)
     return tables, [*elsewhere.values()]
-
-
-def _audiences(policies: list[tuple[Path, Policy]], like: Policy) -> list[str | None]:
-    """Return the audiences of a release that the policies name."""
-    release = like.dataset, like.release
-    return [policy.audience for _, policy in policies if (policy.dataset, policy.release) == release]
 
 
 def _refuse_copies(tables: list[_PublishedTable]) -> None:

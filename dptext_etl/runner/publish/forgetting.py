@@ -33,7 +33,7 @@ from dptext_etl.runner.publish import versions
 from dptext_etl.runner.publish.manifest import Manifest, as_stored, published_manifest, require_whole, scan
 from dptext_etl.runner.publish.parts import HiddenIds, Writer, blank_ids, ids_of_parts, keep_id_lists
 from dptext_etl.runner.publish.versions import alone_at, show
-from dptext_etl.runner.shard.attempt import remember, require_audiences, require_same_ledger
+from dptext_etl.runner.shard.attempt import remember, require_same_ledger
 from dptext_etl.runner.shard.charging import subjects_of
 from dptext_etl.runner.shard.staging import LISTS, UNIT, Staging
 from dptext_etl.runner.source import listing, selection
@@ -251,32 +251,28 @@ def forget(
 
     The tables of audiences follow the policy's own table, in order.
     """
-    policy = resolve(policy)
-    own, *others = tables_of(policy)
+    own, *others = tables_of(resolve(policy))
     named: dict[str, Any] = {"partition": partition, "subjects": subjects, "records": records, "missing": missing}
-    names = None if checked else [item.audience for item in others]
-    done = _forget(own, **named, names=names, checked=checked, checkpoint=checkpoint)
-    also = dict[str, ForgetSummary]()
+    done, also = forget_table(own, **named, checked=checked, checkpoint=checkpoint), dict[str, ForgetSummary]()
     for item in others:
         if Manifest.read(Layout.of(item, partition)) is not None:
-            also[str(item.audience)] = _forget(item, **named, names=None, checked=True, checkpoint=checkpoint)
+            also[str(item.audience)] = forget_table(item, **named, checked=True, checkpoint=checkpoint)
         elif subjects or records:
             forget_drafts(item, partition=partition, subjects=subjects, records=records)
     return replace(done, audiences=also)
 
 
-def _forget(
+def forget_table(
     policy: Policy,
     *,
-    partition: str | None,
-    subjects: Sequence[str],
-    records: Sequence[str],
-    missing: bool,
-    names: Sequence[str | None] | None,
-    checked: bool,
-    checkpoint: Checkpoint,
+    partition: str | None = None,
+    subjects: Sequence[str] = (),
+    records: Sequence[str] = (),
+    missing: bool = False,
+    checked: bool = False,
+    checkpoint: Checkpoint = nothing,
 ) -> ForgetSummary:
-    """Publish one table without some people; refuse a policy that names fewer audiences, unless `names` is None."""
+    """Publish a version of one table without some people, as `forget` does."""
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
     manifest = Manifest.read(layout)
@@ -286,8 +282,6 @@ def _forget(
     storage = layout.staging
     with _opened(layout, policy, manifest) as ledger, alone_at(layout) as (_, renew_lock):
         versions.require_alone(layout)
-        if names is not None:
-            require_audiences(ledger, policy, names)
         before = published_manifest(layout)
         refs = _refs(ledger, policy, before)
         if policy.ids != "keep":  # another key would give all others other ids
@@ -334,27 +328,19 @@ def preview(
     """Say what `forget` would do, without locks and changes; files in staging are not counted."""
     own, *others = tables_of(resolve(policy))
     named: dict[str, Any] = {"partition": partition, "subjects": subjects, "records": records, "missing": missing}
-    done = _preview(own, **named, names=[item.audience for item in others])
     there = [item for item in others if Manifest.read(Layout.of(item, partition)) is not None]
-    return replace(done, audiences={str(item.audience): _preview(item, **named, names=None) for item in there})
+    done, *also = [_preview(item, **named) for item in (own, *there)]
+    return replace(done, audiences={str(item.audience): one for item, one in zip(there, also, strict=True)})
 
 
 def _preview(
-    policy: Policy,
-    *,
-    partition: str | None,
-    subjects: Sequence[str],
-    records: Sequence[str],
-    missing: bool,
-    names: Sequence[str | None] | None,
+    policy: Policy, *, partition: str | None, subjects: Sequence[str], records: Sequence[str], missing: bool
 ) -> ForgetSummary:
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
     before = published_manifest(layout)
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
         require_same_ledger(ledger, layout, policy, before, freezing=False)
-        if names is not None:
-            require_audiences(ledger, policy, names)
         refs, ids = _refs(ledger, policy, before), subject_ids(policy, subjects)
         require_known(policy, layout, ledger, ids, records)
         people = listed(policy, layout, before, ledger, ids, records, missing=missing)

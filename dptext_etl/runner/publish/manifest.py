@@ -36,6 +36,7 @@ from dptext_etl.guarantee import FINE, MICRO, OWN_PERSONS, PURE, Disclosure, Gua
 from dptext_etl.ledger import Ledger, ReleaseRef, anchor_files
 from dptext_etl.mechanism import Mechanism, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.policy.audience import EQUAL_TEXTS
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.shard.staging import ColumnHardware
 from dptext_etl.runner.source.table import READ_HINT, Files
@@ -163,6 +164,7 @@ def policy_notes(policy: Policy) -> list[str]:
             policy.on_null_subject == "own"
         ),
         'unit = "record": a person with k records has k times the loss': policy.unit == "record",
+        EQUAL_TEXTS: bool(policy.audiences),
     }
     return [*(note for note, applies in notes.items() if applies), *anchor_files.notes(policy.ledger)]
 

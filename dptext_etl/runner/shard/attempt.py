@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -45,6 +45,8 @@ def require_same_ledger(
 ) -> None:
     """Refuse a ledger that does not hold the anchor that an earlier run stored, and freeze the dataset if asked to.
 
+    It also refuses a policy that lacks an audience of the release.
+
     No ledger means one that a run would create: it holds no anchor at all. `manifest` is that of the sink.
     """
     released = partial(_releases_in_use, layout, policy, manifest if policy.publish else None)
@@ -54,6 +56,7 @@ def require_same_ledger(
         return
     scope, options = Scope.of(policy), policy.storage_options
     anchor_files.require(ledger, scope, policy.ledger, options, released=released, freezing=freezing)
+    require_audiences(ledger, policy)
 
 
 def _releases_in_use(layout: Layout, policy: Policy, manifest: Manifest | None) -> set[str]:
@@ -65,11 +68,11 @@ def _releases_in_use(layout: Layout, policy: Policy, manifest: Manifest | None) 
     return names
 
 
-def require_audiences(ledger: Ledger, policy: Policy, names: Iterable[str | None]) -> None:
-    """Refuse a policy without an audience whose table is published: no run would renew it, and no one be removed."""
-    refs = ledger.releases.find_all(policy).values()
+def require_audiences(ledger: Ledger, policy: Policy) -> None:
+    """Refuse a policy without an audience whose table is published: no run would renew it, or remove people from it."""
+    names, refs = {item.name for item in policy.audiences}, ledger.releases.find_all(policy).values()
     recorded = {Manifest.audience_of(name) for ref in refs for name in ledger.releases.published(ref)} - {None}
-    if gone := ", ".join(sorted(map(str, recorded - {*names}))):
+    if policy.audience is None and (gone := ", ".join(sorted(map(str, recorded - names)))):
         msg = f"the ledger records published tables of this release for audiences that the policy does not name: {gone}"
         hint = "write their entries [[audience]] again; a new release name goes without them"
         raise LedgerError(f"{msg}; nothing was changed", hint)
@@ -113,7 +116,7 @@ class Attempt:
         accept_fewer_rows: bool = False,
     ) -> Attempt:
         require_threads()
-        policy, *others = tables_of(policy)
+        _, *others = tables_of(policy)
         require_provenance(policy)
         columns = policy.charged_columns()
         secret = columns[0].secret
@@ -124,6 +127,11 @@ class Attempt:
         main = cls(policy, partition, Layout.of(policy, partition), columns, secret, *accepted)
         ways = {"accept_lower_cap": accept_lower_cap, "accept_fewer_rows": accept_fewer_rows}
         return replace(main, audiences=tuple(replace(cls.of(item, partition, **ways), main=main) for item in others))
+
+    @property
+    def layouts(self) -> list[Layout]:
+        """The places of tables that may hold earlier texts of this release."""
+        return [self.layout] if self.main is None else [self.layout, self.main.layout]
 
     @property
     def refusing(self) -> bool:

@@ -182,13 +182,10 @@ def require_found(replay: Replay, changed: npt.NDArray[np.bool_]) -> None:
 
 
 def require_earlier_texts(layouts: Sequence[Layout], policy: Policy) -> None:
-    """Refuse to keep texts where none are published or staged, in any table of the release."""
-
-    def lacks(layout: Layout) -> bool:
-        staged = [name for kind in ("kept", "shard") for name in layout.staging.glob(f"{kind}-*.parquet")]
-        return Manifest.of_release(policy, layout) is None and not staged
-
-    if all(map(lacks, layouts)):
+    """Refuse to keep texts where none are published or staged."""
+    names = (name for layout in layouts for name in layout.staging.glob("*.parquet"))
+    staged = any(name.startswith(("kept-", "shard-")) for name in names)
+    if not staged and all(Manifest.of_release(policy, layout) is None for layout in layouts):
         msg = "released texts of changed records are to be kept, and none are published or kept in staging"
         raise InputError(msg, "bring back the published version, or use a new release name; nothing was charged")
 
