@@ -35,7 +35,7 @@ def _derived(policy: Policy, item: Audience) -> Policy:
     copies = tuple(name for name in policy.keep_copies if name in {policy.id, *kept})
     entries = {name: getattr(item, name) for name in ("sink", "keep", "ids")}
     try:
-        table = policy.model_copy(update={"audiences": (), "csv": csv, "keep_copies": copies, **entries})
+        table = policy.model_copy(update={"audiences": (), "table": None, "csv": csv, "keep_copies": copies, **entries})
     except PolicyError as exc:
         raise PolicyError(f"audience {item.name!r}: {exc.message}", exc.hint, exc.fields) from None
     return table.for_audience(item.name)

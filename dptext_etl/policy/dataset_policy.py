@@ -500,10 +500,6 @@ def _require_audiences(policy: Policy, audiences: Sequence[Audience]) -> None:
     problems = [
         (policy.one_table, "a [shuffled] or [synthetic] release has no rows of records for a second table"),
         (len(names) < len(audiences), "two audiences have one name"),
-        (
-            policy.table is not None and policy.table.name is not None,
-            "table.name would name the tables of all audiences",
-        ),
         (len({policy.sink.rstrip("/"), *sinks}) <= len(audiences), "two tables have one sink"),
         (mixed, f"{PARTITION} must be in the sinks of all tables, or in none"),
     ]

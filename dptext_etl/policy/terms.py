@@ -361,7 +361,7 @@ class Audience(Checked):
 
     Attributes:
         name: Name of the audience: letters, digits, "-", and "_". The key of its ids follows from it.
-        sink: Folder or URL of its table; holds "{partition}" if `source` does.
+        sink: Folder or URL of its table, which is plain files; holds "{partition}" if `source` does.
         keep: Columns to publish next to the texts: names, or tables that coarsen a column.
         ids: "keyed" publishes hashes under a key that no other audience has, "drop" publishes no ids.
     """

@@ -308,8 +308,6 @@ def test_entries_that_contradict_each_other(shared, changes, pattern):
 def test_two_tables_have_two_sinks_and_a_table_of_the_whole_release_has_no_audience(shared, make_synthetic):
     with pytest.raises(PolicyError, match="two tables have one sink"):
         shared.policy(audience=entries(shared, sink=str(shared.folder / "published")))
-    with pytest.raises(PolicyError, match=r"table.name would name the tables"):
-        shared.policy(table={"format": "iceberg", "name": "a.b", "catalog": {"type": "sql"}})
     with pytest.raises(PolicyError, match="no rows of records for a second table"):
         make_synthetic("synthetic").policy(audience=entries(shared))
     with pytest.raises(PolicyError, match=r"audience 'analysts': .* two roles"):

@@ -27,7 +27,7 @@ release = "r7"
 source = "raw-{partition}.parquet"
 csv = { separator = ";", encoding = "cp1252", quote = "'", types = { stars = "Int64" } }
 sink = "s3://bucket/out-{partition}"
-table = { format = "iceberg", catalog = { type = "sql", uri = "env:CATALOG_URI" } }
+table = { format = "iceberg", name = "films.p{partition}", catalog = { type = "sql", uri = "env:CATALOG_URI" } }
 compression = "snappy"
 id = "number"
 ids = "keyed"
