@@ -212,6 +212,7 @@ def _readme(manifest: Manifest) -> str:
         {name: escaping.markdown(value) for name, value in named.items()},
         **dict(zip(READERS, FORMATS[manifest.file_format].readers, strict=True)),
         form=form,
+        surrogate=any(column["mechanism"] == "surrogate" for column in manifest.columns),
         version=manifest.version,
         rows=f"{manifest.rows:,}",
         contribution=persons if most else None,

@@ -32,7 +32,7 @@ from dptext_etl.runner.source.selection import LEFT_OUT
 
 @contextmanager
 def ledger_of_run(policy: Policy, ledger: Ledger | None = None) -> Iterator[Ledger]:
-    """Use the ledger that is open already, or open that of a policy for the block."""
+    """Use the ledger that is open already, or open the policy's ledger for the block."""
     if ledger is not None:
         yield ledger
         return
@@ -47,7 +47,7 @@ def require_same_ledger(
 
     It also refuses a policy that lacks an audience of the release.
 
-    No ledger means one that a run would create: it holds no anchor at all. `manifest` is that of the sink.
+    No ledger means one that a run would create: it holds no anchor at all. `manifest` is the one in the sink.
     """
     released = partial(_releases_in_use, layout, policy, manifest if policy.publish else None)
     if ledger is None:
