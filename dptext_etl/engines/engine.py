@@ -478,7 +478,7 @@ def _compute(engine: Engine[Any], work: Work[Any], phase: Phase, progress: Liste
 
 def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None) -> list[ShardResult]:
     """Charge a whole run before any shard is computed, or give all reservations back."""
-    policy = work.attempt.policy
+    policy, sums = work.attempt.policy, ""
     try:
         if policy.synthetic is not None:  # lists of an attempt whose shards were others
             work.staging.storage.delete(*work.staging.storage.glob("quarantine-*"))
@@ -487,15 +487,16 @@ def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None
         if work.attempt.refusing:
             refuse_over_cap(over)
         if policy.synthetic is not None:
-            from dptext_etl.runner.shard.summing import whole_sum
+            from dptext_etl.runner.shard import summing
 
             nameless = work.source.nameless
             require_enough(policy, {"released": table.records, "quarantined": over, "without_subject": nameless})
             refuse_no_records(policy, table.records)
-            table = table._replace(digest=whole_sum(policy, done).digest.hex())
+            total = summing.whole_sum(policy, done)
+            table, sums = table._replace(digest=total.digest.hex()), summing.digest_of_sums(policy, total)
         if policy.one_table:
             refuse_too_few(policy, table.draws, table.labels)
-            pin_table(work.attempt, work.refs, table)
+            pin_table(work.attempt, work.refs, table, sums)
     except BaseException:
         spec = policy.ledger
         with Ledger.open(spec.url, spec.id_key) as ledger:
