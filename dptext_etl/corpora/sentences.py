@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -121,11 +122,8 @@ class SentenceModel:
         features: dict[int, dict[str, Any]] = {}
         for row, text in enumerate(texts):
             if text.strip():
-                try:  # a failure depends only on the text, and shows nothing of it
-                    with without_panics():
-                        features[row] = self._features(text[:MOST_CHARACTERS])
-                except Exception:  # noqa: BLE001
-                    continue
+                with suppress(Exception), without_panics():  # a failure depends only on the text, and shows nothing
+                    features[row] = self._features(text[:MOST_CHARACTERS])
         fill = self._forward([self._fill], self._bucket(self._fill))
         floats = np.zeros((len(texts), fill.shape[1]))
         for rows, length, count in self._batches(features):
@@ -163,7 +161,7 @@ class SentenceModel:
         fill = [self._fill] * (count - len(rows))
         try:
             return self._forward([*rows, *fill], length)[: len(rows)]
-        except Exception:
+        except Exception:  # noqa: BLE001
             public = self._forward([self._fill] * count, length)  # out of memory? Then this fails, too
             if len(rows) == 1:
                 return np.zeros_like(public[:1])

@@ -111,10 +111,8 @@ def partial_sum(  # noqa: PLR0917
         for at in range(0, len(texts), _ROWS):
             some = texts.slice(at, _ROWS)
             there = to_numpy(some.is_valid())
-            new = (
-                encoded(statistic, some.filter(pa.array(there))) if vectors is None else vectors[at : at + _ROWS][there]
-            )
-            add(statistic, total, statistic.contributions(new), blocks[at : at + _ROWS][there])
+            rows = encoded(statistic, some.fill_null("")) if vectors is None else vectors[at : at + _ROWS]
+            add(statistic, total, statistic.contributions(rows[there]), blocks[at : at + _ROWS][there])
     return total
 
 

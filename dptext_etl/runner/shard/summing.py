@@ -58,9 +58,9 @@ class Summing:
         self._pairs = 0
         self._agrees = True
         self._report, self._reported = report, 0
-        encoding = phase == "reserve" and isinstance(mechanism := self._column.policy.mechanism, Aggregate)
-        encoding &= mechanism.opened.in_floats
-        self._vectors = Vectors(shards.staging, mechanism, self._done) if encoding else None
+        mechanism, self._vectors = self._column.policy.mechanism, None
+        if phase == "reserve" and isinstance(mechanism, Aggregate) and mechanism.opened.in_floats:
+            self._vectors = Vectors(shards.staging, mechanism, self._done)
 
     def _done(self, rows: int) -> None:
         self._reported += rows

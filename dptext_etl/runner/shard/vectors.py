@@ -53,11 +53,9 @@ class Vectors:
         staged = self._read(name)
         if staged is None:
             found = self._found(identities)
-            missing = np.array([row not in found for row in range(len(texts))], np.bool_)
+            missing = [row for row in range(len(texts)) if row not in found]
             vectors = np.zeros((len(texts), self._mechanism.opened.vectors.shape[1]), np.int8)
-            for row, vector in found.items():
-                vectors[row] = vector
-            vectors[missing] = self._encoded(texts.filter(to_arrow(missing)))
+            vectors[[*found, *missing]] = [*found.values(), *self._encoded(texts.take(pa.array(missing, pa.int64())))]
             facts = {"identities": _written(identities), "vectors": _written(vectors)}
             self._staging.stage_first(name, facts)
             staged = self._read(name) or (identities, vectors)  # another attempt may have been first
@@ -65,7 +63,7 @@ class Vectors:
 
     def _encoded(self, texts: pa.Array) -> Int8s:
         if not len(texts):
-            return np.zeros((0, self._mechanism.opened.vectors.shape[1]), np.int8)
+            return np.zeros((0, 0), np.int8)
         with seam("encoding texts", DPTextError, _AGAIN):
             self._mechanism.probe()
             vectors: Int8s = self._mechanism.opened.encoder.encode(texts.fill_null("").to_pylist())
@@ -82,7 +80,7 @@ class Vectors:
 
     @cached_property
     def _index(self) -> tuple[pa.Array, list[str]]:
-        """Return the identities in the files of earlier attempts, and the name of the file of each 4,096 places."""
+        """Return the identities in the files of earlier attempts, and the name of each one's file."""
         blocks, names = [np.zeros((0, 32), np.uint8)], []
         for name in self._earlier:
             if (staged := self._read(name)) is not None:
