@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -21,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.artifacts import canon, sha256_file
-from dptext_etl.device import Dtype, device, drops_with_gpu, place
+from dptext_etl.device import Dtype, device, drops_with_gpu, place, threads
 from dptext_etl.errors import ArtifactError, PolicyError, seam, without_panics
 from dptext_etl.extensions import pip_install
+from dptext_etl.parallel import single_threads
 
 KIND = "sentence-transformers"
 MOST_CHARACTERS = 2**16  # of a text that a tokenizer or a model reads; tokenizers may panic for millions of blanks
@@ -39,13 +40,19 @@ _HINT = "name its folder, an installed package with the folder, or its name on t
 Int8s = npt.NDArray[np.int8]
 
 
-def version() -> str:
-    """Return the version of the library, which is part of a configuration."""
+@contextmanager
+def _required() -> Iterator[None]:
     try:
-        return metadata.version(KIND)
-    except metadata.PackageNotFoundError:
+        yield
+    except ImportError:  # also of its metadata
         problem = "the encoder sentence-transformers needs a library that is not here"
         raise PolicyError(problem, pip_install("semantic")) from None
+
+
+def version() -> str:
+    """Return the version of the library, which is part of a configuration."""
+    with _required():
+        return metadata.version(KIND)
 
 
 def folder_of(name: str) -> Path:
@@ -55,7 +62,6 @@ def folder_of(name: str) -> Path:
     try:
         package = metadata.distribution(name)
     except (metadata.PackageNotFoundError, ValueError):
-        version()
         with seam("loading a model of sentence-transformers", ArtifactError, _HINT):
             from huggingface_hub import snapshot_download
 
@@ -80,16 +86,15 @@ class SentenceModel:
 
     def __init__(self, name: str, dtype: Dtype, sha256: str | None = None) -> None:
         """Load a model, whose files must have the hash if there is one."""
-        version()
+        with _required():
+            import torch
+            from sentence_transformers import SentenceTransformer
         folder = folder_of(name)
         self.sha256 = files_sha256(folder)
         if self.sha256 != (sha256 or self.sha256):
             msg = f"the files of the model {folder.name} are not those that encoded the corpus"
             raise ArtifactError(msg, f"bring them back; their hash is {sha256}")
         with seam("loading a model of sentence-transformers", ArtifactError, _HINT):
-            import torch
-            from sentence_transformers import SentenceTransformer
-
             self.device = device()
             model = SentenceTransformer(str(folder), device=place(self.device), local_files_only=True)
             self._model: Any = model.to(getattr(torch, dtype)).eval()
@@ -124,11 +129,14 @@ class SentenceModel:
             if text.strip():
                 with suppress(Exception), without_panics():  # a failure depends only on the text, and shows nothing
                     features[row] = self._features(text[:MOST_CHARACTERS])
-        fill = self._forward([self._fill], self._bucket(self._fill))
-        floats = np.zeros((len(texts), fill.shape[1]))
-        for rows, length, count in self._batches(features):
-            floats[rows] = self._batch([features[row] for row in rows], length, count)
-            report(len(rows))
+        batches = list(self._batches(features))
+        with single_threads(1 if self.device == "cuda" else threads()) as pool:
+            fill = pool.submit(self._forward, [self._fill], self._bucket(self._fill)).result()
+            floats = np.zeros((len(texts), fill.shape[1]))
+            done = pool.map(lambda batch: self._batch([features[row] for row in batch[0]], *batch[1:]), batches)
+            for (rows, *_), vectors in zip(batches, done, strict=True):
+                floats[rows] = vectors
+                report(len(rows))
         report(len(texts) - len(features))
         return floats
 
