@@ -73,6 +73,7 @@ class Work(Generic[Rows]):
     checkpoint: Checkpoint
     digest: str = ""  # of the synthetic table that records are compared and committed with, 64 hex digits
     pairs: Mapping[str, int] = field(default_factory=dict)  # `Expected.pairs` of the rows; empty if not previewed
+    ledger: Ledger | None = None  # the ledger of the run; None while its rows are previewed
 
 
 class Engine(ABC, Generic[Rows]):
@@ -315,13 +316,15 @@ def _all_steps(attempt: Attempt, engine: Engine[Any], progress: Listener | None,
     course = None if progress is None else WholeRun(progress)
     with staged(attempt, engine, course, checkpoint) as (staged_run, ledger):
         verdicts, _ = run_both(  # the ledger's checkpoint waits for the disk while the gates compute
-            lambda: check(staged_run, judge=engine.judge, progress=course, checkpoint=checkpoint),
+            lambda: check(staged_run, ledger=ledger, judge=engine.judge, progress=course, checkpoint=checkpoint),
             ledger.checkpoint,
             threads(),
         )
         published, (reported, left) = run_both(
-            lambda: publish(staged_run, verdicts, write=engine.write, progress=course, checkpoint=checkpoint),
-            lambda: (reports(staged_run), remaining(attempt.policy)),
+            lambda: publish(
+                staged_run, verdicts, ledger=ledger, write=engine.write, progress=course, checkpoint=checkpoint
+            ),
+            lambda: (reports(staged_run), remaining(attempt.policy, ledger)),
             threads(),
         )
     return summarize(staged_run, verdicts, published, time.monotonic() - attempt.began, reported=reported, left=left)
@@ -411,10 +414,10 @@ def staged(
                 ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
             profile.count("examine", rows=source.total)
             with profile.stage("open"):
-                refs = attempt.register(ledger, table.id_type)
+                refs = attempt.register(ledger, table.id_type, source.manifest)
             checkpoint("registered")
-            work = replace(work, refs=refs, checkpoint=checkpoint, pairs=previews.rows.pairs)
-            reserved = _reserve_all(engine, work, progress) if attempt.charges_first else None
+            work = replace(work, refs=refs, checkpoint=checkpoint, pairs=previews.rows.pairs, ledger=ledger)
+            reserved = _reserve_all(engine, work, ledger, progress) if attempt.charges_first else None
             take = _texts if policy.synthetic is None else _sums
             shards, answers, released, other = take(engine, work, reserved or [], progress)
         rows = row_counts(policy, source, answers, released, stale=previews.over_all.changed - previews.rows.changed)
@@ -426,7 +429,8 @@ def staged(
         checked = {"traceable": table_facts, "spellings": previews.over_all.spellings, "selection": selected}
         checked["published"] = published_facts(policy, source, previews.rows)
         checked = {name: part for name, part in checked.items() if part}
-        yield replace(made, exact=table.exact and policy.synthetic is None, other=other, table=checked), ledger
+        exact = (table.exact and policy.synthetic is None) or source.published_exact(policy)
+        yield replace(made, exact=exact, other=other, table=checked), ledger
 
 
 Released = tuple[list[StagedShard], Counter[str], dict[str, int], bool]
@@ -476,7 +480,7 @@ def _compute(engine: Engine[Any], work: Work[Any], phase: Phase, progress: Liste
     return done
 
 
-def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None) -> list[ShardResult]:
+def _reserve_all(engine: Engine[Any], work: Work[Any], ledger: Ledger, progress: Listener | None) -> list[ShardResult]:
     """Charge a whole run before any shard is computed, or give all reservations back."""
     policy, sums = work.attempt.policy, ""
     try:
@@ -496,11 +500,13 @@ def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None
             table, sums = table._replace(digest=total.digest.hex()), summing.digest_of_sums(policy, total)
         if policy.one_table:
             refuse_too_few(policy, table.draws, table.labels)
+<<<<<<< HEAD
             pin_table(work.attempt, work.refs, table, sums)
+=======
+            pin_table(work.attempt, ledger, work.refs, table)
+>>>>>>> main
     except BaseException:
-        spec = policy.ledger
-        with Ledger.open(spec.url, spec.id_key) as ledger:
-            give_back(ledger, work.attempt.job)
+        give_back(ledger, work.attempt.job)
         raise
     if policy.one_table:
         work.checkpoint("pinned")

@@ -138,7 +138,7 @@ class Account:
         with self._ledger.rehearsal():
             self._ledger.agree_on_cap(self._scope, self._terms.cap)
         self._ledger.require_forms(self._scope, [self._policy.column or ""], forms)
-        answer = self._ledger.preview(self._scope, ready)
+        answer = self._ledger.judge(self._scope, self._terms.cap, ready)
         return bool(((answer.outcome == Outcome.COMMITTED) & ~answer.moved).all())
 
     def _ref(self, id_type: str) -> ReleaseRef:

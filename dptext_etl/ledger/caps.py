@@ -17,7 +17,17 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import PURE, steps
 from dptext_etl.ledger.contents import Contents, Pinned
 from dptext_etl.ledger.records import Records
-from dptext_etl.ledger.storage.hashed_ids import SATURATED, Index, Values
+from dptext_etl.ledger.storage.hashed_ids import (
+    SATURATED,
+    HashedIds,
+    Index,
+    UnitSums,
+    Values,
+    WantedIds,
+    concatenated,
+    fold,
+    plus,
+)
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.segments import Segments
 from dptext_etl.ledger.storage.store import Store
@@ -254,6 +264,32 @@ def admit(  # noqa: PLR0917
     for unit in np.flatnonzero(tight & ~single):
         _admit_one_by_one(fits, rows[starts[unit] : ends[unit]], amounts, used[:, unit], limits)
     return fits
+
+
+class EarlierCharges:
+    """The amounts, by unit, of batches that were judged before another one, and that the ledger does not hold."""
+
+    def __init__(self) -> None:
+        self._sums = UnitSums(concatenated(()), np.zeros((0, 0), np.int64))
+
+    def added_to(self, units: HashedIds, used: Values) -> tuple[Index, Values]:
+        """Number the units of the records of a batch, shape (records,), and add their amounts here to the used ones.
+
+        `used` are amounts per record, shape (components, records); the result has one column per unit.
+        """
+        wanted = WantedIds(units)
+        total = np.zeros((len(used), len(wanted)), np.int64)
+        total[:, wanted.places_as_passed()] = used
+        rows, places = wanted.find(self._sums.ids)
+        if len(rows):
+            total[:, places] = plus(total[:, places], self._sums.values[:, rows])
+        return wanted.places_as_passed(), total
+
+    def add(self, units: HashedIds, amounts: Values) -> None:
+        """Add the amounts of a batch that its cap admits, shape (components, records)."""
+        rows = np.flatnonzero(amounts.any(axis=0))
+        values = amounts[:, rows] if not self._sums.ids.size else np.hstack([self._sums.values, amounts[:, rows]])
+        self._sums = fold(concatenated([self._sums.ids, units.take(rows)]), values)
 
 
 def _admit_one_by_one(fits: Mask, rows: Index, amounts: Values, used: Values, limits: tuple[int, ...]) -> None:

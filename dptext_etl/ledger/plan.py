@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from dptext_etl._kernel import Secret
 from dptext_etl.errors import KeyReferenceError
 from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.batch import IdKey, check_value, ensure_key_file, resolve_id_key
@@ -381,7 +382,10 @@ def initialize(store: Store, id_key: str | None) -> None:
             msg = f"a new ledger at {store.name} needs its own id key"
             raise KeyReferenceError(msg, 'run `dptext key new PATH` and give id_key="file:PATH", the same everywhere')
         ensure_key_file(store.key_file)
-    secret = resolve_id_key(id_key or f"file:{store.key_file}")
+    name_ledger(store, resolve_id_key(id_key or f"file:{store.key_file}"))
+
+
+def name_ledger(store: Store, secret: Secret) -> None:
     with store.transaction():
         if store.meta("ledger_id") is None:  # no other process was faster
             name = secrets.token_hex(16)

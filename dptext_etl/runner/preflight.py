@@ -184,7 +184,8 @@ def preflight(
     """
     policy, planning = attempt.policy, refusals is not None
     check = partial(collect, refusals)
-    same_ledger = partial(require_same_ledger, layout=attempt.layout, policy=policy, freezing=not planning)
+    terms: dict[str, Any] = {"layout": attempt.layout, "policy": policy, "manifest": source.manifest}
+    same_ledger = partial(require_same_ledger, **terms, freezing=not planning)
     with ledger_of(policy, writing=not planning) as ledger:
         if ledger is not None:  # first: another refusal would hide that the ledger lost events
             check(partial(same_ledger, ledger))
@@ -245,8 +246,7 @@ def refuse(  # noqa: PLR0917
     check(partial(refuse_no_records, policy, expected.admitted))
     asking = len(columns) * source.wanted if ledger is None else sum(expected.charged.values())
     draws = 0 if expected.charged_before or expected.over_cap else expected.words
-    least = (asking - len(columns) * expected.over_cap) * _ROW_BYTES + draws * _DRAW_BYTES
-    check(partial(_require_space, attempt, least))
+    check(partial(_require_space, attempt, asking * _ROW_BYTES + draws * _DRAW_BYTES))
 
 
 def require_whole_table(ledger: Ledger | None, ref: ReleaseRef, expected: Expected) -> None:

@@ -34,7 +34,7 @@ from dptext_etl.runner.publish.manifest import Manifest, is_whole, policy_notes
 from dptext_etl.runner.publish.publication import Published
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard import staging
-from dptext_etl.runner.shard.attempt import Attempt
+from dptext_etl.runner.shard.attempt import Attempt, ledger_of_run
 from dptext_etl.runner.shard.charging import refund_notes, spend_facts, total_spends
 from dptext_etl.runner.shard.staging import READING, StagedRun
 from dptext_etl.runner.source.table import READ_HINT, Files
@@ -129,10 +129,10 @@ def shown_rows(rows: Mapping[str, int]) -> dict[str, int]:
     return {_TITLES.get(name, name.replace("_", " ")): count for name, count in rows.items()}
 
 
-def remaining(policy: Policy) -> dict[str, Any]:
+def remaining(policy: Policy, ledger: Ledger | None = None) -> dict[str, Any]:
     """Return the remaining budget in the scope of a policy; publishing spends nothing."""
-    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-        return ledger.remaining(Scope.of(policy)).as_dict()
+    with ledger_of_run(policy, ledger) as opened:
+        return opened.remaining(Scope.of(policy)).as_dict()
 
 
 def summarize(
@@ -329,7 +329,7 @@ def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callab
                 return None
             if noted["freed"] not in {None, ledger.reports.events_hash(*FREEING)}:
                 return None
-            for ref in attempt.register(ledger, id_type()).values():
+            for ref in attempt.register(ledger, id_type(), manifest).values():
                 if manifest.digest not in ledger.releases.published(ref, layout.place).values():
                     return None
                 if policy.synthetic is not None and ledger.people.count_forgotten(ref):

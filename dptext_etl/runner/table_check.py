@@ -39,7 +39,7 @@ def of_persons(policy: Policy, ledger: Ledger | None, persons: Iterable[pa.Array
         return {}
     scope_of_policy, others = Scope.of(policy), list[tuple[str, Scope]]()
     for item in ledger.reports.caps():
-        scope = scope_of(item)
+        scope = Scope.of_cap(item)
         if item["unit"] == "subject" and policy.dataset not in item["datasets"] and scope.name != scope_of_policy.name:
             others.append((str(scope), scope))
     if not others:
@@ -51,12 +51,6 @@ def of_persons(policy: Policy, ledger: Ledger | None, persons: Iterable[pa.Array
             used = np.stack([*ledger.used(scope, part).values()])
             shared[name] += int((used > 0).any(axis=0).sum())
     return {"persons": number, "shared": shared, **ledger.reports.together()}
-
-
-def scope_of(pinned: Mapping[str, Any]) -> Scope:
-    """Return the scope of a cap that the ledger reports."""
-    kind, _, name = pinned["scope"].partition(":")
-    return Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
 
 
 def scope_lines(part: dict[str, Any]) -> list[str]:

@@ -12,12 +12,12 @@ import surrogate_measures as measures
 from surrogate_measures import EVERYDAY, DataSet, FigureCache
 
 from dptext_etl.guarantee import largest_delta
-from dptext_etl_eval.baselines import NAMES, PUBLIC
+from dptext_etl_eval.baselines import BETTER, NAMES, PUBLIC
 from dptext_etl_eval.forms import FORMS, Released
 from dptext_etl_eval.stand_in import StandIn
 from dptext_etl_eval.statistics import macro_f1
 from frontier import of_surrogate, tidy
-from frontier.baselines import LEVEL, verdict
+from frontier.baselines import verdict
 from frontier.cells import WORK_FOLDER
 from frontier.data import DATA
 from frontier.tables import figure, table
@@ -117,48 +117,17 @@ def forms(all_rows: pl.DataFrame) -> str:
     return table(head, lines)
 
 
-def choices(all_rows: pl.DataFrame) -> str:
-    """Return a row per data set: all forms at two epsilons per person, and the recommended one, if any."""
-    lines = []
-    for name in measured(all_rows):
-        linked, free = guesses(all_rows, name)
-        at = {form: reached(all_rows, name, form) for form in SAYS}
-        best = max(free, key=lambda what: free[what])
-        cells = (" / ".join(f"{one[epsilon]:.2f}" for epsilon in SHOWN) for one in at.values())
-        choices_at = (f"ε = {epsilon:g}: {_take(free, {form: at[form][epsilon] for form in at})}" for epsilon in SHOWN)
-        lines.append(
-            [
-                f"{name}, {linked.select(pl.max('n')).item():,} texts",
-                *cells,
-                f"{best} {free[best]:.2f}",
-                "; ".join(choices_at),
-            ]
-        )
-    levels = " / ".join(f"{epsilon:g}" for epsilon in SHOWN)
-    return table([f"macro-F1 at ε = {levels}", *SAYS.values(), "best guess without private texts", "take"], lines)
-
-
-def _take(free: Mapping[str, float], at: Mapping[str, float]) -> str:
-    """Say what to do, and what to do without public labeled texts, where these win."""
-    text = advice(free, at)
-    if not text.endswith(of_surrogate.OTHERS):
-        return text
-    return (
-        f"{text} (without such texts: {advice({what: free[what] for what in free if what != of_surrogate.OTHERS}, at)})"
-    )
-
-
-def advice(free: Mapping[str, float], at: Mapping[str, float]) -> str:
-    """Say which form to choose at an epsilon, or to publish nothing.
+def best_form(free: Mapping[str, float], at: Mapping[str, float]) -> str | None:
+    """Return the form to choose at an epsilon; None if no form beats every guess.
 
     Args:
         free: Macro-F1 of guesses that need no private text.
         at: Macro-F1 of each form; among those near the best one, the first is chosen.
     """
-    best = max(free, key=lambda what: free[what])
-    if max(at.values()) <= free[best] + LEVEL:
-        return f"<b>publish nothing, do this instead</b>: {best}"
-    return SAYS[next(form for form, value in at.items() if value >= max(at.values()) - LEVEL)]
+    highest = max(at.values())
+    if highest <= max(free.values()) + BETTER:
+        return None
+    return next(form for form, value in at.items() if value >= highest - BETTER)
 
 
 def measured(all_rows: pl.DataFrame) -> list[str]:

@@ -184,7 +184,7 @@ def test_a_forecast_holds_no_more_for_more_rows(job, monkeypatch, unit):
             lengths = rng.integers(1, 9, (2, 100), dtype=np.uint32)
             amounts = lengths.sum(axis=0, dtype=np.int64)[None] * 2_000_000
             used = np.zeros_like(amounts)
-            forecast.add(amounts, amounts, rng.integers(0, 900, 100, dtype=np.uint64), lengths, used)
+            forecast.add(amounts, amounts, rng.integers(0, 900, 100), lengths, used, amounts[0] > 10_000_000)
             sizes.add(0 if forecast._rows is None else forecast._rows._size)
         assert max(sizes) < (held if unit == "subject" else 1)
         totals = forecast.largest_totals(1, lambda charged: {"eps_pure": charged.astype(np.int64)})

@@ -169,6 +169,19 @@ class SqliteStore(Store):
         raise failure from None
 
 
+class MemoryStore(SqliteStore):
+    """An empty ledger in memory, which judges a plan where there is no ledger yet."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("a new ledger"))
+
+    def _create_file(self) -> None:
+        pass
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+
+
 # Connections of the parent process: kept, because collecting one would close it. Only `_run` adds, under its lock.
 _INHERITED: list[sqlite3.Connection] = []
 _PERMISSIONS = (LedgerError, "cannot be opened", "the file and its folder must be readable and writable")

@@ -12,7 +12,6 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import versions
-from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.publication import NOTE
 from dptext_etl.runner.publish.versions import alone_at
 from dptext_etl.runner.shard.staging import READING, VECTORS
@@ -59,8 +58,8 @@ def clean(policy: PolicyLike, *, partition: str | None = None, dry_run: bool = F
             if isinstance(problem, InputError):
                 raise
             cleaned.busy.append(_location(storage))
-    with alone_at(layout):
-        cleaned.versions += versions.unlisted(layout, Manifest.read(layout), newest=policy.retention.versions)
+    with alone_at(layout) as (manifest, _):
+        cleaned.versions += versions.unlisted(layout, manifest, newest=policy.retention.versions)
         if not dry_run:
             versions.delete(layout, cleaned.versions)
     return cleaned

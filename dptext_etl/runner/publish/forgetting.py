@@ -251,11 +251,12 @@ def forget(
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
-    if Manifest.read(layout) is None:  # a table that was never published may have no ledger
+    manifest = Manifest.read(layout)
+    if manifest is None:  # a table that was never published may have no ledger
         hint = "`dptext forget POLICY --everywhere` also removes people from staging; `dptext run POLICY` publishes"
         raise InputError(f"nothing is published at {layout.sink}", hint)
     storage = layout.staging
-    with _opened(layout, policy) as ledger, alone_at(layout) as renew_lock:
+    with _opened(layout, policy, manifest) as ledger, alone_at(layout) as (_, renew_lock):
         versions.require_alone(layout)
         before = published_manifest(layout)
         refs = _refs(ledger, policy, before)
@@ -306,7 +307,7 @@ def preview(
     _require(policy, subjects, records, missing=missing)
     before = published_manifest(layout)
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-        require_same_ledger(ledger, layout, policy, freezing=False)
+        require_same_ledger(ledger, layout, policy, before, freezing=False)
         refs, ids = _refs(ledger, policy, before), subject_ids(policy, subjects)
         require_known(policy, layout, ledger, ids, records)
         people = listed(policy, layout, before, ledger, ids, records, missing=missing)
@@ -330,7 +331,7 @@ def forget_drafts(
     """Remove people from the staging of a table that was never published; count newly noted records, and files."""
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=False)
-    with _opened(layout, policy) as ledger:
+    with _opened(layout, policy, Manifest.read(layout)) as ledger:
         ids = subject_ids(policy, subjects)
         new = ledger.people.forget(policy.dataset, pa.array(sorted(records), pa.large_string()), ids)
         remember(ledger, policy)
@@ -339,7 +340,7 @@ def forget_drafts(
 
 
 @contextmanager
-def _opened(layout: Layout, policy: Policy) -> Iterator[Ledger]:
+def _opened(layout: Layout, policy: Policy, manifest: Manifest | None) -> Iterator[Ledger]:
     """Lock the staging folder, which a release that did not run yet lacks, and open the ledger."""
     layout.staging.prepare()
     # no run of this release may stage or publish these people while they are removed
@@ -347,7 +348,7 @@ def _opened(layout: Layout, policy: Policy) -> Iterator[Ledger]:
         layout.staging.lock("of this release is under way"),
         Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger,
     ):
-        require_same_ledger(ledger, layout, policy)
+        require_same_ledger(ledger, layout, policy, manifest)
         yield ledger
 
 

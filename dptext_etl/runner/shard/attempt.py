@@ -30,12 +30,24 @@ from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.selection import LEFT_OUT
 
 
-def require_same_ledger(ledger: Ledger | None, layout: Layout, policy: Policy, *, freezing: bool = True) -> None:
+@contextmanager
+def ledger_of_run(policy: Policy, ledger: Ledger | None = None) -> Iterator[Ledger]:
+    """Use the ledger that is open already, or open that of a policy for the block."""
+    if ledger is not None:
+        yield ledger
+        return
+    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as opened:
+        yield opened
+
+
+def require_same_ledger(
+    ledger: Ledger | None, layout: Layout, policy: Policy, manifest: Manifest | None, *, freezing: bool = True
+) -> None:
     """Refuse a ledger that does not hold the anchor that an earlier run stored, and freeze the dataset if asked to.
 
-    None means a ledger that a run would create: it holds no anchor at all.
+    No ledger means one that a run would create: it holds no anchor at all. `manifest` is that of the sink.
     """
-    released = partial(_releases_in_use, layout, policy)
+    released = partial(_releases_in_use, layout, policy, manifest if policy.publish else None)
     if ledger is None:
         if released():
             anchor_files.refuse_no_ledger(policy.dataset)
@@ -44,10 +56,9 @@ def require_same_ledger(ledger: Ledger | None, layout: Layout, policy: Policy, *
     anchor_files.require(ledger, scope, policy.ledger, options, released=released, freezing=freezing)
 
 
-def _releases_in_use(layout: Layout, policy: Policy) -> set[str]:
+def _releases_in_use(layout: Layout, policy: Policy, manifest: Manifest | None) -> set[str]:
     """Return the release names of the dataset that sink and staging hold: an anchor was stored before each."""
-    published = Manifest.read(layout) if policy.publish else None
-    names = set() if published is None or published.dataset != policy.dataset else {published.release}
+    names = set() if manifest is None or manifest.dataset != policy.dataset else {manifest.release}
     for folder in layout.memory.subfolders():
         if any(name.startswith("shard-") or name == LEFT_OUT for name in folder.names()):
             names.add(unquote(folder.parent.name))
@@ -127,8 +138,8 @@ class Attempt:
                 staging.set_aside()
             yield staging
 
-    def register(self, ledger: Ledger, id_type: str) -> dict[str, ReleaseRef]:
-        require_same_ledger(ledger, self.layout, self.policy)
+    def register(self, ledger: Ledger, id_type: str, manifest: Manifest | None) -> dict[str, ReleaseRef]:
+        require_same_ledger(ledger, self.layout, self.policy, manifest)
         self.require_environment(ledger, recording=True)
         self.agree_on_cap(ledger)
         refs = self.pin_releases(ledger, id_type)
@@ -164,19 +175,19 @@ def refuse_over_cap(over: int) -> None:
         raise BudgetError(msg, hint, {"records": over})
 
 
-def pin_table(attempt: Attempt, refs: Mapping[str, ReleaseRef], table: WholeTable, sums: str = "") -> None:
+def pin_table(
+    attempt: Attempt, ledger: Ledger, refs: Mapping[str, ReleaseRef], table: WholeTable, sums: str = ""
+) -> None:
     """Pin a table, with the digest of its exact sums if it is summed, or refuse a table other than the pinned one.
 
     A release without a pinned table must hold only the records of the table. A record that was read twice counts twice
     here and once in the ledger; records of an earlier attempt count there.
     """
-    spec = attempt.policy.ledger
-    with Ledger.open(spec.url, spec.id_key) as ledger:
-        for ref in refs.values():
-            if ledger.releases.pinned_table(ref) is None and ledger.records(ref) != table.records:
-                refuse_other_records(ref)
-            ledger.releases.pin_table(ref, table.digest, sums)
-        remember(ledger, attempt.policy)
+    for ref in refs.values():
+        if ledger.releases.pinned_table(ref) is None and ledger.records(ref) != table.records:
+            refuse_other_records(ref)
+        ledger.releases.pin_table(ref, table.digest, sums)
+    remember(ledger, attempt.policy)
 
 
 def refuse_other_records(ref: ReleaseRef) -> NoReturn:
