@@ -500,11 +500,7 @@ def _reserve_all(engine: Engine[Any], work: Work[Any], ledger: Ledger, progress:
             table, sums = table._replace(digest=total.digest.hex()), summing.digest_of_sums(policy, total)
         if policy.one_table:
             refuse_too_few(policy, table.draws, table.labels)
-<<<<<<< HEAD
-            pin_table(work.attempt, work.refs, table, sums)
-=======
-            pin_table(work.attempt, ledger, work.refs, table)
->>>>>>> main
+            pin_table(work.attempt, ledger, work.refs, table, sums)
     except BaseException:
         give_back(ledger, work.attempt.job)
         raise
