@@ -188,6 +188,7 @@ TEXTS = 20_000
 """Most texts of files, if no limit is given; all texts of corpora stay."""
 MARKDOWN = "README.md"
 _FEWEST_PUBLIC = 50
+_AT_ONCE = 2048  # texts that are encoded before progress is shown
 _HINT = "a corpus is published text by definition: anyone who uses it must know where it comes from and may use it"
 
 
@@ -308,18 +309,13 @@ def build(
 
 
 def _encoded(encoder: WordEncoder | SentenceModel, texts: Sequence[str], progress: Progress) -> Int8s:
-    """Encode the texts of a corpus; a model says how far it is."""
-    if not isinstance(encoder, SentenceModel):
-        return encoder.encode(texts)
-    done = 0
-
-    def report(count: int) -> None:
-        nonlocal done
-        before, done = done, done + count
-        if done * 20 // len(texts) > before * 20 // len(texts):
-            progress(f"{done:,} of {len(texts):,} texts are encoded")
-
-    return encoder.encode(texts, report=report)
+    """Encode the texts of a corpus, and say how far a model is."""
+    parts = []
+    for first in range(0, len(texts), _AT_ONCE):
+        parts.append(encoder.encode(texts[first : first + _AT_ONCE]))
+        if isinstance(encoder, SentenceModel):
+            progress(f"{first + len(parts[-1]):,} of {len(texts):,} texts are encoded")
+    return np.concatenate(parts)
 
 
 def _name(source: Source | Corpus) -> str:

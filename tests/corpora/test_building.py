@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import numpy as np
@@ -123,7 +123,10 @@ def test_a_task_encoder_knows_public_labels(built: Path, table: Path, tmp_path: 
 
 
 def test_a_model_without_its_library_is_refused_with_the_command(monkeypatch: pytest.MonkeyPatch, table: Path) -> None:
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("dptext_etl.corpora.sentences.metadata.version", missing)
     options = Options(name="model", encoder="sentence-transformers", model="any", **STATED)
     with pytest.raises(PolicyError, match="needs a library") as caught:
         build([Source(table)], table.parent / "none", options)

@@ -18,7 +18,7 @@ class Encoder:
     def __init__(self):
         self.words, self.moved, self.texts, self.fails = Corpus.open("example").encoder, 0, [], None
 
-    def encode(self, texts, n_max=0, report=lambda _: None):
+    def encode(self, texts, n_max=0):
         vectors = self.words.encode(texts)
         public = len(texts) <= len(SYNTHETIC["labels"]["values"])  # a probe, or the names of labels
         if not public:
@@ -27,7 +27,6 @@ class Encoder:
             raise RuntimeError("zzqsentinelqzz")
         at = np.arange(len(texts)), np.abs(vectors).argmin(axis=1)
         vectors[at] += np.where(vectors.any(axis=1) & (not public), self.moved, 0).astype(np.int8)
-        report(len(texts))
         return vectors
 
 

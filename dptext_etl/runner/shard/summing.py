@@ -43,14 +43,7 @@ class Summing:
     def __init__(
         self, shards: Shards, phase: Phase, digest: str, report: Callable[[int], object] = lambda _: None
     ) -> None:
-        """Begin a phase.
-
-        Args:
-            shards: The shards.
-            phase: The step to do with them.
-            digest: Hash of the drawn table, 64 hex digits; empty before it is drawn.
-            report: Called with numbers of rows that are done.
-        """
+        """Begin a phase; `digest` is the hash of the drawn table, 64 hex digits, and empty before it is drawn."""
         self._shards, self._phase, self._table = shards, phase, digest
         (self._column,) = shards.columns
         self._read = self._records = 0  # rows, and records that count
