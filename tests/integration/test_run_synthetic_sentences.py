@@ -99,6 +99,19 @@ def test_other_vectors_of_a_pinned_table_are_refused_before_noise(make_encoded, 
     assert verified(job) == []
 
 
+def test_a_published_table_is_whole_without_vectors(make_encoded, encoder):
+    job = make_encoded()
+    first = job.run()
+    job.forget_that_nothing_changed()
+    for path in staged(job):
+        path.unlink()
+    encoder.texts, encoder.moved = [], 1
+    again = job.run()
+    assert (again.changed, again.manifest, encoder.texts) == (False, first.manifest, [])
+    assert "all records are in the published table" in again.notes[0]
+    assert verified(job) == []
+
+
 def test_vectors_under_another_seal_are_not_used(make_encoded, encoder):
     job = make_encoded(shard_rows=300)
     assert job.stop("pinned")
