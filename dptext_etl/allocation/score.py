@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict
 from dptext_etl import extensions
 from dptext_etl.artifacts import Artifact
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.corpus import SentenceModel, WordEncoder
+from dptext_etl.corpora.corpus import WordEncoder
+from dptext_etl.corpora.sentences import SentenceModel
 from dptext_etl.errors import PolicyError
 
 
@@ -151,7 +152,6 @@ Reals = npt.NDArray[np.float64]
 WORDS = "words"
 CORPUS = "everyday-30k"  # the corpus whose encoder is "words": weights of words, common direction removed
 _MODEL = "sentence-transformers:"
-_AT_ONCE = 32
 
 
 def words_to_rest(tokens: Sequence[str], source: str) -> Reals:
@@ -195,12 +195,12 @@ def artifacts(source: str) -> dict[str, Artifact]:
 def words_encoder() -> tuple[WordEncoder, Artifact]:
     corpus = Corpus.open(CORPUS)
     stated = {"provenance": corpus.description["provenance"], "license": corpus.description["licence"]}
-    return corpus.encoder, Artifact.open(corpus.path, **stated)
+    return corpus.word_encoder, Artifact.open(corpus.path, **stated)
 
 
 @lru_cache(maxsize=2)
 def sentence_model(folder: Path) -> SentenceModel:
-    return SentenceModel(str(folder), _AT_ONCE)
+    return SentenceModel(str(folder), "float32")
 
 
 def _folder(source: str) -> Path:

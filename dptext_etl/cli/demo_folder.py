@@ -302,9 +302,8 @@ class _MacroF1:
         return float(np.mean(scores))
 
     def _units(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        from dptext_etl.corpora.corpus import encoded
 
-        vectors = encoded(self._corpus, texts) - self._corpus.vectors.mean(axis=0)
+        vectors = self._corpus.encoder.encode(texts) - self._corpus.vectors.mean(axis=0)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         units: npt.NDArray[np.float64] = vectors / np.where(lengths > 0, lengths, 1.0)
         return units

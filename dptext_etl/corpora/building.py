@@ -22,22 +22,23 @@ import numpy as np
 
 from dptext_etl import _kernel
 from dptext_etl.artifacts import made_from
+from dptext_etl.corpora import sentences
 from dptext_etl.corpora.corpus import (
     CARD,
     CONTENT,
     SHARE,
     SMOOTHING,
     Corpus,
-    SentenceModel,
     WordEncoder,
     add_directions,
-    encoded,
     learn,
 )
 from dptext_etl.corpora.frequencies import EPSILONS, MOST_TEXTS, Hit, calibrate, near_texts
+from dptext_etl.corpora.sentences import KIND, Int8s, SentenceModel
 from dptext_etl.corpora.static import is_token_vectors, version
 from dptext_etl.corpora.static import read as read_token_vectors
 from dptext_etl.data_types import by_name
+from dptext_etl.device import computing
 from dptext_etl.embeddings import DEFAULT_VECTORS, WordVectors
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.files import literal
@@ -187,6 +188,7 @@ TEXTS = 20_000
 """Most texts of files, if no limit is given; all texts of corpora stay."""
 MARKDOWN = "README.md"
 _FEWEST_PUBLIC = 50
+_AT_ONCE = 2048  # texts that are encoded before progress is shown
 _HINT = "a corpus is published text by definition: anyone who uses it must know where it comes from and may use it"
 
 
@@ -272,7 +274,7 @@ def build(
     if len(others) > most:
         progress(f"{len(others) - most:,} usable texts are left out; --texts {number} keeps all")
     encoder, facts = _encoder(texts, options, progress)
-    vectors = encoder.encode(texts)
+    vectors = _encoded(encoder, texts, progress)
     progress("calibrating the hit rates on " + ("texts that were not used" if spare else "texts of the corpus"))
     if spare:
         hits = calibrate(vectors, encoder.encode(spare))
@@ -299,10 +301,21 @@ def build(
     }
     words = encoder if isinstance(encoder, WordEncoder) else None
     inputs = [*(source.path for source in (*plain, *options.task)), *(base.path for base in bases)]
-    lineage = made_from([*inputs, *filter(None, (options.vectors, options.model))])
+    models = [] if options.model is None else [sentences.folder_of(options.model)]
+    lineage = made_from([*inputs, options.vectors, *models])
     corpus = Corpus.save(out, texts, description, encoder=words, vectors=vectors, lineage=lineage)
     _write_card(corpus, out)
     return corpus
+
+
+def _encoded(encoder: WordEncoder | SentenceModel, texts: Sequence[str], progress: Progress) -> Int8s:
+    """Encode the texts of a corpus, and say how far a model is."""
+    parts = []
+    for first in range(0, len(texts), _AT_ONCE):
+        parts.append(encoder.encode(texts[first : first + _AT_ONCE]))
+        if isinstance(encoder, SentenceModel):
+            progress(f"{first + len(parts[-1]):,} of {len(texts):,} texts are encoded")
+    return np.concatenate(parts)
 
 
 def _name(source: Source | Corpus) -> str:
@@ -318,9 +331,13 @@ def _encoder(
     texts: Sequence[str], options: Options, progress: Progress
 ) -> tuple[WordEncoder | SentenceModel, dict[str, Any]]:
     if options.model is not None:
-        progress("encoding the texts with the model")
-        return SentenceModel(options.model), {"name": options.model}
+        here = computing()
+        dtype = "float32" if "dtype" in here.auto else here.dtype
+        model = SentenceModel(options.model, dtype)
+        progress(f"encoding the texts with the model on {here.device}, in {dtype}")
+        return model, {"name": options.model, "files": model.sha256, "dtype": dtype, KIND: sentences.version()}
     encoder: WordEncoder
+    facts: dict[str, Any]
     if is_token_vectors(options.vectors):
         encoder, facts = read_token_vectors(Path(options.vectors))
         facts |= {"tokens": True, "tokenizers": version()}
@@ -360,7 +377,7 @@ def recalibrate(corpus: Corpus, public: Sequence[Source], epsilons: Sequence[flo
     labels = [label for _, label in rows if label is not None]
     if labels and len(labels) != len(rows):
         raise InputError("some public texts have a label and others have none", "leave those without one out")
-    queries = encoded(corpus, [text for text, _ in rows])
+    queries = corpus.encoder.encode([text for text, _ in rows])
     return calibrate(corpus.vectors, queries, epsilons, labels=labels or None)
 
 
@@ -381,7 +398,7 @@ def write_recalibrated(
     names = ", ".join(source.path.name for source in public)
     labels = "with" if any(source.label is not None for source in public) else "without"
     description["hits_from"] = f"public texts {labels} labels: {names}"
-    words = corpus.encoder if corpus.encoder_kind != "sentence-transformers" else None
+    words = None if corpus.in_floats else corpus.word_encoder
     draft = place.with_name(f".{place.name}.new")
     lineage = made_from([corpus.path, *(source.path for source in public)])
     Corpus.save(draft, corpus.texts, description, encoder=words, vectors=corpus.vectors, lineage=lineage)

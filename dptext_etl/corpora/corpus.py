@@ -37,6 +37,8 @@ from safetensors import safe_open
 
 from dptext_etl import _kernel, extensions
 from dptext_etl.artifacts import MADE_FROM, Artifact, Lineage, canon, save_tensors, store
+from dptext_etl.corpora.sentences import KIND, MOST_CHARACTERS, MOST_DIMENSIONS, Int8s, SentenceModel, loaded
+from dptext_etl.device import Computing, computing
 from dptext_etl.errors import ArtifactError, InputError, PolicyError, seam, without_panics
 from dptext_etl.extensions import pip_install
 from dptext_etl.storage import Objects
@@ -45,11 +47,9 @@ if TYPE_CHECKING:
     from dptext_etl.embeddings import WordVectors
 
 
-Int8s = npt.NDArray[np.int8]
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
-MOST_DIMENSIONS = 1040  # inner products of int8 vectors of that many dimensions stay below 2^24
 MOST_WORDS = 65_535  # that many int16 vectors add up in int32
 _UNKNOWN = 2**32 - 1
 
@@ -113,9 +113,6 @@ class WordEncoder:
         return quantised(self.sums(texts, parts=parts, n_max=n_max))
 
 
-_CHARACTERS = 2**16  # of a text that a tokenizer or a model reads; tokenizers may panic for millions of blanks
-
-
 @dataclass(frozen=True, eq=False)
 class TokenEncoder(WordEncoder):
     """Sum the vectors of a text's tokens, as a static sentence embedding does; `words` are the tokens."""
@@ -137,7 +134,7 @@ class TokenEncoder(WordEncoder):
         for text in texts:
             ids: list[int] = []
             with suppress(Exception), without_panics():  # a failure depends only on the text, and shows nothing of it
-                ids = self._tokenizer.encode(text[:_CHARACTERS], add_special_tokens=False).ids[:n_max]
+                ids = self._tokenizer.encode(text[:MOST_CHARACTERS], add_special_tokens=False).ids[:n_max]
             rows.append(np.array([token for token in ids if token < len(self.vectors)], np.uint32))
         return rows
 
@@ -165,36 +162,6 @@ def nearest(scores: npt.NDArray[Any], d: int) -> Integers:
     """Return the d indices of largest score of each row, the smaller index first of equals, shape (rows, d)."""
     order: Integers = np.argsort(-scores, axis=1, kind="stable")[:, :d].astype(np.int64)
     return order
-
-
-class SentenceModel:
-    def __init__(self, name: str, batch: int = 1) -> None:
-        try:
-            from sentence_transformers import SentenceTransformer
-        except ImportError:
-            problem = "the encoder sentence-transformers needs a library that is not here"
-            raise PolicyError(problem, pip_install("semantic")) from None
-        with seam("loading a model of sentence-transformers", ArtifactError, "name its folder, or its name on the hub"):
-            self._model: Any = SentenceTransformer(name)
-        self._batch = batch
-
-    def encode(self, texts: Sequence[str]) -> Int8s:
-        """Return int8 vectors of length 127 or less, shape (n, k); zeros for an empty text and for no finite vector."""
-        with seam("encoding texts", ArtifactError):
-            cut = [text[:_CHARACTERS] for text in texts]
-            encoded = self._model.encode(cut, batch_size=self._batch, show_progress_bar=False)
-            floats = np.asarray(encoded, dtype=np.float64)
-        if floats.ndim != 2 or not 1 <= floats.shape[1] <= MOST_DIMENSIONS:
-            raise ArtifactError(
-                f"the model's vectors have shape {floats.shape}; allowed: up to {MOST_DIMENSIONS} wide",
-                "use a smaller encoder",
-            )
-        lengths = np.linalg.norm(floats, axis=1, keepdims=True)
-        usable = np.isfinite(lengths) & (lengths > 0) & np.array([[bool(text.strip())] for text in texts])
-        with np.errstate(invalid="ignore", divide="ignore"):
-            scaled = 127.0 * floats / lengths
-        vectors: Int8s = np.rint(np.where(usable, scaled, 0.0)).astype(np.int8)
-        return vectors
 
 
 SMOOTHING = 0.03  # a word of this share of all words gets half the weight of a rare one
@@ -394,9 +361,14 @@ class Corpus:
         return bool(self.description.get("encoder", {}).get("tokens", False))
 
     @property
+    def in_floats(self) -> bool:
+        """Return True if a model encodes texts in floats, which differ by machine."""
+        return self.encoder_kind == KIND
+
+    @property
     def in_kernel(self) -> bool:
         """Return True if the kernel encodes texts."""
-        return not self.has_tokens and self.encoder_kind != "sentence-transformers"
+        return not self.has_tokens and not self.in_floats
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
@@ -409,8 +381,22 @@ class Corpus:
         vectors.flags.writeable = False
         return vectors
 
+    @property
+    def computing(self) -> Computing | None:
+        """Return device and number type of a model here, or None without a model."""
+        return replace(computing(), dtype=self.description["encoder"].get("dtype")) if self.in_floats else None
+
+    @property
+    def encoder(self) -> WordEncoder | SentenceModel:
+        if self.in_floats:
+            facts = self.description["encoder"]
+            with seam(f"reading the corpus {self.path.name}", ArtifactError, "build it again: `dptext corpus build`"):
+                return loaded(facts["name"], facts["dtype"], facts["files"])
+        return self.word_encoder
+
     @cached_property
-    def encoder(self) -> WordEncoder:
+    def word_encoder(self) -> WordEncoder:
+        """Return the sums of word or token vectors; a corpus that a model encoded has none."""
         if self.has_tokens:
             return TokenEncoder.of(self._tensor("tokenizer").tobytes(), self._tensor("token_vectors"))
         words = _lines(self._tensor("words"))
@@ -434,12 +420,6 @@ class Corpus:
         with seam(f"reading the corpus {self.path.name}", ArtifactError, _HINT), safe_open(self.path, "np") as file:
             tensor: npt.NDArray[Any] = file.get_tensor(name)
         return tensor
-
-
-def encoded(corpus: Corpus, texts: Sequence[str]) -> Int8s:
-    if corpus.encoder_kind == "sentence-transformers":
-        return SentenceModel(str(corpus.description["encoder"]["name"])).encode(texts)
-    return corpus.encoder.encode(texts)
 
 
 def write(

@@ -34,7 +34,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl.corpora.corpus import Corpus, Int8s, Reals, encoded, nearest, products
+from dptext_etl.corpora.corpus import Corpus, Reals, nearest, products
+from dptext_etl.corpora.sentences import Int8s
 from dptext_etl.errors import InputError
 
 MOST = 2**62  # largest sum of all weights
@@ -307,7 +308,7 @@ def _shrinkage(
     if not texts:
         raise InputError("no public text is left that is not in the corpus", "give other public texts with topics")
     names, codes = np.unique([topics[text] for text in corpus.texts], return_inverse=True)
-    queries, shares = encoded(corpus, texts), np.zeros((len(texts), len(names)))
+    queries, shares = corpus.encoder.encode(texts), np.zeros((len(texts), len(names)))
     for first in range(0, len(texts), _BLOCK):
         rows = nearest(products(queries[first : first + _BLOCK], corpus.vectors), near)
         for place in range(len(names)):

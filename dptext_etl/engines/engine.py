@@ -39,6 +39,7 @@ from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import (
     Published,
     check,
+    is_released,
     judge_here,
     publish,
     reports,
@@ -437,9 +438,13 @@ def staged(
                 refs = attempt.register(ledger, table.id_type, source.manifest)
             checkpoint("registered")
             work = replace(work, refs=refs, checkpoint=checkpoint, pairs=previews.rows.pairs, ledger=ledger)
-            reserved = _reserve_all(engine, work, ledger, progress) if attempt.charges_first else None
-            take = _texts if policy.synthetic is None else _sums
-            shards, answers, released, other = take(engine, work, reserved or [], progress)
+            answers = Counter({name: count for name, count in previews.rows.answers.items() if count})
+            if _encodes(policy) and [*answers] == ["COMMITTED"] and is_released(policy, attempt.layout, ledger, refs):
+                shards, released, other = list[StagedShard](), {"released": answers.total()}, True  # nothing is encoded
+            else:
+                reserved = _reserve_all(engine, work, ledger, progress) if attempt.charges_first else None
+                take = _texts if policy.synthetic is None else _sums
+                shards, answers, released, other = take(engine, work, reserved or [], progress)
         rows = row_counts(policy, source, answers, released, stale=previews.over_all.changed - previews.rows.changed)
         log.info("staged: %s", rows)
         seconds = time.monotonic() - attempt.began
@@ -451,6 +456,10 @@ def staged(
         checked = {name: part for name, part in checked.items() if part}
         exact = (table.exact and policy.synthetic is None) or source.published_exact(policy)
         yield replace(made, exact=exact, other=other, table=checked), ledger
+
+
+def _encodes(policy: Policy) -> bool:
+    return policy.synthetic is not None and policy.statistic.corpus.in_floats
 
 
 Released = tuple[list[StagedShard], Counter[str], dict[str, int], bool]
@@ -502,7 +511,7 @@ def _compute(engine: Engine[Any], work: Work[Any], phase: Phase, progress: Liste
 
 def _reserve_all(engine: Engine[Any], work: Work[Any], ledger: Ledger, progress: Listener | None) -> list[ShardResult]:
     """Charge a whole run before any shard is computed, or give all reservations back."""
-    policy = work.attempt.policy
+    policy, sums = work.attempt.policy, ""
     try:
         if policy.synthetic is not None:  # lists of an attempt whose shards were others
             work.staging.storage.delete(*work.staging.storage.glob("quarantine-*"))
@@ -511,15 +520,16 @@ def _reserve_all(engine: Engine[Any], work: Work[Any], ledger: Ledger, progress:
         if work.attempt.refusing:
             refuse_over_cap(over)
         if policy.synthetic is not None:
-            from dptext_etl.runner.shard.summing import whole_sum
+            from dptext_etl.runner.shard import summing
 
             nameless = work.source.nameless
             require_enough(policy, {"released": table.records, "quarantined": over, "without_subject": nameless})
             refuse_no_records(policy, table.records)
-            table = table._replace(digest=whole_sum(policy, done).digest.hex())
+            total = summing.whole_sum(policy, done)
+            table, sums = table._replace(digest=total.digest.hex()), summing.digest_of_sums(policy, total)
         if policy.one_table:
             refuse_too_few(policy, table.draws, table.labels)
-            pin_table(work.attempt, ledger, work.refs, table)
+            pin_table(work.attempt, ledger, work.refs, table, sums)
     except BaseException:
         give_back(ledger, work.attempt.job)
         raise

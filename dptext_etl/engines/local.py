@@ -166,10 +166,9 @@ class LocalEngine(Engine[pl.LazyFrame]):
             if policy.synthetic is not None:
                 from dptext_etl.runner.shard.summing import Summing
 
-                table = Summing(shards, phase, work.digest)
+                table = Summing(shards, phase, work.digest, meter.add)
                 for index, frame in _planted(work, numbers):
                     table.take(frame, index)
-                    meter.add(frame.height)
                 results.append(table.finish())
             elif width > 1:
                 shards.schedule = parallel = ParallelShards(numbers, width)

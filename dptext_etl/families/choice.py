@@ -28,9 +28,10 @@ from dptext_etl.accounting.shuffling import Law, central_epsilon
 from dptext_etl.arrays import to_arrow
 from dptext_etl.artifacts import Artifact
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.corpus import MOST_WORDS, SentenceModel, WordEncoder, fetched, is_remote, nearest, products
+from dptext_etl.corpora.corpus import MOST_WORDS, WordEncoder, fetched, is_remote, nearest, products
 from dptext_etl.corpora.frequencies import Weights, near_texts, usual_hit, weights
-from dptext_etl.device import Computing, computing
+from dptext_etl.corpora.sentences import SentenceModel
+from dptext_etl.device import Computing
 from dptext_etl.families.loss import Loss, require_charge
 from dptext_etl.guarantee import (
     LARGEST_DELTA,
@@ -152,7 +153,6 @@ def shuffled_of(mechanism: object) -> Shuffled | None:
     return getattr(mechanism, "shuffled", None)
 
 
-_MODEL = "sentence-transformers"
 SHUFFLED_NEIGHBORS = "two tables that differ in one record's text, where readers get the multiset of released texts"
 _LABELED = " of each label, and labels are the same in both"
 MOST_DRAWS = 1024  # draws of one text, at most
@@ -306,23 +306,15 @@ class ChoiceMechanism(Mechanism):
 
     @property
     def computing(self) -> Computing | None:
-        return computing() if self.opened.encoder_kind == _MODEL else None
+        return self.opened.computing
 
     @cached_property
     def sentence_model(self) -> SentenceModel | WordEncoder:
-        if self.opened.has_tokens:
-            return self.opened.encoder
-        return SentenceModel(str(self.opened.description["encoder"]["name"]))
+        return self.opened.encoder
 
     def probe(self) -> None:
-        if not self.has_model:
-            return
-        try:
-            works = bool(self.sentence_model.encode([PROBE_TEXT])[0].any())
-        except Exception:  # noqa: BLE001
-            works = False
-        if not works:
-            refuse_model()
+        if self.has_model:
+            probe_encoder(self.sentence_model)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -359,21 +351,16 @@ class ChoiceMechanism(Mechanism):
     def _encoded(self, texts: pa.Array) -> tuple[pa.Array | None, pa.Array | None]:
         """Encode every part of every text where a model does it, and say on which rows it failed.
 
-        The result of a model for a text depends only on this text: texts go through it one by one. A text on which it
-        fails becomes the zero vector, which is drawn uniformly (docs/spec/surrogate.md#missing-inputs).
+        The vector of a text depends on this text only (`corpora.sentences`). A text on which a model fails has the zero
+        vector, which is drawn uniformly (docs/spec/surrogate.md#missing-inputs).
         """
         if not self.has_model:
             return None, None
-        vectors = np.zeros((len(texts) * self.parts, self.opened.vectors.shape[1]), np.int8)
-        failed = np.zeros(len(texts), np.uint32)
-        for row, text in enumerate(texts.to_pylist()):
-            for part, piece in enumerate(cut(text or "", self.parts, self.n_max)):
-                if not piece.strip():
-                    continue
-                try:
-                    vectors[row * self.parts + part] = self.sentence_model.encode([piece])[0]
-                except Exception:  # noqa: BLE001  (whatever the text does to a model: it stops and shows nothing)
-                    failed[row] = 1
+        pieces = [piece for text in texts.to_pylist() for piece in cut(text or "", self.parts, self.n_max)]
+        vectors, failed = self.sentence_model.encode(pieces), np.zeros(len(texts), np.uint32)
+        if self.opened.in_floats:
+            wrong = np.array([bool(piece.strip()) for piece in pieces], np.bool_) & ~vectors.any(axis=1)
+            failed += wrong.reshape(-1, self.parts).any(axis=1)
         return to_arrow(vectors.ravel()), to_arrow(failed)
 
     def positions(self, texts: pa.Array) -> pa.Array:
@@ -386,7 +373,7 @@ class ChoiceMechanism(Mechanism):
 
     @cached_property
     def _lexicon(self) -> _kernel.Vocabulary:
-        return _kernel.Vocabulary(self.opened.encoder.words)
+        return _kernel.Vocabulary(self.opened.word_encoder.words)
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         vectors, failed = self._encoded(texts)
@@ -442,6 +429,16 @@ class ChoiceMechanism(Mechanism):
                 "encoder": self.opened.encoder_kind,
             }
         }
+
+
+def probe_encoder(encoder: SentenceModel | WordEncoder) -> None:
+    """Refuse an encoder that fails on a public text."""
+    try:
+        works = bool(encoder.encode([PROBE_TEXT])[0].any())
+    except Exception:  # noqa: BLE001
+        works = False
+    if not works:
+        refuse_model()
 
 
 def cut(text: str, parts: int, n_max: int) -> list[str]:

@@ -404,7 +404,7 @@ def abort(db: Database, job: str, reason: str | None) -> int:
         raise LedgerError("the job has committed records: its computation has started", "expire it: charges stay")
     if any(batch.attached for batch in batches):
         raise LedgerError("another job relies on the reservations of this one", "expire it: charges stay")
-    if any(batch.seq < pins.get(batch.key, (0, ""))[0] and len(_open_rows(db, batch)) for batch in batches):
+    if any(batch.seq < pins.get(batch.key, (0,))[0] and len(_open_rows(db, batch)) for batch in batches):
         msg = "a table was pinned over the reservations of this job, and draws from it may have been seen"
         raise LedgerError(msg, "expire it: charges stay; or run the same table again, which finishes it at no cost")
     for batch in batches:

@@ -157,7 +157,7 @@ class Contents:
         self.forms: dict[tuple[str, ...], Any] = {}
         self.accepted: dict[str, int] = {}
         self.forgets: dict[str, list[int]] = {}
-        self.pins: dict[Key, tuple[int, str]] = {}
+        self.pins: dict[Key, tuple[int, str, str]] = {}
         self.published: list[Facts] = []
         self.publications: dict[Key, dict[str, Publication]] = {}
         self.sinks: dict[str, set[str]] = {}
@@ -294,8 +294,9 @@ class Contents:
 
     def _pin(self, seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
         yield from self._unusable(facts["release"])
-        pin = self.pins.setdefault((facts["release"], facts["nonce"]), (seq, facts["digest"]))
-        if pin[1] != facts["digest"]:
+        now = facts["digest"], facts.get("sums", "")
+        pin = self.pins.setdefault((facts["release"], facts["nonce"]), (seq, *now))
+        if pin[1:] != now:
             yield f"it pins another table of {self.releases[facts['release']]}"
 
     def _revoke(self, seq: int, _kind: Event, facts: Facts) -> Iterator[str]:

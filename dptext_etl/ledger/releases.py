@@ -262,23 +262,27 @@ class Releases:
             if item.dataset == dataset
         ]
 
-    def pin_table(self, ref: ReleaseRef, digest: str) -> None:
+    def pin_table(self, ref: ReleaseRef, digest: str, sums: str = "") -> None:
         """Pin the records and texts that a release is drawn from as a whole, before the first draw.
 
         Args:
             ref: The release.
             digest: A keyed digest of all of them, 64 hex digits.
+            sums: A keyed digest of the exact sums that noise is added to, 64 hex digits; "" where texts are drawn.
 
         Raises:
-            LedgerError: Other records or texts are pinned, or the release is revoked.
+            LedgerError: Other records, texts, or sums are pinned, or the release is revoked.
         """
         with self._store.transaction():
             self.require_usable(ref)
-            pinned = self.pinned_table(ref)
-            if pinned is None:
-                self._journal.append(Event.PIN, release=ref.id, nonce=ref.nonce, digest=digest)
-            elif pinned != digest:
+            pin = self._contents.latest().pins.get((ref.id, ref.nonce))
+            if pin is None:
+                more = {"sums": sums} if sums else {}
+                self._journal.append(Event.PIN, release=ref.id, nonce=ref.nonce, digest=digest, **more)
+            elif pin[1] != digest:
                 refuse_other_table(ref)
+            elif pin[2] != sums:
+                refuse_other_sums(ref)
 
     def pinned_table(self, ref: ReleaseRef) -> str | None:
         """Return the digest that is pinned of the records and texts of a release, or None."""
@@ -429,6 +433,13 @@ def _require_publication(refs: Sequence[ReleaseRef], manifest: str) -> None:
     if not refs or not _DIGEST.fullmatch(manifest):
         msg = "a publication needs at least one release and the SHA-256 of its manifest, 64 hex digits"
         raise LedgerError(msg, "pass the releases, and the digest of the manifest file")
+
+
+def refuse_other_sums(ref: ReleaseRef) -> NoReturn:
+    """Refuse sums other than the pinned ones of the same records: they would get independent noise."""
+    msg = f"{ref} is pinned to other sums of these records: a model gives other vectors here than in the first attempt"
+    hint = "this attempt drew nothing; bring back the staged vectors of the first attempt, or"
+    raise LedgerError(msg, f"{hint} {_NEW_NAME}")
 
 
 def refuse_other_table(ref: ReleaseRef) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
@@ -10,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 from dptext_etl.corpora.corpus import Corpus, fetched, is_remote
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import OTHER
-from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, Guarantee, GuaranteeClass, exact
+from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, SCORES_LOCAL, Guarantee, GuaranteeClass, exact
 from dptext_etl.policy.terms import omitted
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class MaxEnt(BaseModel):
         name: "maxent".
         epsilon: Epsilon of the whole table for one record, at `delta`.
         delta: Delta of that pair, at most 1e-6, and at most 0.01 over the number of records.
-        corpus: A corpus whose encoder is `words`, `static`, or `task`: its name, folder, or URL.
+        corpus: A corpus with any encoder: its name, folder, or URL.
         width: Coordinates of a text; by default 64, or 96 from 16 labels on.
     """
 
@@ -204,7 +205,9 @@ def _described(mechanism: MaxEnt, corpus: str, labels: tuple[str, ...], per_subj
 
     epsilon, delta = mechanism.epsilon, mechanism.delta
     sums = describe(corpus, epsilon=epsilon, delta=delta, labels=labels, per_subject=per_subject, width=mechanism.width)
-    return Aggregate(epsilon=epsilon, n_max=sums.n_max, label=mechanism.name, statistic=sums, claim=CLAIM, n_rec=n_rec)
+    local = frozenset({SCORES_LOCAL} if sums.corpus.in_floats else ())
+    claim = replace(CLAIM, assumptions=CLAIM.assumptions | local)
+    return Aggregate(epsilon=epsilon, n_max=sums.n_max, label=mechanism.name, statistic=sums, claim=claim, n_rec=n_rec)
 
 
 def no_rows(dataset: str) -> PolicyError:

@@ -110,8 +110,7 @@ def require_models(columns: Iterable[ColumnPolicy], expected: Expected) -> None:
     if not expected.computed:
         return
     for item in columns:
-        if not item.mechanism.reproducible:
-            column.probe(item.mechanism)
+        column.probe(item.mechanism)
         with seam("probing the model", hint="is the model of the post-processing intact? Nothing was charged"):
             for step in item.postprocess:
                 step.probe()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-import types
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import numpy as np
@@ -123,29 +122,11 @@ def test_a_task_encoder_knows_public_labels(built: Path, table: Path, tmp_path: 
     assert corpus.encoder_kind == "task"
 
 
-def test_a_model_encodes_where_one_is_named(monkeypatch: pytest.MonkeyPatch, table: Path, tmp_path: Path) -> None:
-    """A stand-in for sentence-transformers counts letters: the real library is an extra."""
-
-    class Letters:
-        def __init__(self, name: str) -> None:
-            assert name == "letters"
-
-        def encode(self, asked: list[str], batch_size: int, show_progress_bar: bool) -> list[list[float]]:
-            assert (batch_size, show_progress_bar) == (1, False)
-            return [[float(text.count(letter)) for letter in "aeioutrsl"] for text in asked]
-
-    module = types.ModuleType("sentence_transformers")
-    module.SentenceTransformer = Letters  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "sentence_transformers", module)
-    options = Options(name="letters", encoder="sentence-transformers", model="letters", **STATED)
-    corpus = build([Source(table)], tmp_path / "letters", options)
-    lengths = np.linalg.norm(corpus.vectors.astype(float), axis=1)
-    assert corpus.vectors.shape == (2_016, 9)
-    assert (abs(lengths - 127) < 2).all()
-
-
 def test_a_model_without_its_library_is_refused_with_the_command(monkeypatch: pytest.MonkeyPatch, table: Path) -> None:
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("dptext_etl.corpora.sentences.metadata.version", missing)
     options = Options(name="model", encoder="sentence-transformers", model="any", **STATED)
     with pytest.raises(PolicyError, match="needs a library") as caught:
         build([Source(table)], table.parent / "none", options)

@@ -61,7 +61,7 @@ def build(
         str, typer.Option(metavar="NAME|FILE", help="Word vectors, or token vectors of `dptext corpus vectors`.")
     ] = "english-20k",
     model: Annotated[
-        str | None, typer.Option(help="With sentence-transformers: a folder or a name on the hub.")
+        str | None, typer.Option(help="With sentence-transformers: a folder, or an installed package that holds one.")
     ] = None,
     task: Annotated[
         list[Path] | None,

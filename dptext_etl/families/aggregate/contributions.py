@@ -24,7 +24,8 @@ import pyarrow as pa
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.corpus import Int8s, Integers
+from dptext_etl.corpora.corpus import Integers
+from dptext_etl.corpora.sentences import Int8s
 from dptext_etl.data_types import kind_of
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.families.aggregate.statistic import OTHER, Statistic, describe
@@ -85,10 +86,15 @@ def added(*digests: bytes) -> bytes:
 
 
 @bare
-def partial_sum(
-    statistic: Statistic, release_key: _kernel.ReleaseKey, ids: pa.Array, texts: pa.Array, labels: pa.Array | None
+def partial_sum(  # noqa: PLR0917
+    statistic: Statistic,
+    release_key: _kernel.ReleaseKey,
+    ids: pa.Array,
+    texts: pa.Array,
+    labels: pa.Array | None,
+    vectors: Int8s | None = None,
 ) -> Partial:
-    """Return the sums over the records that count."""
+    """Return the sums over the records that count; `vectors`, shape (n, k), spares encoding them."""
     if (labels is None) != (not statistic.labels):
         raise InputError("labels are given exactly if the statistic lists labels", "list the labels in the policy")
     label_column = pa.nulls(len(texts), pa.string()) if labels is None else labels
@@ -105,8 +111,8 @@ def partial_sum(
         for at in range(0, len(texts), _ROWS):
             batch = texts.slice(at, _ROWS)
             there = to_numpy(batch.is_valid())
-            vectors = encoded(statistic, batch.filter(pa.array(there)))
-            add(statistic, total, statistic.contributions(vectors), blocks[at : at + _ROWS][there])
+            rows = encoded(statistic, batch.fill_null("")) if vectors is None else vectors[at : at + _ROWS]
+            add(statistic, total, statistic.contributions(rows[there]), blocks[at : at + _ROWS][there])
     return total
 
 
@@ -171,7 +177,7 @@ def encode(corpus: Corpus, texts: pa.Array, n_max: int) -> Int8s:
     """Return the vectors of texts under the encoder of a corpus, of up to `n_max` words of each."""
     if not len(texts):
         return np.zeros((0, corpus.vectors.shape[1]), np.int8)
-    if corpus.has_tokens:
+    if not corpus.in_kernel:
         return corpus.encoder.encode(texts.to_pylist(), n_max=n_max)
     vectors: Int8s = to_numpy(pa.array(_corpus(str(corpus.path), corpus.sha256).encode(texts, 1, n_max)))
     return vectors.reshape(len(texts), -1)

@@ -23,10 +23,13 @@ from pydantic import ConfigDict, Field, InstanceOf, PositiveInt
 from dptext_etl.accounting import Approximate, ZeroConcentrated, require_delta, spend, zcdp_epsilon
 from dptext_etl.arrays import to_arrow
 from dptext_etl.artifacts import Artifact
-from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.corpus import Int8s, Integers
+from dptext_etl.corpora import Corpus, sentences
+from dptext_etl.corpora.corpus import Integers
+from dptext_etl.corpora.sentences import Int8s
 from dptext_etl.corpora.static import version
+from dptext_etl.device import Computing
 from dptext_etl.errors import PolicyError
+from dptext_etl.families.choice import probe_encoder
 from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, Guarantee, Spend, exact, float_above
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import DEFAULT_N_MAX, Mechanism
@@ -253,9 +256,12 @@ class Statistic:
 
     def configuration(self) -> dict[str, Any]:
         """Return the settings that the sums and their noise depend on (docs/spec/stream.md#configuration)."""
-        tokens = {"tokenizers": version()} if self.corpus.has_tokens else {}
+        libraries = {"tokenizers": version()} if self.corpus.has_tokens else {}
+        if self.corpus.in_floats:
+            facts = self.corpus.description["encoder"]
+            libraries = {sentences.KIND: sentences.version(), "files": facts["files"], "dtype": facts["dtype"]}
         return {
-            **tokens,
+            **libraries,
             "mechanism": "synthetic",
             "mechanism_version": VERSION,
             "corpus": self.corpus.sha256,
@@ -286,9 +292,6 @@ def describe(
 ) -> Statistic:
     """Return the statistic of a column, from public facts only."""
     opened = Corpus.open(corpus) if isinstance(corpus, str) else corpus
-    if opened.encoder_kind not in {"words", "static", "task"}:
-        hint = "build the corpus with the encoder `words`, `static`, or `task`"
-        raise PolicyError("synthetic tables need a corpus whose encoder sums vectors of words or tokens", hint)
     if len(labels) > MOST_LABELS or len(set(labels)) < len(labels) or not all(labels):
         msg = f"labels are up to {MOST_LABELS:,} distinct names that are not empty; got {len(labels):,}"
         raise PolicyError(msg, "list each public label once; other labels count as one more, `other`")
@@ -335,6 +338,14 @@ class Aggregate(Mechanism):
     @property
     def guarantee(self) -> Guarantee:
         return self.claim
+
+    @property
+    def computing(self) -> Computing | None:
+        return self.opened.computing
+
+    def probe(self) -> None:
+        if self.opened.in_floats:
+            probe_encoder(self.opened.encoder)
 
     @property
     def most_positions(self) -> int:

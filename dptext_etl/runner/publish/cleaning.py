@@ -14,7 +14,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import versions
 from dptext_etl.runner.publish.publication import NOTE
 from dptext_etl.runner.publish.versions import alone_at
-from dptext_etl.runner.shard.staging import READING
+from dptext_etl.runner.shard.staging import READING, VECTORS
 from dptext_etl.storage import Storage
 
 _DAY = 86_400.0
@@ -84,6 +84,7 @@ def _clean_staging(storage: Storage, policy: Policy, revoked: set[str], cleaned:
         (retention.quarantine_days, "quarantine-*", cleaned.quarantined),
         (retention.quarantine_days, "changed-*", cleaned.quarantined),
         (retention.kept_days, "kept-*", cleaned.kept),
+        (retention.kept_days, f"{VECTORS}-*", cleaned.kept),
     ):
         if days is not None:
             old = [name for name, written in storage.modified(pattern).items() if now - written > days * _DAY]

@@ -35,7 +35,7 @@ from dptext_etl.runner.publish.parts import HiddenIds, Writer, blank_ids, ids_of
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import remember, require_same_ledger
 from dptext_etl.runner.shard.charging import subjects_of
-from dptext_etl.runner.shard.staging import LISTS, UNIT, Staging
+from dptext_etl.runner.shard.staging import LISTS, UNIT, VECTORS, Staging
 from dptext_etl.runner.source import listing, selection
 from dptext_etl.runner.source.column_types import logical_types
 from dptext_etl.runner.source.roles import in_pinned_order, open_table, with_logical_types
@@ -466,6 +466,9 @@ def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets, *, by_sub
     """
     changed, action = 0, "removing records from staging"
     with seam(action, InputError, "call this again: it continues from here"):
+        vectors = storage.glob(f"{VECTORS}-*")  # they do not show whose they are
+        storage.delete(*vectors)
+        changed += len(vectors)
         lists = {name for pattern in LISTS for name in storage.glob(pattern)}
         for name in storage.glob("*.parquet"):
             frame, stem = pl.read_parquet(literal(storage.local_path(name, fresh=True))), name.removesuffix(".parquet")

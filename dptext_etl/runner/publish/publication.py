@@ -234,7 +234,8 @@ def publish(
         if before is None:
             msg, hint = "the published table is gone; nothing was published", "bring its files back, then run again"
             raise LedgerError(msg, hint)
-        return unchanged(layout, before, "this machine would draw a few other rows from the same statistic")
+        rows = "this machine would draw a few other rows from the same statistic"
+        return unchanged(layout, before, rows if staged.shards else "all records are in the published table")
     if staged.shards:
         require(verdicts)
     if not policy.publish:
@@ -385,6 +386,16 @@ def _record(staged: StagedRun, ledger: Ledger, manifest: Manifest, before: Manif
     refs, place = list(staged.refs.values()), staged.layout.place
     ledger.releases.record_publication(refs, manifest.name, manifest.digest, manifest.rows, sink=place)
     remember(ledger, staged.policy)
+
+
+def is_released(policy: Policy, layout: Layout, ledger: Ledger, refs: Mapping[str, ReleaseRef]) -> bool:
+    """Return whether an intact table of a synthetic release is published; its statistic is not looked at."""
+    before = Manifest.read(layout) if policy.publish else None
+    if before is None or [{**claim, "statistic": None} for claim in before.columns] != [
+        {**claim, "statistic": None} for claim in claims(policy)
+    ]:
+        return False
+    return is_whole(layout, before) and is_recorded(ledger, layout, before.digest, refs.values())
 
 
 def require_first_table(policy: Policy, layout: Layout, refs: Mapping[str, ReleaseRef], shard: StagedShard) -> None:

@@ -202,8 +202,10 @@ def refuse_over_cap(over: int) -> None:
         raise BudgetError(msg, hint, {"records": over})
 
 
-def pin_table(attempt: Attempt, ledger: Ledger, refs: Mapping[str, ReleaseRef], table: WholeTable) -> None:
-    """Pin a table, or refuse a table other than the pinned one.
+def pin_table(
+    attempt: Attempt, ledger: Ledger, refs: Mapping[str, ReleaseRef], table: WholeTable, sums: str = ""
+) -> None:
+    """Pin a table, with the digest of its exact sums if it is summed, or refuse a table other than the pinned one.
 
     A release without a pinned table must hold only the records of the table. A record that was read twice counts twice
     here and once in the ledger; records of an earlier attempt count there.
@@ -211,7 +213,7 @@ def pin_table(attempt: Attempt, ledger: Ledger, refs: Mapping[str, ReleaseRef], 
     for ref in refs.values():
         if ledger.releases.pinned_table(ref) is None and ledger.records(ref) != table.records:
             refuse_other_records(ref)
-        ledger.releases.pin_table(ref, table.digest)
+        ledger.releases.pin_table(ref, table.digest, sums)
     remember(ledger, attempt.policy)
 
 

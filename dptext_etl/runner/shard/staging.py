@@ -188,6 +188,8 @@ LISTS = ("quarantine-*.parquet", f"{_CHANGED}-*.parquet")
 READING: Final = "texts.txt"
 """The report on the texts of a run: the only file that shows how many hold few known words, or are cut."""
 _RECORD: Final = "shard"
+VECTORS: Final = "vectors"
+"""First part of the names of files of vectors, which follow from texts."""
 _SOON_REMOVED: Final = "uncompressed"  # read twice and removed: a quarter of the time of lz4
 _KEPT_LONG: Final = "lz4"
 _AGAIN = "run the same policy again: it continues after the committed records"
@@ -240,6 +242,15 @@ class Staging:
         content = sealed(self._key, _RECORD, shard.as_dict())
         self.storage.write(f"{shard.stem}.json", content, action="staging a shard")
         return shard
+
+    def stage_first(self, name: str, facts: Mapping[str, Any]) -> None:
+        """Write facts under a seal, unless another attempt has written the file."""
+        self.storage.create(name, sealed(self._key, name, facts))
+
+    def staged_facts(self, name: str) -> dict[str, Any] | None:
+        """Return the facts of `stage_first`; None if there are none, or if no run under this key wrote them."""
+        facts = opened(self._key, name, self.storage.read(name))
+        return None if facts is None else {key: value for key, value in facts.items() if key != "seal"}
 
     def outcome(self, shard: StagedShard) -> pl.DataFrame:
         """Read a shard as it is to be published, canary rows included, and check its hash."""

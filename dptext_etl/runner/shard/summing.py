@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import polars as pl
@@ -22,6 +22,7 @@ from dptext_etl.column import keyed_digests
 from dptext_etl.errors import DPTextError, LedgerError, seam
 from dptext_etl.families.aggregate import Noisy, Partial, noisy, partial_sum, scored, table
 from dptext_etl.families.aggregate.contributions import packed, unpacked
+from dptext_etl.families.aggregate.statistic import Aggregate
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import CommitOutcome
 from dptext_etl.mechanism import worst_spend
@@ -30,6 +31,7 @@ from dptext_etl.policy.synthetic import SCORES, Synthetic, no_rows
 from dptext_etl.runner.shard.charging import DEFECT, PAIRS, Reserved, digest_of, equal_spends, texts_of
 from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards
 from dptext_etl.runner.shard.staging import StagedShard, Staging, WholeTable
+from dptext_etl.runner.shard.vectors import Vectors
 
 
 class Summing:
@@ -38,7 +40,9 @@ class Summing:
     A call that the ledger refused can be repeated: counts change last.
     """
 
-    def __init__(self, shards: Shards, phase: Phase, digest: str) -> None:
+    def __init__(
+        self, shards: Shards, phase: Phase, digest: str, report: Callable[[int], object] = lambda _: None
+    ) -> None:
         """Begin a phase; `digest` is the hash of the drawn table, 64 hex digits, and empty before it is drawn."""
         self._shards, self._phase, self._table = shards, phase, digest
         (self._column,) = shards.columns
@@ -46,6 +50,14 @@ class Summing:
         self._answers, self._sums = Counter[str](), Partial.zero(shards.policy.statistic)
         self._pairs = 0
         self._agrees = True
+        self._report, self._reported = report, 0
+        mechanism, self._vectors = self._column.policy.mechanism, None
+        if phase == "reserve" and isinstance(mechanism, Aggregate) and mechanism.opened.in_floats:
+            self._vectors = Vectors(shards.staging, mechanism, self._done)
+
+    def _done(self, rows: int) -> None:
+        self._reported += rows
+        self._report(rows)
 
     def take(self, raw: pl.DataFrame, index: int) -> None:
         shards = self._shards
@@ -62,6 +74,7 @@ class Summing:
             self._answers.update(reserved.answers)
             self._records += len(counted.charged.ids)
         self._read += raw.height
+        self._done(self._read - self._reported)
 
     def finish(self) -> ShardResult:
         number = f"{int.from_bytes(self._sums.digest, 'little'):064x}"  # its lowest byte comes first
@@ -73,7 +86,9 @@ class Summing:
         """Sum records that are charged and within the cap."""
         policy, ids = self._shards.policy, counted.charged.ids
         with seam("summing the records", DPTextError, DEFECT):
-            return partial_sum(policy.statistic, self._column.key, ids, *_contents(counted.frame, policy))
+            (charge,), (texts, labels) = counted.charged.charges, _contents(counted.frame, policy)
+            vectors = None if self._vectors is None else self._vectors.of(charge.idem_keys, texts)
+            return partial_sum(policy.statistic, self._column.key, ids, texts, labels, vectors)
 
     def _committed(self, counted: Reserved) -> Partial:
         """Commit the records that count, and return their digest, without sums."""
@@ -112,6 +127,14 @@ def whole_sum(policy: Policy, results: Iterable[ShardResult]) -> Partial:
         if item.sums is not None:
             total += Partial.unpacked(policy.statistic, base64.b64decode(item.sums))
     return total
+
+
+def digest_of_sums(policy: Policy, total: Partial) -> str:
+    """Return a keyed digest of the sums of a table and of its records, 64 hex digits (docs/spec/synthetic.md#pin)."""
+    (column,) = policy.charged_columns()
+    digest = hashlib.sha256(b"dptext/sums/v1\0" + total.packed()).hexdigest()
+    (keyed,) = keyed_digests(column.release_key(), pa.array(["sums"]), pa.array([digest])).to_pylist()
+    return bytes(keyed).hex()
 
 
 def draw(policy: Policy, staging: Staging, sums: Partial, records: int) -> StagedShard:

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import pairwise
-from threading import Barrier, Lock
 from typing import Any
 
 import numpy as np
 
 from dptext_etl.errors import without_panics
+from dptext_etl.parallel import single_threads
 from dptext_etl.sampling import Choices
 from dptext_etl_models.inference.masked.layout import Asked, Layout, Rows
 from dptext_etl_models.inference.masked.scorer import Batch, BatchScorer, Shape
 from dptext_etl_models.inference.masked.script import PADDED, Numbers, Script, Scripts
 from dptext_etl_models.inference.masked.steps import Answer
 from dptext_etl_models.inference.running import out_of_memory
-
-_SETTING = Lock()  # torch has one number of threads per process: pools that set it wait for each other
 
 
 class BatchThreads:
@@ -34,7 +32,7 @@ class BatchThreads:
 
     def __init__(self, width: int, threads: int | None = None) -> None:
         self.width = width
-        self._pool = _single_threads(threads or width) if width > 1 else None
+        self._pool = single_threads(threads or width) if width > 1 else None
 
     def begin(self, work: Callable[..., Any], *given: Any) -> Future[Any]:
         """Begin a piece of work, and return the future of its result or of its exception."""
@@ -47,25 +45,6 @@ class BatchThreads:
         except Exception as exc:  # noqa: BLE001  (the caller of the result gets it)
             done.set_exception(exc)
         return done
-
-
-def _single_threads(width: int) -> ThreadPoolExecutor:
-    """Start threads in which torch starts no further ones; they end with the pool."""
-    import torch
-
-    pool, met = ThreadPoolExecutor(width, thread_name_prefix="dptext-batch"), Barrier(width)
-
-    def alone() -> None:
-        torch.get_num_threads()  # a thread that was never asked uses the number of the process at its first product
-        torch.set_num_threads(1)
-        met.wait()
-
-    with _SETTING:
-        before = torch.get_num_threads()
-        for started in [pool.submit(alone) for _ in range(width)]:
-            started.result()
-        torch.set_num_threads(before)  # torch also keeps a number for threads that are yet to start
-    return pool
 
 
 _MASK_BITS = 20  # of a shape's number, which sorts as the shape does
