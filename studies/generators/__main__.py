@@ -43,11 +43,13 @@ WRITERS = {
 }
 _FIGURES = ("corpora_of_snips", "reidentified", "scale", "sentence_encoder", "word_shift")
 WRITERS |= {"row_by_row": choices.row_by_row, "all_forms": choices.all_forms, "rule": choices.rule}
+WRITERS["demo_forms"] = pictures.demo_words
 WRITERS |= {name: getattr(measured, name) for name in _FIGURES}
 MEASURED_BY = {
     "all_forms": "make -C studies frontier",
     "benchmarks": "make -C studies bench",
     "corpora_of_snips": "make -C studies surrogate-utility",
+    "demo_forms": "make -C studies demo-figures",
     "reidentified": "make -C studies frontier",
     "row_by_row": "make -C studies surrogate-utility",
     "scale": "make -C studies bench",
@@ -80,6 +82,7 @@ def pages() -> dict[Path, str]:
     }
     texts = {home.README: readme} | {DOCS / name: WHOLE + page for name, page in whole.items()}
     texts[DOCS / "images" / "page-to-sign.svg"] = pictures.page_to_sign()
+    texts[DOCS / "images" / "demo-forms.svg"] = pictures.demo_forms()
     texts |= {DOCS.parent / "deploy" / "postgres" / name: text for name, text in migrations.migrations().items()}
     for path in sorted([*DOCS.rglob("*.md"), *REPORTS.glob("*.md")]):
         text = path.read_text(encoding="utf-8")
