@@ -15,7 +15,7 @@ EQUAL_TEXTS = "all tables hold the same drawn texts: equal texts join the rows o
 
 
 def tables_of(policy: Policy) -> tuple[Policy, ...]:
-    """Return the policy, which is that of its own table, and then a policy for the table of each audience."""
+    """Return the policy, for its own table, and then a policy for the table of each audience."""
     return policy, *(_derived(policy, item) for item in policy.audiences)
 
 

@@ -71,8 +71,9 @@ def _releases_in_use(layout: Layout, policy: Policy, manifest: Manifest | None) 
 def require_audiences(ledger: Ledger, policy: Policy) -> None:
     """Refuse a policy without an audience whose table is published: no run would renew it, or remove people from it."""
     names, refs = {item.name for item in policy.audiences}, ledger.releases.find_all(policy).values()
-    recorded = {Manifest.audience_of(name) for ref in refs for name in ledger.releases.published(ref)} - {None}
-    if policy.audience is None and (gone := ", ".join(sorted(map(str, recorded - names)))):
+    published = (name for ref in refs for name in ledger.releases.published(ref))
+    recorded = {name.partition("@")[0].partition(":")[2] for name in published} - {""}
+    if policy.audience is None and (gone := ", ".join(sorted(recorded - names))):
         msg = f"the ledger records published tables of this release for audiences that the policy does not name: {gone}"
         hint = "write their entries [[audience]] again; a new release name goes without them"
         raise LedgerError(f"{msg}; nothing was changed", hint)
