@@ -237,8 +237,8 @@ def refuse_too_few(policy: Policy, texts: int, labels: Mapping[str, int] | None 
         return
     rows, hint = policy.shuffled.rows, "this run drew and charged nothing; state fewer rows, at a larger epsilon, under"
     names = () if policy.labels is None or labels is None else policy.labels.values
-    each = {name: (labels or {}).get(name, 0) for name in names}
-    few = [f"{counted(number, 'text')} of {name!r}" for name, number in each.items() if number < rows]
+    by_label = {name: (labels or {}).get(name, 0) for name in names}
+    few = [f"{counted(number, 'text')} of {name!r}" for name, number in by_label.items() if number < rows]
     if few or texts < rows:
         msg = f"[shuffled]: {', '.join(few) or counted(texts, 'text')} would be published, and the bound is "
         more = "; or remove the label from labels.values: its texts are left out then" * bool(few)
