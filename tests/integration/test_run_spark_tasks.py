@@ -47,7 +47,7 @@ class Bench:
         attempt = Attempt.of(self.policy, None)
         attempt.layout.staging.prepare()
         with Ledger.open(self.policy.ledger.url) as ledger:
-            refs = attempt.register(ledger, "string")
+            refs = attempt.register(ledger, "string", None)
         columns = tuple(WorkerPolicy.of(item, {}).written() for item in attempt.columns)
         raw = pl.read_parquet(self.policy.source)
         names = ("id", "stars", "review", "note", "user_id")
