@@ -206,7 +206,7 @@ def _table_5(setup: setups.Setup, name: str) -> setups.Shown:
             ]
             rows.append([line, measure, *cells])
     head = ["mechanism", "figure", "no noise", *(f"ε = {epsilon:,}" for epsilon in budgets[1:])]
-    title = f"Table 5: {setup.title(name)}; macro-F1 of raw texts {setups.cell(RAW[name], raw)}"
+    title = f"Table 5: {setup.title(name)}, macro-F1 and BLEU; raw texts {setups.cell(RAW[name], raw)}"
     return setups.Shown(title, head, rows, "5")
 
 
