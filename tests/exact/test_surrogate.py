@@ -258,16 +258,15 @@ def test_vectors_of_a_model_are_drawn_near_and_checked(tmp_path):
 
 
 class StandIn:
-    """A model of sentences: the words' own vectors; it fails on some texts."""
+    """A model of sentences: the words' own vectors; zeros for texts on which it fails."""
 
     def __init__(self, corpus, fails=()):
         self._corpus, self._fails = corpus, fails
 
     def encode(self, texts):
-        if any(word in text for text in texts for word in self._fails):
-            raise RuntimeError("a text that no message may quote: " + texts[0])
-        known = self._corpus.encoder.encode(texts)
-        return np.ones_like(known) if "doctor" in texts[0] else known
+        fails = [any(word in text for word in self._fails) for text in texts]
+        known = np.where(np.array(fails)[:, None], 0, self._corpus.encoder.encode(texts)).astype(np.int8)
+        return np.ones_like(known) if "doctor" in texts[0] and not fails[0] else known
 
 
 def test_a_model_encodes_texts_one_by_one_and_fails_closed(tmp_path):

@@ -30,8 +30,8 @@ from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import SCORES, Synthetic, no_rows
 from dptext_etl.runner.shard.charging import DEFECT, PAIRS, Reserved, digest_of, equal_spends, texts_of
 from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards
+from dptext_etl.runner.shard.staged_vectors import Vectors
 from dptext_etl.runner.shard.staging import StagedShard, Staging, WholeTable
-from dptext_etl.runner.shard.vectors import Vectors
 
 
 class Summing:
