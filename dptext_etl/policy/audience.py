@@ -42,7 +42,7 @@ def _derived(policy: Policy, item: Audience) -> Policy:
 
 
 def together(policies: Iterable[Policy]) -> Policy:
-    """Return a policy that keeps all that the tables show together, each column in the coarsest form that shows no less.
+    """Return a policy that keeps all that the tables show together, each in the coarsest form that shows no less.
 
     Two lists of bins, or of values, show together the union of both, and a month shows its year.
     """
