@@ -264,13 +264,13 @@ class StandIn:
         self._corpus, self._fails = corpus, fails
 
     def encode(self, texts):
-        if any(word in text for text in texts for word in self._fails):
-            raise RuntimeError("a text that no message may quote: " + texts[0])
         known = self._corpus.encoder.encode(texts)
-        return np.ones_like(known) if "doctor" in texts[0] else known
+        known = np.ones_like(known) if "doctor" in texts[0] else known
+        known[[any(word in text for word in self._fails) for text in texts]] = 0
+        return known
 
 
-def test_a_model_encodes_texts_one_by_one_and_fails_closed(tmp_path):
+def test_a_model_encodes_texts_and_fails_closed(tmp_path):
     words = toy(tmp_path / "words", 30)
     facts = FACTS | {"encoder": {"kind": "sentence-transformers", "name": "stand-in"}}
     corpus = Corpus.save(tmp_path / "model", words.texts, facts, vectors=words.vectors)
