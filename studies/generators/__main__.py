@@ -41,7 +41,7 @@ WRITERS = {
     "policy_entries": policy_tables.policy_entries,
     "doors": policy_tables.doors,
 }
-_FIGURES = ("corpora_of_snips", "reidentified", "scale", "sentence_encoder")
+_FIGURES = ("corpora_of_snips", "reidentified", "scale", "sentence_encoder", "word_shift")
 WRITERS |= {"row_by_row": choices.row_by_row, "all_forms": choices.all_forms, "rule": choices.rule}
 WRITERS |= {name: getattr(measured, name) for name in _FIGURES}
 MEASURED_BY = {
@@ -52,6 +52,7 @@ MEASURED_BY = {
     "row_by_row": "make -C studies surrogate-utility",
     "scale": "make -C studies bench",
     "sentence_encoder": "python studies/surrogate_utility.py",
+    "word_shift": "make -C studies word-shift",
 }
 """The command that measures the figures of a part; `make docs` writes them."""
 

@@ -11,6 +11,7 @@ from frontier.tables import amount
 from generators.markdown import table
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results.json"
+SHIFT = RESULTS.with_name("word_shift.json")
 EVERYDAY, WHOLE, DIRECT = "everyday-30k", "", "at once"
 CELLS = (
     ("UCI", "surrogate", EVERYDAY, 4.0),
@@ -75,6 +76,16 @@ def _mean(data_set: str, variant: str, epsilon: float = 4.0) -> float:
         pl.col("figure") == of_surrogate.F1,
     )
     return float(rows.select(pl.mean("value")).item())
+
+
+def word_shift() -> str:
+    """Return the shares of texts that hold a word, in raw and in drawn texts."""
+    facts = json.loads(SHIFT.read_text("utf-8"))
+    words = next(iter(facts["shares"].values()))
+    rows = [(title, *(f"{share:.1%}" for share in shares.values())) for title, shares in facts["shares"].items()]
+    return table(
+        (f"{facts['set']}, {facts['texts']:,} texts, over `{facts['corpus']}`", *(f"*{word}*" for word in words)), rows
+    )
 
 
 def scale() -> str:
