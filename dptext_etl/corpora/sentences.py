@@ -1,8 +1,8 @@
 """Encode texts by a model of the library sentence-transformers, so that a vector depends on its own text only.
 
 A text is padded to a length that follows from its own tokens. A batch of that length has a fixed number of rows, of
-which one is public and padded, because the library computes in another way if none is. Each batch has one thread,
-and no operation mixes rows (docs/spec/privacy.md#batch-independence). Floats differ by machine: docs/spec/synthetic.md#vectors
+which one is public and padded, because the library has another path if none is. Each batch has one thread, and no
+operation mixes rows (docs/spec/privacy.md#batch-independence). Floats differ by machine: docs/spec/synthetic.md#vectors
 says how a release stays the same.
 """
 

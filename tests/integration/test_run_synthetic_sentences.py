@@ -66,7 +66,7 @@ def test_a_run_adds_up_the_vectors_of_the_encoder(make_encoded, make_synthetic):
 
 @pytest.mark.parametrize("step", quick(["reserved", "pinned", "staged", "committed"], first=4))
 def test_a_run_that_stopped_goes_on_with_staged_vectors(make_encoded, encoder, step):
-    """Another machine would give other vectors; the vectors of staged records count."""
+    """Another machine would give other vectors, but staged vectors count."""
     job, whole = make_encoded(shard_rows=60), make_encoded("whole", shard_rows=60)
     expected = whole.run()
     assert job.stop(step, 2 if step == "reserved" else 1)
