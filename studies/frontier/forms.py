@@ -20,7 +20,6 @@ from dptext_etl_eval.forms import FORMS, Released
 from dptext_etl_eval.stand_in import StandIn
 from dptext_etl_eval.statistics import macro_f1
 from frontier import corpora, of_surrogate, tidy
-from frontier.baselines import verdict
 from frontier.cells import WORK_FOLDER
 from frontier.data import DATA
 from frontier.tables import figure, table
@@ -32,6 +31,8 @@ SHOWN = (1.0, 4.0)
 """Budgets of the short table."""
 KEYS = 3
 GUESSES = (NAMES, PUBLIC, of_surrogate.OTHERS, "guessing")
+SHORT = {NAMES: "label names", PUBLIC: "public data", of_surrogate.OTHERS: "labeled texts"}
+"""Guesses, as pages call them."""
 PLAN = (
     "Snips",
     "Banking77",
@@ -142,7 +143,7 @@ def one_per_label(rows: StandIn, epsilon: float, per_person: int, delta: float) 
 
 
 def forms(all_rows: pl.DataFrame) -> str:
-    """Return a row per data set and form: the use at an equal epsilon per person, and a recommendation."""
+    """Return a row per data set and form: macro-F1 at an equal epsilon per person."""
     lines = []
     for name in measured(all_rows):
         linked, free = guesses(all_rows, name)
@@ -155,10 +156,27 @@ def forms(all_rows: pl.DataFrame) -> str:
         for form, says in SAYS.items():
             best = reached(all_rows, name, form)
             columns = (figure(best.get(epsilon)) for epsilon in EPSILONS)
-            lines.append([*context, says, *columns, verdict(free, best)])
+            lines.append([*context, says, *columns])
             context = [""] * len(context)
-    head = ["data set", "texts", "raw", *GUESSES, "form", *(f"ε = {at:g}" for at in EPSILONS), "what to do"]
+    head = ["data set", "texts", "raw", *GUESSES, "form", *(f"ε = {at:g}" for at in EPSILONS)]
     return table(head, lines)
+
+
+def compared(all_rows: pl.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Return the head and the rows of the one table of verdicts: every form at two epsilons, and the best one."""
+    rows = []
+    for name in measured(all_rows):
+        linked, free = guesses(all_rows, name)
+        at = {form: reached(all_rows, name, form) for form in PAGE}
+        best = max(free, key=lambda guess: free[guess])
+        cells = (" / ".join(f"{scores[epsilon]:.2f}" for epsilon in SHOWN) for scores in at.values())
+        chosen = (best_form(free, {form: at[form][epsilon] for form in at}) for epsilon in SHOWN)
+        advice = (SAYS[form].removesuffix(" of its statistic") if form else "do not publish" for form in chosen)
+        texts = f"{name}, {linked.select(pl.max('n')).item():,}"
+        baseline = f"{SHORT.get(best, best)} {free[best]:.2f}"
+        rows.append([texts, *cells, baseline, " / ".join(dict.fromkeys(advice))])
+    shown = " / ".join(f"{epsilon:g}" for epsilon in SHOWN)
+    return [f"set, texts: F1 at ε = {shown}", *(SAYS[form] for form in PAGE), "best baseline", "publish"], rows
 
 
 def best_form(free: Mapping[str, float], at: Mapping[str, float]) -> str | None:
@@ -210,4 +228,4 @@ def measure() -> None:
 
 if __name__ == "__main__":
     measure()
-    sys.stdout.write("written: run `python -m generators` and `frontier.page.write()` for the pages\n")
+    sys.stdout.write("written: run `python -m generators` for the pages\n")

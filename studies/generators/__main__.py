@@ -10,6 +10,7 @@ import re
 import sys
 from pathlib import Path
 
+from frontier import page
 from frontier.parts import PARTS
 from generators import (
     api,
@@ -59,7 +60,7 @@ MEASURED_BY = {
 """The command that measures the figures of a part; `make docs` writes them."""
 
 
-def filled(page: str) -> str:
+def filled(text: str) -> str:
     """Return a page with its generated parts written again; a part on one line stays on it."""
 
     def part(match: re.Match[str]) -> str:
@@ -69,7 +70,7 @@ def filled(page: str) -> str:
         command = MEASURED_BY.get(name, "make -C studies frontier" if name in PARTS else "make docs")
         return f"<!-- generated: {name} by {command} -->{space}{body}{space}<!-- end -->"
 
-    return BLOCK.sub(part, page)
+    return BLOCK.sub(part, text)
 
 
 def pages() -> dict[Path, str]:
@@ -80,9 +81,10 @@ def pages() -> dict[Path, str]:
         "cli.md": command_line.command_line(),
         "api.md": api.python_api(),
     }
-    texts = {home.README: readme} | {DOCS / name: WHOLE + page for name, page in whole.items()}
+    texts = {home.README: readme} | {DOCS / name: WHOLE + text for name, text in whole.items()}
     texts[DOCS / "images" / "page-to-sign.svg"] = pictures.page_to_sign()
     texts[DOCS / "images" / "demo-forms.svg"] = pictures.demo_forms()
+    texts[page.REPORT] = page.report()
     texts |= {DOCS.parent / "deploy" / "postgres" / name: text for name, text in migrations.migrations().items()}
     for path in sorted([*DOCS.rglob("*.md"), *REPORTS.glob("*.md")]):
         text = path.read_text(encoding="utf-8")
