@@ -286,7 +286,7 @@ def made(setup: setups.Setup, task: setups.Task, mechanism: str, epsilon: float,
     """Return the paper's mechanism with its total, divided by scores, or evenly if there are none.
 
     The cost of a word counts the farthest words, N - 1 places away, so the total of a division by scores does. DP-BART
-    draws the text at once, or by scores in `PIECES` pieces; these divide the same total. "corrected" takes the
+    draws the text at once, or by scores in `PIECES` pieces; these divide the same total. "corrected" uses the
     corrected formulas of scores, and "length" divides evenly among all words.
     """
     whole, used = total(task, mechanism, epsilon), tuple(score for score in scores if score in FIVE)
