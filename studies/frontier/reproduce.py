@@ -84,7 +84,7 @@ def write(setup: Setup, path: Path, *, page: bool, kept: Path | None = None, onl
     """Run the tables of a paper, and write each into a file, or into its place on the page, when it is ready.
 
     Tables that a call with the same settings and commit finished are read again from target/papers: it continues.
-    With `only`, other tables are those of the latest call with the same settings, and each names its own commit.
+    With `only`, other tables come from the latest call with the same settings, and each names its own commit.
     """
     kept = kept or ROOT / "target" / "papers" / setup.paper / _key(setup)
     kept.mkdir(parents=True, exist_ok=True)
