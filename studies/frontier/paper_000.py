@@ -245,7 +245,7 @@ def _rivals(setup: setups.Setup) -> setups.Shown:
 
 
 def _losses(setup: setups.Setup) -> setups.Shown:
-    """Draw Figure 2 as a table: the accuracy from raw texts less the accuracy from releases, the mean of four tasks."""
+    """Draw Figure 2 as a table: the accuracy from raw texts less the accuracy from releases, a mean over four tasks."""
     rows, names = [], sorted({name for name, _ in RIVALS})
     for mechanism in ("DP-MLM", "DP-Paraphrase", "DP-Prompt"):
         for epsilon in setup.budgets("Figure 2"):

@@ -247,8 +247,8 @@ class Evenly:
 
     Attributes:
         epsilon: Total of a text, per place between two words of the list.
-        drawn: Divide by the number of drawn words, which spends the total. Otherwise by the number of all words: what
-            falls on words that are kept is not spent.
+        drawn: Divide by the number of drawn words, which spends the total. Otherwise by the number of all words: the
+            share of kept words is not spent.
     """
 
     epsilon: float
@@ -260,7 +260,7 @@ class Evenly:
         return _diffractor(math.floor(self.epsilon / max(1, count) * 1e6) / 1e6)
 
     def cost(self, count: int) -> float:
-        """Return the cost of some draws of `of`, between any two words."""
+        """Return the cost of `count` draws of `of`, between any two words."""
         return float(self.of(count).epsilon_per_word) * count
 
     def rewrite(self, rows: setups.Rows) -> setups.Rows:

@@ -131,7 +131,7 @@ def _attacked(setup: setups.Setup, name: str, epsilon: float, **more: Any) -> An
 
 
 def _queries(setup: setups.Setup, name: str) -> setups.Shown:
-    """Count the queries that reveal a word with confidence 95%, and learn from the released texts."""
+    """Count the queries that reveal a word with confidence 95%, and learn from releases."""
     task, budgets = setup.task("sst2"), (1.0, 2.0, 3.0, 8.0)[: 3 if name == "SanText" else 4]
     made = {epsilon: _attacked(setup, name, epsilon) for epsilon in budgets}
     rows = []
