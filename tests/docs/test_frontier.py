@@ -169,9 +169,14 @@ def test_baselines_of_a_set_are_measured_again(frontier, shared_data, monkeypatc
 def test_every_form_is_measured_under_every_key(frontier):
     forms, table = frontier.forms, frontier.tidy.read()
     own = table.filter(pl.col("measure") == forms.MEASURE)
-    wanted = {(name + forms.ENDS, form, at) for name in forms.PLAN for form in forms.CENTRAL for at in forms.EPSILONS}
-    assert set(own.select("dataset", "mechanism", "epsilon").rows()) == wanted
-    assert own.group_by("dataset", "mechanism", "epsilon").len()["len"].unique().to_list() == [forms.KEYS]
+    wanted = {
+        (name + forms.ENDS, line.form, line.variant, at): 1 if (name, form) in forms.ONCE else line.keys
+        for name in forms.PLAN
+        for form, line in forms.CENTRAL.items()
+        for at in forms.EPSILONS
+    }
+    keys = own.group_by("dataset", "mechanism", "variant", "epsilon").len()
+    assert {tuple(cell): count for *cell, count in keys.rows()} == wanted
     assert own["delta"].is_between(0, 1e-6, closed="right").all()
     assert own["value"].is_between(0, 1, closed="none").all()
     for name in forms.PLAN:
@@ -183,12 +188,15 @@ def test_every_form_is_measured_under_every_key(frontier):
 def test_a_form_of_a_set_is_measured_through_the_release(frontier, tmp_path):
     from surrogate_measures import DataSet, FigureCache
 
+    from dptext_etl.corpora import Corpus
+
     texts = ["play the new album of the band", "the bank closed my account"] * 200
     labels = ["music", "money"] * 200
     data = DataSet("toy", (texts, labels), (texts[:2], labels[:2]), names={"music": "music", "money": "money"})
     for form in frontier.forms.CENTRAL:
-        row = frontier.forms._row(FigureCache(tmp_path / form), data, form, 8.0, 0)
-        assert (row["dataset"], row["mechanism"], row["n"], row["value"]) == ("toy (forms)", form, 400, 1.0)
+        line = frontier.forms.CENTRAL[form]
+        row = frontier.forms._row(FigureCache(tmp_path / form), data, form, 8.0, 0, Corpus.open("everyday-30k"))
+        assert (row["dataset"], row["mechanism"], row["n"], row["value"]) == ("toy (forms)", line.form, 400, 1.0)
         assert row["delta"] == 1e-6
 
 
