@@ -282,7 +282,9 @@ class Releases:
             elif pin[1] != digest:
                 refuse_other_table(ref)
             elif pin[2] != sums:
-                refuse_other_sums(ref)
+                msg = f"{ref} is pinned to other sums of these records: a model gives other vectors here than at first"
+                hint = f"this attempt drew nothing; bring back the staged vectors of the first attempt, or {_NEW_NAME}"
+                raise LedgerError(msg, hint)
 
     def pinned_table(self, ref: ReleaseRef) -> str | None:
         """Return the digest that is pinned of the records and texts of a release, or None."""
@@ -433,13 +435,6 @@ def _require_publication(refs: Sequence[ReleaseRef], manifest: str) -> None:
     if not refs or not _DIGEST.fullmatch(manifest):
         msg = "a publication needs at least one release and the SHA-256 of its manifest, 64 hex digits"
         raise LedgerError(msg, "pass the releases, and the digest of the manifest file")
-
-
-def refuse_other_sums(ref: ReleaseRef) -> NoReturn:
-    """Refuse sums other than the pinned ones of the same records: they would get independent noise."""
-    msg = f"{ref} is pinned to other sums of these records: a model gives other vectors here than in the first attempt"
-    hint = "this attempt drew nothing; bring back the staged vectors of the first attempt, or"
-    raise LedgerError(msg, f"{hint} {_NEW_NAME}")
 
 
 def refuse_other_table(ref: ReleaseRef) -> NoReturn:
