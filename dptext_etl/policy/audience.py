@@ -53,13 +53,13 @@ def together(policies: Iterable[Policy]) -> Policy:
     return own.model_copy(update={"audiences": (), "keep": tuple(forms.values()), "incremental": False})
 
 
-def _finer(one: Kept, other: Kept) -> Kept:
-    if one == other:
-        return one
-    if one.bins is not None and other.bins is not None:
-        return Kept(column=one.column, bins=tuple(sorted({*one.bins, *other.bins})))
-    if one.top is not None and other.top is not None:
-        return Kept(column=one.column, top=tuple(dict.fromkeys((*one.top, *other.top))))
-    if one.as_ is not None and other.as_ is not None:
-        return one if one.as_ == "month" else other
-    return Kept(column=one.column)
+def _finer(first: Kept, second: Kept) -> Kept:
+    if first == second:
+        return first
+    if first.bins is not None and second.bins is not None:
+        return Kept(column=first.column, bins=tuple(sorted({*first.bins, *second.bins})))
+    if first.top is not None and second.top is not None:
+        return Kept(column=first.column, top=tuple(dict.fromkeys((*first.top, *second.top))))
+    if first.as_ is not None and second.as_ is not None:
+        return first if first.as_ == "month" else second
+    return Kept(column=first.column)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
@@ -167,8 +169,8 @@ class Policy(Checked):
         claims = [(item.column, item.mechanism, item.mechanism.guarantee) for item in self._column_policies]
         names = ("column", "mechanism", "its parameter epsilon", "guarantee", "released exactly")
         rows = [
-            (column, made.name, f"{made.epsilon:g}", claim.guarantee_class.value, claim.disclosures)
-            for column, made, claim in claims
+            (column, mechanism.name, f"{mechanism.epsilon:g}", claim.guarantee_class.value, claim.disclosures)
+            for column, mechanism, claim in claims
         ]
         return html_output.facts(f"policy of {self.dataset}", about) + html_output.table("columns", names, rows)
 
@@ -494,13 +496,16 @@ def _require_table(policy: Policy) -> None:
 
 
 def _require_audiences(policy: Policy, audiences: Sequence[Audience]) -> None:
-    """Refuse tables that have one name or one sink, and a release that has no rows of records."""
-    names, sinks = {item.name for item in audiences}, {item.sink.rstrip("/") for item in audiences}
-    mixed = len({PARTITION in sink for sink in (policy.sink, *sinks)}) > 1
+    """Refuse tables that have one name or share a folder, and a release that has no rows of records."""
+    names, sinks = {item.name for item in audiences}, [policy.sink, *(item.sink for item in audiences)]
+    mixed = len({PARTITION in sink for sink in sinks}) > 1
+    # a publication replaces its whole folder, so it would remove a table inside it
+    places = sorted(f"{sink if '://' in sink else os.path.abspath(sink)}".rstrip("/") + "/" for sink in sinks)  # noqa: PTH100
+    nested = any(inner.startswith(outer) for outer, inner in pairwise(places))
     problems = [
         (policy.one_table, "a [shuffled] or [synthetic] release has no rows of records for a second table"),
         (len(names) < len(audiences), "two audiences have one name"),
-        (len({policy.sink.rstrip("/"), *sinks}) <= len(audiences), "two tables have one sink"),
+        (nested, "the sink of one table is, or lies in, the sink of another one"),
         (mixed, f"{PARTITION} must be in the sinks of all tables, or in none"),
     ]
     _refuse(problems, "[[audience]]: ")

@@ -181,6 +181,12 @@ def summarize(
 _NAMELESS = 'left out (on_null_subject = "quarantine")'
 
 
+_CLASSIFIER_FIRST = (
+    "label texts with the classifier of the release (`dptext label`) before you train on its table; `dptext evaluate` "
+    "compares both with guesses that need no private text, and says which of them loses"
+)
+
+
 def _notes(staged: StagedRun) -> list[str]:
     rows, folder = staged.rows, staged.layout.staging.url
     listed = f"only a file in {folder} lists their ids"
@@ -200,6 +206,8 @@ def _notes(staged: StagedRun) -> list[str]:
     failed = sum(sum(shard.post.get("failed", {}).values()) for shard in staged.shards)
     if failed:
         notes.append(f"{counted(failed, 'text')} stayed as released: the model of a post-processing failed there")
+    if staged.policy.synthetic is not None and staged.policy.synthetic.labels is not None:
+        notes.insert(0, _CLASSIFIER_FIRST)
     if staged.policy.synthetic is None:
         notes.append(f"a report on the texts is in {staged.layout.staging.location(READING)}")
     if staged.dropped:

@@ -193,6 +193,10 @@ def _form(manifest: Manifest) -> str:
     return next((form for form in forms if any(form in column for column in manifest.columns)), "rows")
 
 
+_FEW_LABELS = 5
+"""Beyond this number of labels, vectors of texts keep more of them than words."""
+
+
 def _readme(manifest: Manifest) -> str:
     from jinja2 import Template
 
@@ -216,6 +220,8 @@ def _readme(manifest: Manifest) -> str:
         version=manifest.version,
         rows=f"{manifest.rows:,}",
         contribution=persons if most else None,
+        scores="scores" in column.get("synthetic", {}),
+        many=len(column.get("statistic", {}).get("labels", ())) > _FEW_LABELS,
     )
     return page
 

@@ -330,7 +330,7 @@ def preview(
     named: dict[str, Any] = {"partition": partition, "subjects": subjects, "records": records, "missing": missing}
     there = [item for item in others if Manifest.read(Layout.of(item, partition)) is not None]
     done, *also = [_preview(item, **named) for item in (own, *there)]
-    return replace(done, audiences={str(item.audience): table for item, table in zip(there, also, strict=True)})
+    return replace(done, audiences={str(item.audience): outcome for item, outcome in zip(there, also, strict=True)})
 
 
 def _preview(

@@ -102,7 +102,7 @@ def claims(policy: Policy) -> list[dict[str, Any]]:
     if policy.synthetic is None:
         return claimed
     labels, names = policy.synthetic.labels, policy.synthetic.names
-    table: dict[str, Any] = {"rows": policy.table_rows}
+    table: dict[str, Any] = {"rows": policy.table_rows} | ({"scores": True} if policy.synthetic.scores else {})
     if policy.synthetic.pool is not None:
         table["pool_sha256"] = policy.pool.sha256
     if labels is not None:
