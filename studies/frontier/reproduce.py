@@ -130,7 +130,7 @@ def _key(setup: Setup) -> str:
 
 @cache
 def commit() -> str:
-    """Return the commit of this checkout when it is first asked for, with "changed" behind it if tracked source files differ from it."""
+    """Return the commit of this checkout at the first call, with "changed" if tracked source files differ from it."""
     git = ["git", "-C", str(ROOT)]
     try:
         name = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], check=True, capture_output=True, text=True)
