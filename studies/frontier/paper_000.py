@@ -194,7 +194,7 @@ MODES = (("faithful", "mechanism"), ("strict", "second"))
 
 
 @cache
-def _released(setup: setups.Setup, name: str, mechanism: str, epsilon: float, way: str = "mechanism") -> Any:
+def _released(setup: setups.Setup, name: str, mechanism: str, epsilon: float, way: str) -> Any:
     """Return training and test rows of a set as they are released."""
     by = _mechanism(setup, mechanism, epsilon, way)
     return tuple(setups.rewrite(by, part) for part in setup.task(name, slow=True).texts)
@@ -252,7 +252,7 @@ def _losses(setup: setups.Setup) -> setups.Shown:
             printed, here = [], []
             for name in names:
                 task = setup.task(name, slow=True)
-                train, test = _released(setup, name, mechanism, float(epsilon))
+                train, test = _released(setup, name, mechanism, float(epsilon), "mechanism")
                 raw, after = setups.figure(setup, task, *task.texts), setups.figure(setup, task, train, test)
                 here.append(raw - after)
                 printed.append(GLUE[0][TASKS.index(name)] - RIVALS[name, mechanism][int(epsilon)][2])
@@ -288,7 +288,7 @@ def _privacy(setup: setups.Setup, name: str) -> setups.Shown:
     rows = []
     for (owner, mechanism), printed in PRIVACY.items():
         for epsilon in setup.budgets("3") if owner == name else ():
-            released = _released(setup, name, mechanism, float(epsilon))
+            released = _released(setup, name, mechanism, float(epsilon), "mechanism")
             rows.append([mechanism, f"{epsilon:g}", *_attacked(setup, name, released, printed[int(epsilon)])])
     return setups.Shown(f"Table 3: {setup.title(name)}", ["mechanism", "ε", *HEAD], rows, "3")
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -127,8 +128,9 @@ def _key(setup: Setup) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
+@cache
 def commit() -> str:
-    """Return the commit of this checkout, with "changed" behind it if tracked source files differ from it."""
+    """Return the commit of this checkout at the first call, with "changed" if tracked source files differ from it."""
     git = ["git", "-C", str(ROOT)]
     try:
         name = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], check=True, capture_output=True, text=True)
