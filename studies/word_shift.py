@@ -1,6 +1,6 @@
 """`make -C studies word-shift`: how far `surrogate` moves the share of texts that hold a word, on public texts.
 
-It writes `studies/benchmarks/word_shift.json`, from which pages and exports take their figures.
+It writes `studies/benchmarks/word_shift.json`, which holds the figures of pages and exports.
 """
 
 from __future__ import annotations

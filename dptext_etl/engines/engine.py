@@ -6,6 +6,7 @@ canary rows, ledger, gates, publication) are the same for all engines.
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from abc import ABC, abstractmethod
@@ -20,14 +21,15 @@ from typing import Any, Generic, Self
 import polars as pl
 
 from dptext_etl import extensions
-from dptext_etl.checks import Candidate, Verdict
+from dptext_etl.checks import Candidate, Verdict, require
 from dptext_etl.checks.canaries import CanaryPlan, prepare
 from dptext_etl.device import threads
-from dptext_etl.errors import PolicyError, bare
+from dptext_etl.errors import PolicyError, bare, collect
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef
 from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner import table_check
+from dptext_etl.runner.audiences import traced_together
 from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.observing import observed
@@ -35,12 +37,14 @@ from dptext_etl.runner.preflight import planned_canaries, preflight, published_f
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import (
+    Published,
     check,
     judge_here,
     publish,
     reports,
     require_enough,
     require_first_table,
+    strip,
 )
 from dptext_etl.runner.shard.attempt import (
     Attempt,
@@ -314,20 +318,29 @@ def _recognized(source: Input, engine: Engine[Any]) -> RunSummary | None:
 
 def _all_steps(attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint) -> RunSummary:
     course = None if progress is None else WholeRun(progress)
-    with staged(attempt, engine, course, checkpoint) as (staged_run, ledger):
-        verdicts, _ = run_both(  # the ledger's checkpoint waits for the disk while the gates compute
-            lambda: check(staged_run, ledger=ledger, judge=engine.judge, progress=course, checkpoint=checkpoint),
-            ledger.checkpoint,
-            threads(),
-        )
+    with ExitStack() as opened:
+        engines = [engine, *(copy.copy(engine) for _ in attempt.audiences)]  # each serves one run at a time
+        judged = list[tuple[StagedRun, tuple[Verdict, ...]]]()
+        publications = list[Callable[[], Published]]()  # none of them begins before all tables are judged
+        for item, of_table in zip((attempt, *attempt.audiences), engines, strict=True):
+            staged_run, ledger = opened.enter_context(staged(item, of_table, course, checkpoint))
+            ways: dict[str, Any] = {"ledger": ledger, "progress": course, "checkpoint": checkpoint}
+            verdicts, _ = run_both(  # the ledger's checkpoint waits for the disk while the gates compute
+                partial(check, staged_run, judge=of_table.judge, **ways), ledger.checkpoint, threads()
+            )
+            judged.append((staged_run, verdicts))
+            if not all(verdict.passed for verdict in verdicts):  # the release is revoked: no staged text stays
+                for other, _ in judged[:-1]:
+                    strip(Staging(other.layout.staging, other.staging_key), other.policy)
+                require(verdicts)
+            publications.append(partial(publish, staged_run, verdicts, write=of_table.write, **ways))
+        (main, verdicts), *others = judged
         published, (reported, left) = run_both(
-            lambda: publish(
-                staged_run, verdicts, ledger=ledger, write=engine.write, progress=course, checkpoint=checkpoint
-            ),
-            lambda: (reports(staged_run), remaining(attempt.policy, ledger)),
-            threads(),
+            publications[0], lambda: (reports(main), remaining(attempt.policy, ledger)), threads()
         )
-    return summarize(staged_run, verdicts, published, time.monotonic() - attempt.began, reported=reported, left=left)
+        also = [(*table, step()) for table, step in zip(others, publications[1:], strict=True)]
+    seconds = time.monotonic() - attempt.began
+    return summarize(main, verdicts, published, seconds, reported=reported, left=left, audiences=also)
 
 
 @bare
@@ -367,6 +380,10 @@ def stage(
         Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap, accept_fewer_rows=accept_fewer_rows),
         engine or named("polars")(),
     )
+
+    if attempt.audiences:
+        msg = "the policy has entries [[audience]], and these steps publish the policy's own table only"
+        raise PolicyError(msg, "`dptext run POLICY` publishes the tables of all audiences")
 
     def steps() -> StagedRun:
         with staged(attempt, engine, progress, checkpoint) as (staged_run, _):
@@ -409,6 +426,9 @@ def staged(
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
                 table_facts = engine.trace(source, policy)
+                if attempt.audiences:
+                    ways = engine.open, engine.examine, engine.trace
+                    table_facts = traced_together(attempt, *ways, check=partial(collect, None))
                 previews = preflight(attempt, source, look, staging.keep, traceable=table_facts)
                 checkpoint("prefetched")
                 ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))

@@ -44,6 +44,7 @@ def limits(cap: Cap) -> tuple[int, ...]:
     """Convert a cap to the steps of its components (`guarantee.steps`), rounded down, one number per component."""
     amounts = {"pure": (cap.epsilon,), "zcdp": (cap.rho,), "approx": (cap.epsilon, cap.delta)}[cap.measure]
     pairs = zip(MEASURES[cap.measure], amounts, strict=True)
+    # Of the decimal that the policy states, not of the float next to it; and down, so that a cap stays a bound.
     whole = tuple(math.floor(Fraction(repr(float(amount or 0))) * steps(name)) for name, amount in pairs)
     if max(whole) >= _NO_CAP:
         raise LedgerError("a cap of 10^10 and more protects no one", "leave the cap out to say that there is none")
@@ -259,6 +260,7 @@ def admit(  # noqa: PLR0917
         tight: Mask = np.ones(len(starts), np.bool_)
     else:
         tight = np.any(used + np.add.reduceat(amounts[:, rows], starts, axis=1) > bound, axis=0)
+    # Only a unit with several records that do not all fit needs a loop, which judges these in their order.
     single = ends - starts == 1
     fits[rows[starts[single & (used + amounts[:, rows[starts]] > bound).any(axis=0)]]] = False
     for unit in np.flatnonzero(tight & ~single):

@@ -127,6 +127,7 @@ def reserve(request: Request, *, refuse: bool) -> U8:
     for state in decision.states:
         rows, staged = decision.charged_rows(state), ahead.get(state.column.ref)
         _write(request, state, rows, staged if len(rows) == request.batch.size else None)
+        # The staged blobs hold every row of the batch; where fewer are charged, `_write` encoded these anew.
         if staged is not None and len(rows) < request.batch.size:
             db.segments.discard(staged)
         _replay(request, state, np.isin(decision.outcome, _RELEASED))
@@ -151,6 +152,7 @@ def judge(request: Request, before: EarlierCharges | None = None) -> Decision:
                 raise LedgerError(msg, "cap a measure on which the mechanism is finite, in its own scope")
             totals[at] += np.where(taken, np.minimum(amounts, limit + 1), 0)
     of_units = request.plan.used(request.db, pinned)
+    # Canary rows belong to no unit, so they have no balance.
     used[:, ~batch.canary] = of_units[:, request.unit_at[~batch.canary]]
     places = request.unit_at
     if before is not None:
@@ -165,6 +167,7 @@ def compare(request: Request) -> tuple[list[ColumnState], U8]:
     db, batch, scope = request.db, request.batch, request.scope
     states = [_look_up(request, column) for column in request.columns]
     db.contents.latest().refuse_frozen(scope.dataset, scope.group)
+    # A later line outranks those before it: a forgotten record stays out, also if it was committed or changed.
     outcome = np.full(batch.size, Outcome.PENDING, np.uint8)
     outcome[np.all([state.committed for state in states], axis=0)] = Outcome.COMMITTED
     outcome[np.any([state.new for state in states], axis=0)] = Outcome.RESERVED
@@ -198,6 +201,7 @@ def _write(request: Request, state: ColumnState, rows: Index, staged: int | None
         return
     db, batch, scope, column = request.db, request.batch, request.scope, state.column
     ref = column.ref
+    # Counted under the lock of the release's records: two writers cannot pass the bound together.
     bound = db.releases.record_bound(ref)
     if bound is not None:
         refuse_more_records(db.records.count(ref) + int((~batch.canary[rows]).sum()), bound, str(ref))
@@ -215,6 +219,7 @@ def _replay(request: Request, state: ColumnState, released: Mask) -> None:
     if not (pending.any() or committed.any()):
         return
     batches, ref = request.db.contents.latest().batches, state.column.ref
+    # `abort` refuses to end a batch on which another job relies.
     attached = [seq for seq in state.holdings.places.take(pending).batches() if batches[seq].job != request.job]
     counts = {"pending": int(pending.sum()), "committed": int(committed.sum()), "attached": attached}
     request.db.journal.append(Event.REPLAY, job=request.job, release=ref.id, nonce=ref.nonce, **counts)
@@ -282,11 +287,13 @@ def examine(db: Database, ref: ReleaseRef, results: Results) -> Comparison:
         msg += f"{counted(other, 'was', 'were')} reserved with another text"
         raise LedgerError(f"{msg}; nothing was committed", "reserve the batch before you compute it")
     committed = holdings.state == State.COMMITTED
+    # More draws than were reserved would lose more than was charged.
     over = int((results.positions > db.records.reserved(holdings.places, "n_worst")).sum())
     if over:
         msg = f"{counted(over, 'record')} used more positions than were reserved; nothing was committed"
         raise LedgerError(msg, "reserve the worst case of the mechanism")
     outcome = np.full(records.size, CommitOutcome.COMMITTED, np.uint8)
+    # A record has one released text: another result is recorded, and is never published.
     if committed.any():
         differs = (db.records.digests(holdings.places.take(committed)) != results.digests[committed]).any(axis=1)
         outcome[committed] = np.where(differs, CommitOutcome.DIVERGED, CommitOutcome.ALREADY)

@@ -353,7 +353,7 @@ class Preview:
         self.published = published
         self.forecast = Forecast(policy, scratch)
         self._ledger = ledger or Ledger.empty(policy.ledger.id_key)
-        self._before = EarlierCharges()  # what the ledger would hold of the frames that were added
+        self._before = EarlierCharges()  # charges of the frames that were added
         self._policy, self._columns, self._on_changed = policy, list(columns), on_changed
         self._answers, self._charged, self._labels = Counter[str](), Counter[str](), Counter[str]()
         self._numbers, self._rows, self._gone = dict[str, int](), Counter[int](), Counter[int]()  # of periods

@@ -57,6 +57,7 @@ from dptext_etl.runner.shard.attempt import (
 from dptext_etl.runner.shard.charging import PAIRS, Column, at_most
 from dptext_etl.runner.shard.computing import keep_published, replays, require_earlier_texts
 from dptext_etl.runner.shard.shard import refuse_other_persons
+from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.copies import refuse_copies
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import forms_of
@@ -203,7 +204,8 @@ def preflight(
         refuse(attempt, source, columns, ledger, Previews(expected, over_all), check)
         check(partial(refuse_fewer_rows, attempt, source, expected, partial(look, columns, ledger)))
         if ledger is not None and expected.changed and policy.on_changed == "keep":
-            check(partial(keep_published, attempt.layout, policy, columns, keep))
+            for layout in attempt.layouts:
+                check(partial(keep_published, layout, policy, columns, keep, Staging(attempt.layout.staging)))
         if ledger is None and planning:  # a run makes a ledger first, and freezes the dataset in it
             check(partial(same_ledger, None))
     return Previews(expected, over_all)
@@ -231,7 +233,7 @@ def refuse(  # noqa: PLR0917
         check(partial(refuse_unrecorded, layout, policy.ledger, source.base, ledger, refs))
     check(partial(_refuse_changed, policy, layout, over_all.changed, expected.unkept))
     if expected.changed and policy.on_changed == "keep":
-        check(partial(require_earlier_texts, layout, policy))
+        check(partial(require_earlier_texts, attempt.layouts, policy))
     if attempt.refusing:
         check(partial(refuse_over_cap, expected.over_cap))
     for item in columns:

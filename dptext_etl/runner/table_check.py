@@ -286,10 +286,15 @@ def require_untraceable(
     if manifest is None:
         first = ledger is None or all(ref.id == NEW or not ledger.records(ref) for ref in refs)
     else:
-        rules = {name: manifest.coarse.get(name, {}) for name in manifest.schema}
-        first = any(rules.get(item.column) != item.rule for item in policy.kept)
+        first = shows_more(policy, manifest)
     if first:
         refuse_traceable(part)
+
+
+def shows_more(policy: Policy, manifest: Manifest) -> bool:
+    """Return whether a policy keeps a column that its published table lacks, or has in another form."""
+    rules = {name: manifest.coarse.get(name, {}) for name in manifest.schema}
+    return any(rules.get(item.column) != item.rule for item in policy.kept)
 
 
 def refuse_traceable(part: Mapping[str, Any]) -> None:

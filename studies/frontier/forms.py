@@ -83,7 +83,9 @@ def rows(kept: FigureCache, names: Sequence[str] = PLAN) -> Iterator[dict[str, A
                 if key >= (1 if (name, form) in ONCE else line.keys):
                     continue
                 corpus = measures.corpus(line.corpus, DATA, corpora.WORK_FOLDER, sets)
-                for epsilon in EPSILONS if corpus is not None else ():
+                if corpus is None:
+                    continue
+                for epsilon in EPSILONS:
                     yield _row(kept, sets[name], form, epsilon, key, corpus)
 
 

@@ -16,6 +16,8 @@ from dptext_etl.ledger import Scope
 from dptext_etl.runner import forecast as forecasting
 from dptext_etl.runner import plan, scan_published
 
+from ..review_jobs import STAGED
+
 
 def released_ids(job):
     return scan_published(str(job.folder / "published")).select("id").collect()["id"].to_list()
@@ -323,7 +325,7 @@ def test_a_cap_that_the_ledger_holds_refuses_it_before_anything_is_computed(job)
     with pytest.raises(DPTextError, match="has a cap") as caught:
         job.run(**columns(job), release="later")
     assert caught.value.hint
-    assert not list((job.folder / "published.staging" / "reviews" / "later").rglob("shard-*.parquet"))
+    assert not list((job.folder / STAGED / "later").rglob("shard-*.parquet"))
 
 
 def test_with_p_one_it_is_an_ordinary_mechanism(job):

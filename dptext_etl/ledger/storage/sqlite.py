@@ -117,6 +117,7 @@ class SqliteStore(Store):
             self._connection.execute(f"pragma user_version={VERSION}")
 
     def _begin_writing(self, rows: int, *, shared: bool) -> None:  # noqa: ARG002
+        # The right to write comes before the first read, so no other write comes between judgment and charge.
         self._run("begin immediate", ())
 
     def _begin_reading(self) -> None:

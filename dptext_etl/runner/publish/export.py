@@ -209,6 +209,7 @@ def _readme(manifest: Manifest) -> str:
         "release": manifest.release,
         "texts": ", ".join(column["name"] for column in manifest.columns),
         "labels": ", ".join(filter(None, labels)),
+        "audience": manifest.audience or "",
     }
     template = Template(Path(__file__).with_name("export_readme.md.jinja").read_text("utf-8"), trim_blocks=True)
     page: str = template.render(

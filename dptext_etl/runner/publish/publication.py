@@ -495,6 +495,7 @@ def draft(
         staged.exact,
         {item.column: item.rule for item in policy.kept if item.rule},
         hashlib.sha256(content).hexdigest() if (content := classifier_of(policy, staged.shards)) else None,
+        policy.audience,
     )
 
 

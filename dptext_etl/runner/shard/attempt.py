@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn
 from urllib.parse import unquote
@@ -19,7 +19,7 @@ from dptext_etl._kernel import Secret
 from dptext_etl.errors import BudgetError, InputError, KeyReferenceError, LedgerError, counted
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope, anchor_files
 from dptext_etl.parallel import require_threads
-from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.policy import ColumnPolicy, Policy, tables_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.manifest import Manifest, register, require_provenance
@@ -32,7 +32,7 @@ from dptext_etl.runner.source.selection import LEFT_OUT
 
 @contextmanager
 def ledger_of_run(policy: Policy, ledger: Ledger | None = None) -> Iterator[Ledger]:
-    """Use the ledger that is open already, or open that of a policy for the block."""
+    """Use the ledger that is open already, or open the policy's ledger for the block."""
     if ledger is not None:
         yield ledger
         return
@@ -45,7 +45,9 @@ def require_same_ledger(
 ) -> None:
     """Refuse a ledger that does not hold the anchor that an earlier run stored, and freeze the dataset if asked to.
 
-    No ledger means one that a run would create: it holds no anchor at all. `manifest` is that of the sink.
+    It also refuses a policy that lacks an audience of the release.
+
+    No ledger means one that a run would create: it holds no anchor at all. `manifest` is the one in the sink.
     """
     released = partial(_releases_in_use, layout, policy, manifest if policy.publish else None)
     if ledger is None:
@@ -54,6 +56,7 @@ def require_same_ledger(
         return
     scope, options = Scope.of(policy), policy.storage_options
     anchor_files.require(ledger, scope, policy.ledger, options, released=released, freezing=freezing)
+    require_audiences(ledger, policy)
 
 
 def _releases_in_use(layout: Layout, policy: Policy, manifest: Manifest | None) -> set[str]:
@@ -63,6 +66,16 @@ def _releases_in_use(layout: Layout, policy: Policy, manifest: Manifest | None) 
         if any(name.startswith("shard-") or name == LEFT_OUT for name in folder.names()):
             names.add(unquote(folder.parent.name))
     return names
+
+
+def require_audiences(ledger: Ledger, policy: Policy) -> None:
+    """Refuse a policy without an audience whose table is published: no run would renew it, or remove people from it."""
+    names, refs = {item.name for item in policy.audiences}, ledger.releases.find_all(policy).values()
+    recorded = {Manifest.audience_of(name) for ref in refs for name in ledger.releases.published(ref)} - {None}
+    if policy.audience is None and (gone := ", ".join(sorted(map(str, recorded - names)))):
+        msg = f"the ledger records published tables of this release for audiences that the policy does not name: {gone}"
+        hint = "write their entries [[audience]] again; a new release name goes without them"
+        raise LedgerError(f"{msg}; nothing was changed", hint)
 
 
 def remember(ledger: Ledger, policy: Policy, options: Mapping[str, str] | None = None) -> None:
@@ -90,6 +103,8 @@ class Attempt:
     job: str = field(default_factory=lambda: uuid.uuid4().hex)  # the name of this attempt in the ledger
     began: float = field(default_factory=time.monotonic)  # when it began, on the monotonic clock
     profile: Profile = field(default_factory=Profile, repr=False)  # time and memory of its stages
+    audiences: tuple[Attempt, ...] = ()  # attempts at the tables of audiences, which come after this one
+    main: Attempt | None = None  # of an audience: the attempt at the policy's own table
 
     @classmethod
     def of(
@@ -101,6 +116,7 @@ class Attempt:
         accept_fewer_rows: bool = False,
     ) -> Attempt:
         require_threads()
+        _, *others = tables_of(policy)
         require_provenance(policy)
         columns = policy.charged_columns()
         secret = columns[0].secret
@@ -108,7 +124,14 @@ class Attempt:
             msg = "the key is printed in documents, so anyone can undo a release under it"
             raise KeyReferenceError(msg, 'run `dptext key new PATH` and write key = "file:PATH"')
         accepted = accept_lower_cap, accept_fewer_rows
-        return cls(policy, partition, Layout.of(policy, partition), columns, secret, *accepted)
+        main = cls(policy, partition, Layout.of(policy, partition), columns, secret, *accepted)
+        ways = {"accept_lower_cap": accept_lower_cap, "accept_fewer_rows": accept_fewer_rows}
+        return replace(main, audiences=tuple(replace(cls.of(item, partition, **ways), main=main) for item in others))
+
+    @property
+    def layouts(self) -> list[Layout]:
+        """The places of tables that may hold earlier texts of this release."""
+        return [self.layout] if self.main is None else [self.layout, self.main.layout]
 
     @property
     def refusing(self) -> bool:
@@ -136,6 +159,10 @@ class Attempt:
         with staging.storage.lock(UNDER_WAY):
             if replays(self.policy) or self.policy.on_changed == "keep":
                 staging.set_aside()
+                if self.main is not None:
+                    earlier = Staging(self.main.layout.staging, self.main.staging_key)
+                    earlier.set_aside()
+                    earlier.share(staging)
             yield staging
 
     def register(self, ledger: Ledger, id_type: str, manifest: Manifest | None) -> dict[str, ReleaseRef]:
