@@ -27,7 +27,7 @@ from dptext_etl.cli.commands import (
     run,
 )
 from dptext_etl.cli.options import command
-from dptext_etl.errors import EXIT_CODES, PolicyError
+from dptext_etl.errors import EXIT_NAMES, PolicyError
 
 COMMANDS: dict[str, typer.Typer] = {}
 """The commands of this package, each an application that is not built yet."""
@@ -108,7 +108,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
-    epilog="Exit codes: " + ", ".join(f"{code} {text.partition(':')[0]}" for code, text in EXIT_CODES.items()) + ".",
+    epilog=f"Exit codes: {EXIT_NAMES}.",
 )
 
 

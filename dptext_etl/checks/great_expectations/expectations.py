@@ -339,6 +339,7 @@ def validate_downstream(
 
 
 def validate_suite(frame: pl.DataFrame | pd.DataFrame | DataFrame, suite: gx.ExpectationSuite) -> VerdictRecord:
+    """Validate a table against a suite, such as one of `suite_for` with more expectations."""
     with _validating() as context:
         if is_spark(frame):
             source: Any = context.data_sources.add_spark("dptext", persist=False)
