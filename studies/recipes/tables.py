@@ -7,8 +7,6 @@ folder.
 
 from __future__ import annotations
 
-import email
-import email.policy
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -120,25 +118,6 @@ def snli(path: Path) -> pl.DataFrame:
     return _said(table)
 
 
-def enron(path: Path) -> pl.DataFrame:
-    """Read the folder of mail boxes: the body of each message that was sent, without quoted text; who sent it.
-
-    None of the five papers states a split: a tenth of all mails is for the test. Messages without a word are left out.
-    """
-    rows = []
-    for box in sorted(place for place in path.iterdir() if place.is_dir()):
-        for file in sorted(box.glob("*sent*/*")):
-            if not file.is_file():
-                continue
-            message = email.message_from_bytes(file.read_bytes(), policy=email.policy.default)
-            body = message.get_body(("plain",))
-            said = "" if body is None else body.get_content().partition("-----Original Message-----")[0]
-            lines = [line for line in said.splitlines() if not line.startswith(">")]
-            rows.append({"text": " ".join(" ".join(lines).split()), "label": "sent", "attribute": box.name})
-    table = _said(pl.DataFrame(rows, schema={"text": pl.String, "label": pl.String, "attribute": pl.String}))
-    return _split(table.unique("text", maintain_order=True), 0.1)
-
-
 def c4(path: Path) -> pl.DataFrame:
     """Read JSON lines with text, as C4's shards have them: public texts that T of paper 002 learns to rewrite.
 
@@ -154,7 +133,6 @@ RECIPES: dict[str, Callable[[Path], pl.DataFrame]] = {
     "amazon": amazon,
     "drugs": drugs,
     "snli": snli,
-    "enron": enron,
     "c4": c4,
 }
 

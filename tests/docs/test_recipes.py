@@ -96,19 +96,6 @@ def test_snli_keeps_what_all_annotators_call_entailment(tmp_path):
     assert table["text2"].to_list() == [f"two {at}" for at in range(0, 10, 2)]
 
 
-def test_enron_reads_what_was_sent_without_quotations(tmp_path):
-    for person in ("allen-p", "bass-e"):
-        (tmp_path / person / "sent_items").mkdir(parents=True)
-        (tmp_path / person / "inbox").mkdir()
-        (tmp_path / person / "inbox" / "1.").write_text("From: x@y.z\n\nreceived")
-        for at in range(5):
-            quoted = "> quoted\n-----Original Message-----\nold"
-            (tmp_path / person / "sent_items" / f"{at}.").write_text(f"Subject: s\n\nHello {person}\n{at}\n{quoted}")
-    table = made("enron", tmp_path, tmp_path)
-    assert sorted(table["text"]) == [f"Hello {name} {at}" for name in ("allen-p", "bass-e") for at in range(5)]
-    assert counts(table, "attribute") == {"allen-p": 5, "bass-e": 5}
-
-
 def test_c4_is_a_random_part_of_what_has_a_word(tmp_path, monkeypatch):
     from recipes import tables
 
