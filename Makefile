@@ -77,7 +77,7 @@ develop: $(DONE)/kernel $(DEV) ## Set up .venv for development (EXTRAS=core: wit
 	@echo "ready: . $(BIN)/activate"
 
 clean: ## Remove what was built, .venv included
-	rm -rf $(VENV) .venv-spark35 .venv-gpu target dist site demo-output .dagster_home .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dptext_etl/*.so
+	rm -rf $(VENV) .venv-* target dist site demo-output .dagster_home .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dptext_etl/*.so
 
 require-python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \

@@ -34,7 +34,9 @@ EXIT_CODES = {
     UNCHANGED: "unchanged: `dptext forget` removed no row, or an id is unknown here",
     INTERRUPTED: "interrupted: stopped from the keyboard or by SIGTERM; repeat the call",
 }
-"""The exit codes of the command line, with their meanings."""
+"""The exit codes of the command line: a name and a meaning each."""
+EXIT_NAMES = ", ".join(f"{code} {meaning.partition(':')[0]}" for code, meaning in EXIT_CODES.items())
+"""The exit codes in one line."""
 TRANSIENT = frozenset({UNEXPECTED, UNAVAILABLE, DISK})
 """Exit codes of failures that may be gone when the same call is repeated; all others refuse again."""
 DISK_HINT = "free some space and repeat the call: it continues, and charges are kept"

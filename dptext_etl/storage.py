@@ -83,8 +83,8 @@ class Storage:
         yield self
 
     def prepare(self) -> None:
-        """Make the folder and the two above it, readable only by their owner; ask whether the store answers."""
-        for folder in (self.folder.parent.parent, self.folder.parent, self.folder):
+        """Make the folder and the three above it, readable only by their owner; ask whether the store answers."""
+        for folder in (*reversed(self.folder.parents[:3]), self.folder):
             files.make_private(folder)
         files.require_writable(self.folder)
 

@@ -109,6 +109,10 @@ def _require_columns(names: Sequence[Any], columns: Sequence[ColumnPolicy], ids:
             raise InputError(msg, "correct id or [[column]] in the policy, or rename the column")
 
 
+_NO_TEXTS = "category", "null[pyarrow]"
+"""Types of pandas that hold no released text: such a column returns as one of objects."""
+
+
 def _pandas(frame: Any, columns: Sequence[ColumnPolicy], ids: str) -> Any:
     _require_columns(frame.columns, columns, ids)
     records, texts_by_name = _of_series(frame[ids]), {}
@@ -116,7 +120,7 @@ def _pandas(frame: Any, columns: Sequence[ColumnPolicy], ids: str) -> Any:
         series = frame[item.column]
         released = column.privatize(_strings(pa.chunked_array([_of_series(series)])), records, item).to_pandas()
         released.index = series.index
-        texts_by_name[str(item.column)] = released.astype(object if series.dtype.name == "category" else series.dtype)
+        texts_by_name[str(item.column)] = released.astype(object if series.dtype.name in _NO_TEXTS else series.dtype)
     copy = frame.copy(deep=False)
     for name, texts in texts_by_name.items():  # `assign` accepts no column named "self"
         copy[name] = texts

@@ -173,16 +173,18 @@ _PLAIN_METADATA = {b"_PL_CATEGORICAL2": re.compile(rb"0;0;u(8|16|32);"), b"PARQU
 _SPARK_VERSION, _SPARK_ROW = b"org.apache.spark.version", b"org.apache.spark.sql.parquet.row.metadata"
 
 
-def as_columns(frame: Any) -> pl.DataFrame:
+def as_columns(frame: Any, id_column: str | None = None) -> pl.DataFrame:
     """Return a table with more columns, of lists of texts, for the texts next to its cells.
 
-    An index of pandas becomes columns, unless it is unnamed and holds whole numbers that name each row once.
+    An index of pandas becomes columns, unless it is unnamed and holds whole numbers that name each row once. pandas 3
+    makes a range of an index of consecutive numbers, and a file has the name of a range as metadata: `id_column` is no
+    text of a row.
     """
     other: list[str] = []
     if isinstance(frame, pl.DataFrame):
         table, arrow = frame, frame.to_arrow()
     else:
-        arrow = frame if isinstance(frame, pa.Table) else _of_pandas(frame, other)
+        arrow = frame if isinstance(frame, pa.Table) else _of_pandas(frame, other, id_column)
         table = pl.DataFrame(arrow)
         other += _of_file(arrow.schema.metadata or {})
     more: dict[str, list[str]] = {}
@@ -201,12 +203,13 @@ def as_columns(frame: Any) -> pl.DataFrame:
     return table
 
 
-def _of_pandas(frame: Any, other: list[str]) -> pa.Table:
+def _of_pandas(frame: Any, other: list[str], id_column: str | None) -> pa.Table:
     """Convert a pandas frame as its `to_parquet` does, its index as columns."""
     other += [_text(key, value) for key, value in frame.attrs.items()]
     other += [str(name) for name in frame.columns.names if name is not None]
     index = frame.index
-    other += [str(index.name)] if isinstance(getattr(index, "start", None), int) and index.name is not None else []
+    is_range = isinstance(getattr(index, "start", None), int)
+    other += [str(index.name)] if is_range and index.name not in (None, id_column) else []
     if index.names != [None] or index.dtype.kind not in "iu" or not index.is_unique:
         frame = frame.reset_index()
     return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)

@@ -9,9 +9,9 @@ import signal
 from inspect import getdoc
 from typing import Annotated, Any
 
-import click
 import typer
 import typer.core
+import typer.main
 
 from dptext_etl import extensions
 from dptext_etl.cli import failures
@@ -27,7 +27,7 @@ from dptext_etl.cli.commands import (
     run,
 )
 from dptext_etl.cli.options import command
-from dptext_etl.errors import EXIT_CODES, PolicyError
+from dptext_etl.errors import EXIT_NAMES, PolicyError
 
 COMMANDS: dict[str, typer.Typer] = {}
 """The commands of this package, each an application that is not built yet."""
@@ -47,21 +47,20 @@ class Commands(failures.Boundary):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)  # names, from which click suggests one for a wrong name
+        self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)  # names that Typer suggests for a wrong name
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return list(dict.fromkeys([*COMMANDS, *extensions.names("commands")]))
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         single = _app(cmd_name)
         if single is None:
             return None
-        single.suggest_commands = False  # click suggests a name, too
         built = typer.main.get_command(single)
         built.name = cmd_name
         return built
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, _summary(name)) for name in self.list_commands(ctx)])
 
@@ -106,11 +105,10 @@ app = typer.Typer(
     name="dptext",
     cls=Commands,
     no_args_is_help=True,
-    suggest_commands=False,
     pretty_exceptions_enable=False,
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
-    epilog="Exit codes: " + ", ".join(f"{code} {text.partition(':')[0]}" for code, text in EXIT_CODES.items()) + ".",
+    epilog=f"Exit codes: {EXIT_NAMES}.",
 )
 
 

@@ -19,14 +19,15 @@ from io import TextIOWrapper
 from types import TracebackType
 from typing import Any
 
-import click
+import typer
 from typer.core import TyperGroup
 
 from dptext_etl import errors
 from dptext_etl.cli import terminal
 from dptext_etl.errors import DISK_HINT, INTERRUPTED, UNEXPECTED, DiskError, DPTextError, UsageError, is_full
 
-_HANDLED_BY_CLICK = (click.ClickException, click.exceptions.Exit, SystemExit, BrokenPipeError)
+_USAGE_ERROR: Any = typer.BadParameter.__base__  # Typer exports no name of this class
+_HANDLED_BY_TYPER = (_USAGE_ERROR, typer.Exit, SystemExit, BrokenPipeError)
 FULL = "no space is left on the disk"
 STOPPED = "stopped before its end; the same call continues from there"
 WHERE = "DPTEXT_TRACEBACK"
@@ -36,27 +37,28 @@ WHERE = "DPTEXT_TRACEBACK"
 class Boundary(TyperGroup):
     """Group all commands, and turn every exception into a sentence and an exit code."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
+        call = terminal.call(new=True)
         as_json = "--json" in ctx.args  # stdout then holds one object: from the command, or for its failure
         try:
             return super().invoke(ctx)
-        except _HANDLED_BY_CLICK as error:
-            if as_json and isinstance(error, click.UsageError):
+        except _HANDLED_BY_TYPER as error:
+            if as_json and isinstance(error, _USAGE_ERROR):
                 usage = UsageError(error.format_message(), "--help lists the options of the command")
                 terminal.emit({"error": described(usage)})
             raise
         except BaseException as error:  # noqa: BLE001  (panics of compiled code are BaseExceptions)
             code = report(error)
-            if as_json and not ctx.meta.get(terminal.EMITTED):
+            if as_json and not call.get(terminal.EMITTED):
                 terminal.emit({"error": described(error)})
-        raise click.exceptions.Exit(code)
+        raise typer.Exit(code)
 
 
 def described(error: BaseException) -> dict[str, Any]:
     """Return a failure as JSON holds it: code, exit code, message, hint (null if there is none), and fields."""
     if isinstance(error, DPTextError):
         return errors.described(error)
-    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+    if isinstance(error, (KeyboardInterrupt, typer.Abort)):
         facts: tuple[str, int, str, str | None] = ("interrupted", INTERRUPTED, STOPPED, None)
     elif is_full(error):
         facts = (DiskError.code, DiskError.exit_code, FULL, DISK_HINT)
@@ -66,7 +68,7 @@ def described(error: BaseException) -> dict[str, Any]:
 
 
 def report(error: BaseException) -> int:
-    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+    if isinstance(error, (KeyboardInterrupt, typer.Abort)):
         note("Stopped.", logging.ERROR)
         return INTERRUPTED
     if is_full(error) and not isinstance(error, DPTextError):
@@ -142,7 +144,7 @@ def note(line: str, level: int = logging.INFO) -> None:
     if isinstance(_HANDLER.formatter, _JsonLines):
         logging.getLogger("dptext_etl.cli").log(level, line)
     else:
-        click.echo(line, err=True)
+        typer.echo(line, err=True)
 
 
 def log_run(level: str | None, form: str, about: Mapping[str, str | None]) -> None:

@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-import click
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperOption
+import typer.main
+from typer.core import TyperArgument, TyperCommand
 
 from dptext_etl.cli import terminal
 from dptext_etl.errors import PolicyError, UsageError, suggestion
@@ -302,9 +302,9 @@ class Command(TyperCommand):
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         if not any("--json" in item.opts for item in self.params):  # a command of another package may declare its own
-            self.params.append(_of_context(terminal.JSON, "--json", is_flag=True, help=_JSON))
+            self.params += _parameters(_with_json)
         if any("POLICY" in (item.metavar or "") for item in self.params if isinstance(item, TyperArgument)):
-            self.params.append(_of_context(_SETTINGS, "--set", multiple=True, metavar="ENTRY=VALUE", help=_SET))
+            self.params += _parameters(_with_settings)
         paragraphs = (" ".join(paragraph.split()) for paragraph in inspect.cleandoc(self.help or "").split("\n\n"))
         self.help = "\n\n".join(text for text in paragraphs if not text.startswith(("Args: ", "Raises: ")))
 
@@ -322,30 +322,56 @@ def command(app: typer.Typer, example: str, keys: Sequence[str], cls: type[Typer
     return app.command(cls=cls, epilog=f"Example: {example}{with_keys}")
 
 
-_SETTINGS, _STORE, _LEDGER = "dptext_etl.settings", "dptext_etl.storage_options", "dptext_etl.ledger"
+_SETTINGS, _STORE, _LEDGER = "settings", "storage_options", "ledger"
+"""Entries of `terminal.call`."""
 
 
-def _of_context(name: str, flag: str, **settings: Any) -> TyperOption:
-    """Return an option of many commands; its value is in the context's `meta`, and no argument of the function."""
+def _parameters(function: Callable[..., None]) -> list[Any]:
+    """Return the options and arguments that Typer reads from the signature of a function."""
+    app = typer.Typer(add_completion=False)
+    app.command()(function)
+    return typer.main.get_command(app).params
 
-    def keep(ctx: click.Context, _: click.Parameter, value: Any) -> None:
-        ctx.meta[name] = value
 
-    return TyperOption(param_decls=[name.rpartition(".")[2], flag], expose_value=False, callback=keep, **settings)
+def _keep(name: str) -> Callable[[Any], None]:
+    """Return the callback of an option whose value is an entry of `terminal.call`, not an argument of the command."""
+
+    def keep(value: Any) -> None:
+        terminal.call()[name] = value
+
+    return keep
+
+
+_Json = typer.Option("--json", callback=_keep(terminal.JSON), expose_value=False, help=_JSON)
+_Set = typer.Option("--set", metavar="ENTRY=VALUE", callback=_keep(_SETTINGS), expose_value=False, help=_SET)
+_Policy = typer.Argument(metavar="POLICY", help="A policy file, whose ledger it is; or give --ledger.")
+
+
+def _with_json(json: Annotated[bool, _Json] = False) -> None: ...
+
+
+def _with_settings(settings: Annotated[list[str] | None, _Set] = None) -> None: ...
+
+
+def _with_ledger(
+    policy: Annotated[str | None, _Policy] = None,
+    ledger: Annotated[str | None, typer.Option(metavar="URL", help=LEDGER)] = None,
+    id_key: Annotated[str | None, typer.Option(metavar="REF", help=_ID_KEY)] = None,
+) -> None: ...
 
 
 def load_policy(path: str | Path) -> Policy:
     """Read a policy file with the --set entries of the current command."""
     from dptext_etl.policy import Policy
 
-    assignments = click.get_current_context().meta.get(_SETTINGS, ())
+    assignments = terminal.call().get(_SETTINGS) or ()
     settings = name_values(assignments, "a setting is written ENTRY=VALUE", "for example --set release=2026-11")
     return Policy.load(path, settings)
 
 
 def refuse_settings(why: str) -> None:
     """Refuse --set where no policy file is read."""
-    if click.get_current_context().meta.get(_SETTINGS):
+    if terminal.call().get(_SETTINGS):
         raise UsageError(f"--set changes entries of a policy file, and {why}", "leave out --set")
 
 
@@ -364,23 +390,17 @@ class LedgerCommand(Command):
         self._arguments = [str(self.params[place].name) for place in places]
         self._optional = [self.params[place].name for place in optional]
         self._own = [item.name for item in self.params]
+        policy, ledger, id_key = (item for item in _parameters(_with_ledger) if item.name != "help")
         if "ledger" in self._own:
             self.params[self._own.index("ledger")].required = False
         else:
-            self.params.insert(len(places), TyperOption(param_decls=["ledger", "--ledger"], metavar="URL", help=LEDGER))
-            self.params.insert(-1, TyperOption(param_decls=["id_key", "--id-key"], metavar="REF", help=_ID_KEY))
-        policy = TyperArgument(
-            param_decls=["policy"],
-            type=click.Path(path_type=Path),
-            required=False,
-            metavar="POLICY",
-            help="A policy file, whose ledger it is; or give --ledger.",
-        )
+            self.params.insert(len(places), ledger)
+            self.params.insert(-1, id_key)
         self.params.insert(optional[0] if optional else len(places), policy)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         values = ctx.params
-        policy: Path | None = values["policy"]
+        policy = values["policy"] and Path(values["policy"])
         for name in self._arguments:  # in the other order
             own = values[name]
             if policy is not None and policy.suffix != ".toml" and str(own).endswith(".toml"):
@@ -394,26 +414,26 @@ class LedgerCommand(Command):
             values[free[0]], policy = policy, None
         if policy is not None:
             loaded = load_policy(policy)
-            spec, ctx.meta[_STORE] = loaded.ledger, loaded.storage_options
+            spec, terminal.call()[_STORE] = loaded.ledger, loaded.storage_options
             values["ledger"] = spec.url
             for name in {"id_key", "anchors"} & values.keys():
                 values[name] = values[name] or getattr(spec, name)
         if values["ledger"] is None:
             raise UsageError("no ledger is named", "give POLICY, whose ledger it is, or --ledger URL")
-        ctx.meta[_LEDGER] = values["ledger"], values.get("id_key")
+        terminal.call()[_LEDGER] = values["ledger"], values.get("id_key")
         ctx.params = {name: value for name, value in values.items() if name in self._own}
         return super().invoke(ctx)
 
 
 def named_ledger() -> tuple[str, str | None]:
     """Return the URL of the command's ledger, and the reference to the key of its ids."""
-    url, id_key = click.get_current_context().meta[_LEDGER]
+    url, id_key = terminal.call()[_LEDGER]
     return url, id_key
 
 
 def store_options() -> dict[str, str]:
     """Return the storage options of the policy that named the ledger; none without a policy."""
-    return dict(click.get_current_context().meta.get(_STORE, {}))
+    return dict(terminal.call().get(_STORE, {}))
 
 
 def require_confirmation(question: str, *, yes: bool) -> None:

@@ -7,10 +7,11 @@ import math
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import TYPE_CHECKING, Any
 
-import click
+import typer
 
 from dptext_etl.errors import counted
 from dptext_etl.escaping import one_line
@@ -123,21 +124,28 @@ def amounts_text(amounts: Mapping[str, float] | None) -> str:
 
 BEYOND_CHANCE, FAILED = "BEYOND CHANCE", "FAILED"
 RED = (BEYOND_CHANCE, FAILED)
-JSON, EMITTED = "dptext_etl.json", "dptext_etl.emitted"
-"""Entries of a context's `meta`: the command has --json, and it has printed its JSON object."""
+JSON, EMITTED = "json", "emitted"
+"""Entries of `call`: the command has --json, and it has printed its JSON object."""
+_CALL: ContextVar[dict[str, Any] | None] = ContextVar("call", default=None)
+
+
+def call(*, new: bool = False) -> dict[str, Any]:
+    """Return what options of many commands set for the current call; `new` starts a call."""
+    facts = None if new else _CALL.get()
+    if facts is None:
+        _CALL.set(facts := {})
+    return facts
 
 
 def emit(facts: Mapping[str, Any]) -> None:
     """Print `facts` as one JSON object on stdout; infinite numbers become the string "inf"."""
-    click.echo(json.dumps(finite(facts), ensure_ascii=False, indent=2, default=str))
-    context = click.get_current_context(silent=True)
-    if context is not None:
-        context.meta[EMITTED] = True
+    typer.echo(json.dumps(finite(facts), ensure_ascii=False, indent=2, default=str))
+    call()[EMITTED] = True
 
 
 def as_json() -> bool:
     """Return whether the current command has --json."""
-    return bool(click.get_current_context().meta.get(JSON))
+    return bool(call().get(JSON))
 
 
 def emitted(facts: Mapping[str, Any]) -> bool:
@@ -155,23 +163,23 @@ def report(facts: Mapping[str, Any], sentence: str) -> None:
 
 def say(line: str = "") -> None:
     """Print a line for people on stdout without changes."""
-    click.echo(line)
+    typer.echo(line)
 
 
 def note(line: str) -> None:
     """Print a line for people on stderr, so that it does not mix with piped output."""
-    click.echo(line, err=True)
+    typer.echo(line, err=True)
 
 
 def warn(line: str) -> None:
     """Print a warning for people on stdout, red on a terminal."""
-    click.secho(line, fg="red", bold=True)
+    typer.secho(line, fg="red", bold=True)
 
 
 def heading(title: str) -> None:
     """Print a heading: bold on a terminal, plain in a pipe."""
-    click.echo()
-    click.secho(title, bold=True)
+    typer.echo()
+    typer.secho(title, bold=True)
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
@@ -225,14 +233,14 @@ def facts(lines: Iterable[tuple[str, Any]]) -> None:
     at = max((len(name) for name, values in shown if values), default=0) + 2
     for name, values in shown:
         for place, value in enumerate(values):
-            click.echo(_wrapped(number(value), " " * at if place else name.ljust(at), " " * at))
+            typer.echo(_wrapped(number(value), " " * at if place else name.ljust(at), " " * at))
 
 
 def sentences(lines: Iterable[str]) -> None:
     """Print sentences, none wider than `WIDTH`."""
     for line in lines:
         indent = " " * (len(line) - len(line.lstrip()))
-        click.echo(_wrapped(line.strip(), indent, indent + "  "))
+        typer.echo(_wrapped(line.strip(), indent, indent + "  "))
 
 
 def _wrapped(text: str, first: str, rest: str) -> str:
@@ -246,7 +254,7 @@ def _aligned(lines: list[list[str]]) -> None:
     """Print columns without rich, whose import is slower than printing to a pipe."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def console(*, err: bool = False) -> Console:

@@ -232,15 +232,15 @@ class Engine(ABC, Generic[Rows]):
         """
         return judge_here(staged, candidate, seen)
 
-    def write(self, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
+    def write(self, writer: Writer, shards: Iterable[StagedShard], on_rows: Callable[[int], object]) -> None:
         """Write staged shards as parts of a version; in this process unless overridden.
 
         Args:
             writer: The writer of the version.
             shards: Staged shards, in order.
-            each: Called with the number of rows that are written.
+            on_rows: Called with the number of rows that are written.
         """
-        writer.add(shards, each)
+        writer.add(shards, on_rows)
 
 
 def named(name: str) -> type[Engine[Any]]:
@@ -449,13 +449,13 @@ def staged(
         log.info("staged: %s", rows)
         seconds = time.monotonic() - attempt.began
         read = (rows, table.dropped, source.base, seconds, table.origin, profile)
-        made = StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read)
+        staged = StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read)
         selected = table_check.selection_facts(policy, source, previews.rows)
         checked = {"traceable": table_facts, "spellings": previews.over_all.spellings, "selection": selected}
         checked["published"] = published_facts(policy, source, previews.rows)
         checked = {name: part for name, part in checked.items() if part}
         exact = (table.exact and policy.synthetic is None) or source.published_exact(policy)
-        yield replace(made, exact=exact, other=other, table=checked), ledger
+        yield replace(staged, exact=exact, other=other, table=checked), ledger
 
 
 def _encodes(policy: Policy) -> bool:

@@ -151,9 +151,9 @@ class LocalEngine(Engine[pl.LazyFrame]):
         """
         attempt, policy, results = work.attempt, work.attempt.policy, list[ShardResult]()
 
-        def ended(one: ShardResult) -> None:
-            results.append(one)
-            meter.add(one.rows)
+        def ended(result: ShardResult) -> None:
+            results.append(result)
+            meter.add(result.rows)
 
         with ledger_of_run(policy, work.ledger) as ledger:
             columns = Column.all(attempt.columns, work.refs)

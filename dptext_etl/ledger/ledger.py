@@ -48,7 +48,6 @@ class Ledger(LedgerReader):
     Example:
         >>> import pyarrow, tempfile
         >>> from dptext_etl import keys
-    from dptext_etl._kernel import Secret
         >>> from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
         >>> folder = tempfile.TemporaryDirectory()
         >>> ledger = Ledger.open(f"{folder.name}/ledger.db")
@@ -116,6 +115,9 @@ class Ledger(LedgerReader):
 
         Args:
             id_key: Reference to the id key that a new ledger would have; None uses a key that is stored nowhere.
+
+        Returns:
+            The ledger.
 
         Raises:
             KeyReferenceError: The id key cannot be read.

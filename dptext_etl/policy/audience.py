@@ -15,12 +15,27 @@ EQUAL_TEXTS = "all tables hold the same drawn texts: equal texts join the rows o
 
 
 def tables_of(policy: Policy) -> tuple[Policy, ...]:
-    """Return the policy, which is that of its own table, and then a policy for the table of each audience."""
+    """Return the policy, for its own table, and then a policy for the table of each audience.
+
+    Args:
+        policy: A policy.
+
+    Raises:
+        PolicyError: The entries of an audience do not fit the policy.
+    """
     return policy, *(_derived(policy, item) for item in policy.audiences)
 
 
 def table_of(policy: Policy, audience: str | None) -> Policy:
-    """Return the policy of the table of one audience; without a name, the policy's own."""
+    """Return the policy of one table.
+
+    Args:
+        policy: A policy.
+        audience: Name of the audience; None for the policy's own table.
+
+    Raises:
+        PolicyError: The policy has no such audience.
+    """
     tables = {table.audience: table for table in tables_of(policy)}
     if audience not in tables:
         names = ", ".join(item.name for item in policy.audiences) or "none"
@@ -38,11 +53,12 @@ def _derived(policy: Policy, item: Audience) -> Policy:
         table = policy.model_copy(update={"audiences": (), "table": None, "csv": csv, "keep_copies": copies, **entries})
     except PolicyError as exc:
         raise PolicyError(f"audience {item.name!r}: {exc.message}", exc.hint, exc.fields) from None
-    return table.for_audience(item.name)
+    table._audience = item.name  # noqa: SLF001  (a copy)
+    return table
 
 
 def together(policies: Iterable[Policy]) -> Policy:
-    """Return a policy that keeps what all tables together show, each column in the coarsest form that shows no less.
+    """Return a policy that keeps all that the tables show together, each in the coarsest form that shows no less.
 
     Two lists of bins, or of values, show together the union of both, and a month shows its year.
     """

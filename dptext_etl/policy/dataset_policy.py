@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
@@ -44,6 +42,7 @@ from dptext_etl.policy.terms import (
     for_environment,
     omitted,
     require_other_variables,
+    share_folder,
 )
 
 if TYPE_CHECKING:
@@ -293,12 +292,6 @@ class Policy(Checked):
         again._folder, again._audience = self._folder, self._audience  # noqa: SLF001  (a copy of this one)
         return again
 
-    def for_audience(self, name: str) -> Self:
-        """Return the same policy for the table of an audience; the key of published ids follows from its name."""
-        again = self.model_copy()
-        again._audience = name  # noqa: SLF001  (a copy)
-        return again
-
     @property
     def audience(self) -> str | None:
         """The audience whose table this policy publishes; None for the policy's own table."""
@@ -498,15 +491,11 @@ def _require_table(policy: Policy) -> None:
 def _require_audiences(policy: Policy, audiences: Sequence[Audience]) -> None:
     """Refuse tables that have one name or share a folder, and a release that has no rows of records."""
     names, sinks = {item.name for item in audiences}, [policy.sink, *(item.sink for item in audiences)]
-    mixed = len({PARTITION in sink for sink in sinks}) > 1
-    # a publication replaces its whole folder, so it would remove a table inside it
-    places = sorted(f"{sink if '://' in sink else os.path.abspath(sink)}".rstrip("/") + "/" for sink in sinks)  # noqa: PTH100
-    nested = any(inner.startswith(outer) for outer, inner in pairwise(places))
     problems = [
         (policy.one_table, "a [shuffled] or [synthetic] release has no rows of records for a second table"),
         (len(names) < len(audiences), "two audiences have one name"),
-        (nested, "the sink of one table is, or lies in, the sink of another one"),
-        (mixed, f"{PARTITION} must be in the sinks of all tables, or in none"),
+        (share_folder(sinks), "the sink of one table is, or lies in, the sink of another one"),
+        (len({PARTITION in sink for sink in sinks}) > 1, f"{PARTITION} must be in the sinks of all tables, or in none"),
     ]
     _refuse(problems, "[[audience]]: ")
 

@@ -354,6 +354,12 @@ def columns_of(keep: Iterable[str | Kept]) -> set[str]:
     return {item if isinstance(item, str) else item.column for item in keep}
 
 
+def share_folder(sinks: Iterable[str]) -> bool:
+    """Return whether a sink is, or lies in, another one: publication replaces a whole folder, and tables inside it."""
+    places = sorted(f"{sink if '://' in sink else os.path.abspath(sink)}".rstrip("/") + "/" for sink in sinks)  # noqa: PTH100
+    return any(inner.startswith(outer) for outer, inner in pairwise(places))
+
+
 class Audience(Checked):
     """Publish the released texts a second time, for other readers: other columns and other ids of the same draws.
 

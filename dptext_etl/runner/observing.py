@@ -268,21 +268,21 @@ class Lineage:
         """Say of every published column from which raw columns it is made, and how."""
         from openlineage.client.facet_v2 import column_lineage_dataset as facet
 
-        def made(how: tuple[str, str, bool], raw: tuple[str, ...]) -> Any:
-            subtype, said, masking = how
-            step = facet.Transformation("DIRECT", subtype, said, masking)
+        def field(how: tuple[str, str, bool], raw: tuple[str, ...]) -> Any:
+            subtype, words, masking = how
+            step = facet.Transformation("DIRECT", subtype, words, masking)
             return facet.Fields([facet.InputField(*source, name, [step]) for name in raw])
 
-        return facet.ColumnLineageDatasetFacet({name: made(how, raw) for name, how, raw in origins(self._policy)})
+        return facet.ColumnLineageDatasetFacet({name: field(how, raw) for name, how, raw in origins(self._policy)})
 
 
 def origins(policy: Policy) -> Iterator[tuple[str, tuple[str, str, bool], tuple[str, ...]]]:
     """Yield every published column, how it is made (subtype, words, whether it hides), and from which raw columns."""
     if policy.synthetic is not None:
-        made, above = policy.synthetic.mechanism, policy.synthetic.columns
-        amounts = f"epsilon {_written(made.epsilon)}, delta {_written(made.delta)}"
-        said = f"synthetic table, {made.name}: {amounts} of the whole table for one record"
-        yield from ((name, ("AGGREGATION", said, True), above) for name in policy.synthetic.published_columns)
+        table_mechanism, above = policy.synthetic.mechanism, policy.synthetic.columns
+        amounts = f"epsilon {_written(table_mechanism.epsilon)}, delta {_written(table_mechanism.delta)}"
+        words = f"synthetic table, {table_mechanism.name}: {amounts} of the whole table for one record"
+        yield from ((name, ("AGGREGATION", words, True), above) for name in policy.synthetic.published_columns)
         return
     by_name = {str(item.column): item for item in policy.column_policies()}
     intermediate = {item.intermediate: item.name for item in policy.columns if item.intermediate is not None}
@@ -299,15 +299,15 @@ def origins(policy: Policy) -> Iterator[tuple[str, tuple[str, str, bool], tuple[
             continue
         mechanism = by_name[raw].mechanism
         claim = mechanism.guarantee
-        said = f"{mechanism.name}: epsilon {_written(mechanism.epsilon)} per {claim.unit}"
+        words = f"{mechanism.name}: epsilon {_written(mechanism.epsilon)} per {claim.unit}"
         if policy.shuffled is not None:
             worst = worst_spend(mechanism)
             central = f"epsilon {_written(worst.epsilon)}, delta {_written(worst.delta / FINE)} per record"
-            said = f"shuffled draws, {said} each, and central {central}"
-        said += f", class {claim.guarantee_class.value}"
+            words = f"shuffled draws, {words} each, and central {central}"
+        words += f", class {claim.guarantee_class.value}"
         if by_name[raw].postprocess and name == raw:
-            said += ", then post-processed"
-        yield name, ("TRANSFORMATION", said, True), (raw,)
+            words += ", then post-processed"
+        yield name, ("TRANSFORMATION", words, True), (raw,)
 
 
 def _written(amount: float) -> str:

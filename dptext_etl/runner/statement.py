@@ -131,12 +131,12 @@ def _loss(facts: Mapping[str, Any]) -> Section:
     """State the loss of the most charged person, in this release and in all releases of the ledger."""
     disclosed = any(column["disclosures"] for column in facts["columns"])
     person, loss = facts["person"]["unit"], facts["person"]
-    said = []
+    sentences = []
     for name, start in (("release", "This release"), ("all", "All releases in this ledger together")):
         if loss[name] is not None:
             meaning = meaning_of(loss[name]["epsilon"], loss[name]["delta"], disclosed=disclosed)
-            said.append(f"{start} charged the most charged {person} {_amounts(loss[name])}. {meaning}")
-    return f"Loss of the most charged {person}", said, ()
+            sentences.append(f"{start} charged the most charged {person} {_amounts(loss[name])}. {meaning}")
+    return f"Loss of the most charged {person}", sentences, ()
 
 
 def _charges(column: Mapping[str, Any]) -> Section:
@@ -148,13 +148,13 @@ def _charges(column: Mapping[str, Any]) -> Section:
 
 def _attacked(facts: Mapping[str, Any]) -> list[Section]:
     """State how often an attack found the raw text, and when the version was published."""
-    said = [
+    sentences = [
         f"An attacker with all raw texts finds the one behind a release at the first try in {score['value']:.1%} of "
         f"{counted(score['rows'], 'row')} of {score['column']} ({score['blind']:.1%} by chance)."
         for score in facts["reidentified"]
     ]
-    said += [f"Published at {at}."] if (at := facts["published_at"]) else []
-    return [("Attack and time", said, ())] if said else []
+    sentences += [f"Published at {at}."] if (at := facts["published_at"]) else []
+    return [("Attack and time", sentences, ())] if sentences else []
 
 
 def _bounds(facts: Mapping[str, Any]) -> Section:
@@ -165,26 +165,26 @@ def _bounds(facts: Mapping[str, Any]) -> Section:
     rows = [(f"cap of a {cap['unit']}: {cap['scope']}", _limit(cap["limits"])) for cap in caps]
     rows.append(("worst case of a record, over its text columns", _amounts(worst)))
     if caps:
-        said = "Everything that is released of one person or record under a cap adds up."
+        sentence = "Everything that is released of one person or record under a cap adds up."
     elif facts["lacks"]:
-        said = "This page was made without the policy, so it does not say whether there is a cap per person."
+        sentence = "This page was made without the policy, so it does not say whether there is a cap per person."
     else:
-        said = "There is no cap per person: a person with k records loses k times as much."
+        sentence = "There is no cap per person: a person with k records loses k times as much."
     meaning = meaning_of(worst["epsilon"], worst["delta"], disclosed=disclosed)
-    return "Bounds per person and per record", (said, f"The text columns of a record add up. {meaning}"), rows
+    return "Bounds per person and per record", (sentence, f"The text columns of a record add up. {meaning}"), rows
 
 
 def _traced(facts: Mapping[str, Any]) -> Section:
     """Say whether someone who knows a record could find its row."""
     if any(map(_is_synthetic, facts["columns"])):
-        said = "No row belongs to a record."
+        sentence = "No row belongs to a record."
     elif lines := table_check.traceable_lines(facts["traceable"]):
-        said = f"{'; '.join(lines)}."
+        sentence = f"{'; '.join(lines)}."
     else:
         by_id = "No id is published." if facts["id"] is None else _TRACED_BY_ID[facts["ids"]]
         only = f"Only {_listed([*facts['coarse']])} of the other columns" if facts["coarse"] else "No other column"
-        said = f"{by_id} {only} of the source is published."
-    return "Could a row be traced?", (said,), ()
+        sentence = f"{by_id} {only} of the source is published."
+    return "Could a row be traced?", (sentence,), ()
 
 
 _TRACED_BY_ID = {
@@ -208,8 +208,8 @@ def _released(facts: Mapping[str, Any]) -> Section:
         else "rows"
     )
     clear = (("rewritten", texts), ("unchanged", _listed(facts["in_clear"])))
-    said = f"{facts['rows']:,} {rows}. The text in {texts} was rewritten under differential privacy."
-    return "Contents", (said, _in_clear(facts)), (*where, *clear)
+    sentence = f"{facts['rows']:,} {rows}. The text in {texts} was rewritten under differential privacy."
+    return "Contents", (sentence, _in_clear(facts)), (*where, *clear)
 
 
 def _is_synthetic(column: Mapping[str, Any]) -> bool:
@@ -263,20 +263,20 @@ _IDS = {
 
 def _in_clear(facts: Mapping[str, Any]) -> str:
     if facts["id"] is None and facts["ids"] != "drop":
-        said = "The texts are published without ids, in alphabetical order, and without other columns of their rows"
+        sentence = "The texts are published without ids, in alphabetical order, and without other columns of their rows"
         labels = [f"{name} ({table_check.way_of(rule)})" for name, rule in facts["coarse"].items()]
-        return f"{said} than {_listed(labels)}: this page makes no claim about it." if labels else f"{said}."
+        return f"{sentence} than {_listed(labels)}: this page makes no claim about it." if labels else f"{sentence}."
     others = [name for name in facts["in_clear"] if name not in {facts["id"], *facts["coarse"]}]
     record_id = "the record id" if others else "The record id"
     names = [*others, record_id] if facts["ids"] == "keep" else others
     coarse = [f"{name} ({table_check.way_of(rule)})" for name, rule in facts["coarse"].items()]
-    said = f"Coarsened columns pass: {_listed(coarse)}. " if coarse else ""
+    sentence = f"Coarsened columns pass: {_listed(coarse)}. " if coarse else ""
     if not names:
-        return f"{_IDS[facts['ids']]} {said}".strip()
+        return f"{_IDS[facts['ids']]} {sentence}".strip()
     *first, last = names
     both, verb, them = (f"{', '.join(first)} and {last}", "pass", "them") if first else (last, "passes", "it")
-    said += f"{both} {verb} unchanged: this page makes no claim about {them}."
-    return f"{_IDS[facts['ids']]} {said}".lstrip()
+    sentence += f"{both} {verb} unchanged: this page makes no claim about {them}."
+    return f"{_IDS[facts['ids']]} {sentence}".lstrip()
 
 
 def _promise(column: Mapping[str, Any]) -> Section:
@@ -320,11 +320,11 @@ def _bound(column: Mapping[str, Any]) -> str:
         f"Consider any two texts{agree}. Whatever a reader knows, any released text is at most e^ε times as likely "
         f"under one as under the other{plus}. "
     )
-    one = _amounts({"epsilon": column["unit_epsilon"], "delta": column["unit_delta"]})
+    per_unit = _amounts({"epsilon": column["unit_epsilon"], "delta": column["unit_delta"]})
     if column["unit"] == "record":
-        return says + f"For every text, {one}."
+        return says + f"For every text, {per_unit}."
     longest = f"{_amounts(worst)} for the longest text that the policy admits ({worst['words']:,} words)"
-    return says + f"For a text of one {column['unit']}, {one}. It grows with the text, up to {longest}."
+    return says + f"For a text of one {column['unit']}, {per_unit}. It grows with the text, up to {longest}."
 
 
 def _central_bound(worst: Mapping[str, Any], shuffled: Mapping[str, Any]) -> str:
@@ -413,16 +413,16 @@ def _cap(cap: Mapping[str, Any]) -> Section:
         *((f"most used ({name})", at_most(amount)) for name, amount in cap["most_used"].items()),
         *((f"least left ({name})", at_most(amount)) for name, amount in cap["least_left"].items()),
     )
-    said = (
+    sentence = (
         f"All releases in this scope add up for each {cap['unit']}. "
         "A run that would exceed the cap excludes rows or stops."
     )
-    return f"Cap: {cap['scope']}", (said,), rows
+    return f"Cap: {cap['scope']}", (sentence,), rows
 
 
 def _gates(facts: Mapping[str, Any]) -> Section:
-    said = "A table is published only if all of these pass. None of them compares a released text with its raw text."
-    return "Checks before publication", (said,), [(gate["name"], _gate(gate)) for gate in facts["gates"]]
+    rule = "A table is published only if all of these pass. None of them compares a released text with its raw text."
+    return "Checks before publication", (rule,), [(gate["name"], _gate(gate)) for gate in facts["gates"]]
 
 
 def _gate(gate: Mapping[str, Any]) -> str:
@@ -439,9 +439,9 @@ _ONE_NAME = (
 
 def _assumptions(facts: Mapping[str, Any]) -> Section:
     names = sorted({name for column in facts["columns"] for name in column["assumptions"]})
-    said = ["The guarantee holds as long as these statements are true:"]
-    said += [_ONE_NAME] if any(cap["unit"] == "subject" for cap in facts["caps"]) else []
-    return "Assumptions", said, [(ASSUMES.get(name, "See the specification."), name) for name in names]
+    sentences = ["The guarantee holds as long as these statements are true:"]
+    sentences += [_ONE_NAME] if any(cap["unit"] == "subject" for cap in facts["caps"]) else []
+    return "Assumptions", sentences, [(ASSUMES.get(name, "See the specification."), name) for name in names]
 
 
 def _commands(facts: Mapping[str, Any]) -> list[str]:

@@ -89,15 +89,15 @@ def facts(
     else:
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
             _add_claims(result, ledger.reports.export())
-            ours = [pinned for pinned in ledger.reports.caps() if manifest.dataset in pinned["datasets"]]
-            result["caps"] = [_limits(pinned) for pinned in ours]
+            pinned_caps = [pinned for pinned in ledger.reports.caps() if manifest.dataset in pinned["datasets"]]
+            result["caps"] = [_limits(pinned) for pinned in pinned_caps]
             if not public:
                 result["published_at"] = ledger.releases.published_at(manifest.digest)
                 _add_excluded(result, layout if sink is None else Layout.of(policy, partition), ledger, policy)
                 _add_charges(result, ledger.reports.show())
                 history = ledger.reports.history()
                 result["person"] = _person(ledger, policy, manifest)
-                result["caps"] = [_limits(pinned) | _cap_facts(ledger, pinned, history) for pinned in ours]
+                result["caps"] = [_limits(pinned) | _cap_facts(ledger, pinned, history) for pinned in pinned_caps]
     return result
 
 
@@ -138,8 +138,8 @@ def _columns_of(column: Mapping[str, Any]) -> list[str]:
 
 
 def labels_of(column: Mapping[str, Any]) -> list[str]:
-    made = column.get("synthetic", {})
-    return made.get("labels") or ([made["label"]] if "label" in made else [])
+    synthetic = column.get("synthetic", {})
+    return synthetic.get("labels") or ([synthetic["label"]] if "label" in synthetic else [])
 
 
 def _column(claim: Mapping[str, Any]) -> dict[str, Any]:

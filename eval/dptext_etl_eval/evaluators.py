@@ -109,7 +109,7 @@ def sentence_vectors(name: str, texts: Sequence[str]) -> Vectors:
     made: list[Vectors] = []
     order = np.argsort([len(text) for text in texts], kind="stable")
     for first in range(0, len(order), _ROWS):
-        given = _tokens(tokenizer, [texts[row] for row in order[first : first + _ROWS]])
+        given = _tokens(tokenizer, model, [texts[row] for row in order[first : first + _ROWS]])
         with torch.inference_mode():
             states = (model.get_encoder() if model.config.is_encoder_decoder else model)(**given)[0].float()
             real = given["attention_mask"][..., None]
@@ -130,9 +130,10 @@ def surprise(name: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
 
     tokenizer, model = loaded("AutoModelForCausalLM", name)
     start = tokenizer.bos_token_id
+    most = min(LONGEST, positions(model) - (start is not None))
     sums = np.zeros((len(texts), 2))
     for row, text in enumerate(texts):
-        tokens = tokenizer.encode(text, add_special_tokens=False, truncation=True, max_length=LONGEST)
+        tokens = tokenizer.encode(text, add_special_tokens=False, truncation=True, max_length=most)
         ids = torch.as_tensor([[*([] if start is None else [start]), *tokens]])
         if ids.shape[1] < 2:
             continue
@@ -142,7 +143,16 @@ def surprise(name: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
     return sums
 
 
-def _tokens(tokenizer: Any, texts: Sequence[str]) -> dict[str, Any]:
-    most = min(LONGEST, tokenizer.model_max_length)
+def positions(model: Any) -> int:
+    """Return how many tokens a model can read; RoBERTa's kind numbers them from 2.
+
+    The length that a tokenizer states is of no use: without such a length it is 10**30.
+    """
+    most = getattr(model.config, "max_position_embeddings", None)
+    return 10**9 if most is None or most <= 2 else int(most) - 2
+
+
+def _tokens(tokenizer: Any, model: Any, texts: Sequence[str]) -> dict[str, Any]:
+    most = min(LONGEST, tokenizer.model_max_length, positions(model))
     tokens = tokenizer(list(texts), padding=True, truncation=True, max_length=most, return_tensors="pt")
     return {field: tokens[field] for field in ("input_ids", "attention_mask")}

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from dptext_etl.errors import InputError, seam
 from dptext_etl.extensions import pip_install
 from dptext_etl_eval.classifier import Guesses, crossed, require_classes, rest_numbers
-from dptext_etl_eval.evaluators import SMALL, silent
+from dptext_etl_eval.evaluators import SMALL, positions, silent
 from dptext_etl_eval.pairs import CLASSIFIER, LABEL, RAW, RELEASED, SECOND, Pairs, Values
 
 TRAIN_SHARE = 0.7
@@ -153,7 +153,7 @@ def fine_tuned(
     names, codes = (None, truth.astype(np.float32)) if numbers else np.unique(truth, return_inverse=True)
     with seam("fine-tuning a model", InputError), _quiet(seed), tempfile.TemporaryDirectory() as folder:
         tokenizer, model = _opened(name, 1 if names is None else len(names), seed)
-        reads = min(recipe.longest, tokenizer.model_max_length, _positions(model))
+        reads = min(recipe.longest, tokenizer.model_max_length, positions(model))
         settings = transformers.TrainingArguments(
             output_dir=folder,
             num_train_epochs=recipe.epochs,
@@ -220,12 +220,6 @@ def _opened(name: str, outputs: int, seed: int) -> tuple[Any, Any]:
     model = language_model.opened(files, read)
     model.config.pad_token_id = tokenizer.pad_token_id
     return tokenizer, model
-
-
-def _positions(model: Any) -> int:
-    """Return how many tokens a model can read; RoBERTa's kind numbers them from 2."""
-    most = getattr(model.config, "max_position_embeddings", None)
-    return 10**9 if most is None or most <= 2 else int(most) - 2
 
 
 def _rows(tokenizer: Any, side: Side, longest: int, truth: Any = None) -> list[dict[str, Any]]:

@@ -179,6 +179,18 @@ def test_models_say_what_transformers_says():
         assert (count, total / count) == (len(ids) - 1, pytest.approx(float(loss), abs=1e-4))
 
 
+def test_a_text_is_cut_to_the_positions_of_a_model_whose_tokenizer_states_no_length():
+    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    from dptext_etl_eval.evaluators import loaded
+
+    text = "the old town and its people " * 60
+    assert loaded("AutoModel", "example-masked")[0].model_max_length > 10**9
+    assert np.isfinite(sentence_vectors("example-masked", [text])).all()
+    tokenizer, model = loaded("AutoModelForCausalLM", "example-causal")
+    assert len(tokenizer.encode(text)) > model.config.n_positions
+    assert np.isfinite(surprise("example-causal", [text])).all()
+
+
 def test_no_evaluator_is_named_by_default():
     assert (Evaluators().named(), Evaluators(encoder="x").named()) == ({}, {"encoder": "x"})
 

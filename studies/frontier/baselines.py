@@ -1,15 +1,15 @@
-"""Guess the labels of every data set without its texts, and say which release does better than that."""
+"""Guess the labels of every data set without its texts, next to the best releases."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from dptext_etl_eval.baselines import BETTER, BLIND, NAMES, PUBLIC, label_names, public_data
+from dptext_etl_eval.baselines import NAMES, PUBLIC, label_names, public_data
 from dptext_etl_eval.statistics import macro_f1
 from frontier import tidy
 from frontier.data import CUTS, read
@@ -44,34 +44,15 @@ def baselines(measured_rows: pl.DataFrame, points: pl.DataFrame) -> str:
         sound = here.filter(pl.col("discloses") == "nullness").sort("use", descending=True).to_dicts()
         if free and sound:
             lines.append([name, *_line(free, sound)])
-    head = ["data set", "texts", "raw", NAMES, PUBLIC, "best at ε ≤ 4", f"best at ε ≤ {BOUND:g}", "what to do"]
+    head = ["data set", "texts", "raw", NAMES, PUBLIC, "best at ε ≤ 4", f"best at ε ≤ {BOUND:g}"]
     return table(head, lines)
-
-
-def verdict(free: Mapping[str, float], best: Mapping[float, float]) -> str:
-    """Say from which epsilon on releases beat all guesses, or that none does.
-
-    Args:
-        free: Macro-F1 of guesses that need no private text.
-        best: Macro-F1 of the best release by epsilon.
-    """
-    name = max(free, key=lambda title: free[title])
-    above: list[float] = []
-    for epsilon, use in sorted(best.items(), reverse=True):
-        if use <= free[name] + BETTER:
-            break
-        above.append(epsilon)
-    if not above:
-        return f"do not publish; use {name}"
-    return f"more than {name} from ε = {amount(above[-1])} on"
 
 
 def _line(free: dict[str, float], sound: list[dict[str, Any]]) -> list[str]:
     """Return the cells of a data set; `sound` are its releases, the best first."""
     small = next((row for row in sound if row["epsilon_per_text"] <= 4.0), None)
-    best = {row["epsilon_per_text"]: row["use"] for row in reversed(sound)}
     cells = [f"{sound[0]['n']:,}", figure(sound[0]["raw"]), *(figure(free.get(title)) for title in (NAMES, PUBLIC))]
-    return [*cells, _release(small), _release(sound[0]), verdict({**free, BLIND: sound[0]["blind"]}, best)]
+    return [*cells, _release(small), _release(sound[0])]
 
 
 def _release(row: dict[str, Any] | None) -> str:
@@ -80,4 +61,4 @@ def _release(row: dict[str, Any] | None) -> str:
 
 if __name__ == "__main__":
     tidy.put(MEASURE, rows())
-    sys.stdout.write("written: run `python -m generators` and `frontier.page.write()` for the pages\n")
+    sys.stdout.write("written: run `python -m generators` for the pages\n")

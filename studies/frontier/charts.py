@@ -64,7 +64,8 @@ def legend(points: pl.DataFrame) -> str:
     for mechanism in dict.fromkeys(mechanism for (mechanism, _), _ in _lines(shown(points))):
         drawn = _path([(-14, 0), (14, 0)], mechanism, "") + _mark(mechanism, 0, 0)
         items.append(f'<span><svg class="key" viewBox="-14 -6 28 12">{drawn}</svg>{escape(mechanism)}</span>')
-    return f'<div class="legend">{"".join(items)}<span>Point at a mark to see its variant and its figures.</span></div>'
+    hint = "Point at a mark to see its variant, its ε, ε per text, use, and attack."
+    return f'<div class="legend">{"".join(items)}<span>{hint}</span></div>'
 
 
 def frontier(points: pl.DataFrame, data_set: str) -> str:
@@ -170,8 +171,7 @@ def _mark(mechanism: str, x: float, y: float, says: str = "") -> str:
 def _said(row: dict[str, Any]) -> str:
     name = row["mechanism"] + (f" ({row['variant']})" if row["variant"] else "")
     cost = "∞" if math.isinf(row["epsilon_per_text"]) else f"{row['epsilon_per_text']:,.0f}"
-    figures_text = f"use {row['use']:.3f}, attack {row['attack']:.3f}"
-    return f"{name}, ε = {row['epsilon']:g} {row['reading']}, {cost} per text: {figures_text}"
+    return f"{name}, ε={row['epsilon']:g}, {cost}/text: {row['use']:.2f}, {row['attack']:.2f}"
 
 
 def _raised(power: int) -> str:

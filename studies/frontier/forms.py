@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import surrogate_measures as measures
-from surrogate_measures import EVERYDAY, MINILM, DataSet, FigureCache
+from surrogate_measures import EVERYDAY, DataSet, FigureCache
 
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.static import PACKAGE
@@ -20,7 +20,6 @@ from dptext_etl_eval.forms import FORMS, Released
 from dptext_etl_eval.stand_in import StandIn
 from dptext_etl_eval.statistics import macro_f1
 from frontier import corpora, of_surrogate, tidy
-from frontier.baselines import verdict
 from frontier.cells import WORK_FOLDER
 from frontier.data import DATA
 from frontier.tables import figure, table
@@ -32,6 +31,8 @@ SHOWN = (1.0, 4.0)
 """Budgets of the short table."""
 KEYS = 3
 GUESSES = (NAMES, PUBLIC, of_surrogate.OTHERS, "guessing")
+SHORT = {NAMES: "label names", PUBLIC: "public data", of_surrogate.OTHERS: "labeled texts"}
+"""Guesses, as pages call them."""
 PLAN = (
     "Snips",
     "Banking77",
@@ -53,7 +54,6 @@ class Line:
     claim: str = "CENTRAL_ZCDP"
     variant: str = "maxent"
     corpus: str = EVERYDAY
-    sets: Sequence[str] = PLAN
     keys: int = KEYS
 
 
@@ -61,22 +61,15 @@ _STATIC: dict[str, Any] = {"variant": f"maxent, {PACKAGE}", "corpus": measures.S
 CENTRAL = {
     "shuffled": Line("shuffled", "shuffled, one per label", "SHUFFLED_APPROX", "one per label"),
     "synthetic": Line("synthetic", "synthetic table"),
-    "vectors": Line("synthetic_vectors", "its reader of vectors", keys=1),
-    "scores": Line("synthetic_scores", "its reader of scores", keys=1),
+    "vectors": Line("synthetic_vectors", "reader of vectors", keys=1),
+    "scores": Line("synthetic_scores", "reader of scores", keys=1),
     "linear_discriminant": Line("linear_discriminant", "linear discriminant of its statistic"),
     "static_vectors": Line("synthetic_vectors", "reader of static vectors", keys=1, **_STATIC),
-    "static_scores": Line("synthetic_scores", "reader of scores of static vectors", keys=1, **_STATIC),
     "static_discriminant": Line("linear_discriminant", "linear discriminant of static vectors", **_STATIC),
-    "encoder_discriminant": Line(
-        "linear_discriminant",
-        f"linear discriminant of {MINILM}",
-        variant=f"maxent, {MINILM}",
-        corpus=f"{EVERYDAY}, {MINILM}",
-        sets=("Banking77", "UCI sentences"),
-        keys=1,
-    ),
 }
 """Forms that are measured here; forms of `surrogate` row by row are at hand."""
+ONCE = {(name, form) for name in (measures.REQUESTS, measures.OPINIONS) for form in ("shuffled", "synthetic")}
+"""Cells that are measured under one key, like readers of vectors and scores; all others under three."""
 PAGE = ("surrogate", "shuffled", "synthetic", "vectors", "linear_discriminant", "static_discriminant")
 """Forms of the short table of the pages."""
 SAYS = {"surrogate": "surrogate, row by row", **{name: line.says for name, line in CENTRAL.items()}}
@@ -88,7 +81,7 @@ def rows(kept: FigureCache, names: Sequence[str] = PLAN) -> Iterator[dict[str, A
     for key in range(KEYS):
         for name in names:
             for form, line in CENTRAL.items():
-                if name not in line.sets or key >= line.keys:
+                if key >= (1 if (name, form) in ONCE else line.keys):
                     continue
                 corpus = measures.corpus(line.corpus, DATA, corpora.WORK_FOLDER, sets)
                 if corpus is None:
@@ -142,7 +135,7 @@ def one_per_label(rows: StandIn, epsilon: float, per_person: int, delta: float) 
 
 
 def forms(all_rows: pl.DataFrame) -> str:
-    """Return a row per data set and form: the use at an equal epsilon per person, and a recommendation."""
+    """Return a row per data set and form: macro-F1 at an equal epsilon per person."""
     lines = []
     for name in measured(all_rows):
         linked, free = guesses(all_rows, name)
@@ -155,10 +148,27 @@ def forms(all_rows: pl.DataFrame) -> str:
         for form, says in SAYS.items():
             best = reached(all_rows, name, form)
             columns = (figure(best.get(epsilon)) for epsilon in EPSILONS)
-            lines.append([*context, says, *columns, verdict(free, best)])
+            lines.append([*context, says, *columns])
             context = [""] * len(context)
-    head = ["data set", "texts", "raw", *GUESSES, "form", *(f"ε = {at:g}" for at in EPSILONS), "what to do"]
+    head = ["data set", "texts", "raw", *GUESSES, "form", *(f"ε = {at:g}" for at in EPSILONS)]
     return table(head, lines)
+
+
+def compared(all_rows: pl.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Return the head and the rows of the one table of verdicts: every form at two epsilons, and the best one."""
+    rows = []
+    for name in measured(all_rows):
+        linked, free = guesses(all_rows, name)
+        at = {form: reached(all_rows, name, form) for form in PAGE}
+        best = max(free, key=lambda guess: free[guess])
+        cells = (" / ".join(f"{scores[epsilon]:.2f}" for epsilon in SHOWN) for scores in at.values())
+        chosen = (best_form(free, {form: at[form][epsilon] for form in at}) for epsilon in SHOWN)
+        advice = (SAYS[form].removesuffix(" of its statistic") if form else "do not publish" for form in chosen)
+        texts = f"{name}, {linked.select(pl.max('n')).item():,}"
+        baseline = f"{SHORT.get(best, best)} {free[best]:.2f}"
+        rows.append([texts, *cells, baseline, " / ".join(dict.fromkeys(advice))])
+    shown = " / ".join(f"{epsilon:g}" for epsilon in SHOWN)
+    return [f"set, texts: F1 at ε = {shown}", *(SAYS[form] for form in PAGE), "best baseline", "publish"], rows
 
 
 def best_form(free: Mapping[str, float], at: Mapping[str, float]) -> str | None:
@@ -204,10 +214,9 @@ def reached(all_rows: pl.DataFrame, name: str, form: str) -> dict[float, float]:
 def measure() -> None:
     """Measure missing figures, and write them to the tidy file."""
     WORK_FOLDER.mkdir(parents=True, exist_ok=True)
-    measures.remember()
     tidy.put(MEASURE, rows(FigureCache(WORK_FOLDER / "forms.jsonl")))
 
 
 if __name__ == "__main__":
     measure()
-    sys.stdout.write("written: run `python -m generators` and `frontier.page.write()` for the pages\n")
+    sys.stdout.write("written: run `python -m generators` for the pages\n")

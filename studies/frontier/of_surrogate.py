@@ -8,7 +8,6 @@ from typing import Any
 import polars as pl
 
 from dptext_etl_eval.baselines import NAMES, PUBLIC
-from frontier.baselines import verdict
 from frontier.tables import amount, figure, folded, table
 
 SETS = " (surrogate)"
@@ -35,7 +34,6 @@ def corpora(all_rows: pl.DataFrame) -> str:
                 f"{here.select(pl.max('n')).item():,}",
                 *(figure(value) or "–" for value in base.values()),
                 *(figure(best.get(at)) for at in SHOWN),
-                verdict({name: value for name, value in base.items() if name != "raw" and value is not None}, best),
             ]
         )
         tested = f"{value_of(here, TESTED):,.0f} raw texts for the test."
@@ -49,7 +47,6 @@ def corpora(all_rows: pl.DataFrame) -> str:
         OTHERS,
         "guessing",
         *(f"best at ε = {at:g}" for at in SHOWN),
-        "what to do",
     ]
     return table(head, rows, sorts=True) + "".join(parts)
 

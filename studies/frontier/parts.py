@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from html import escape
+from typing import Any
 
 import polars as pl
 
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
-from frontier import baselines, charts, choose, forms, of_draws, of_latents, of_surrogate, tidy
+from frontier import baselines, charts, forms, of_draws, of_latents, of_surrogate, tidy
 from frontier.cells import SPANS
 from frontier.data import CUTS
 from frontier.shares import best, points
@@ -20,16 +22,30 @@ SIZED = ("dpbart", "santext", "custext")
 """Mechanisms whose numbers of texts are set by their kind: with a language model, slow, and others."""
 
 
+@dataclass(frozen=True)
+class Found:
+    """The figures: one row per cell, and the means of all figures."""
+
+    points: pl.DataFrame
+    means: pl.DataFrame
+
+    def cell(self, *values: str | float) -> dict[str, Any]:
+        """Return the cell of a data set, mechanism, variant, and epsilon."""
+        chosen = (pl.col(name) == value for name, value in zip(tidy.BY, values, strict=True))
+        return self.points.filter(*chosen).row(0, named=True)
+
+
 @cache
-def found() -> choose.Found:
+def found() -> Found:
     """Read the tidy file once."""
     all_rows = tidy.read()
-    return choose.Found(points(all_rows), tidy.means(all_rows))
+    return Found(points(all_rows), tidy.means(all_rows))
 
 
-def choice() -> str:
-    """Return what to choose, in a few lines."""
-    return f'<ol class="choice">{"".join(f"<li>{line}</li>" for line in choose.lines(found()))}</ol>'
+def verdicts() -> str:
+    """Return, by data set, macro-F1 of every form, the best baseline, and the verdict of `forms.compared`."""
+    head, rows = forms.compared(tidy.read())
+    return table(head, rows)
 
 
 def frontiers() -> str:
@@ -134,7 +150,7 @@ def tables() -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
-    "frontier_choice": choice,
+    "frontier_verdicts": verdicts,
     "frontier_baselines": lambda: baselines.baselines(tidy.read(), found().points),
     "frontier_forms": lambda: forms.forms(tidy.read()),
     "frontier_encoders": lambda: of_surrogate.encoders(tidy.read()),

@@ -11,6 +11,8 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -58,6 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--models", type=Path, help="folder of given weights, such as deberta-v3-base and roberta-base")
     parser.add_argument("--tables", type=Path, help="folder of the papers' tables, as studies/recipes writes them")
     parser.add_argument("--data", type=Path, help="folder of public data; without any, small tables are generated")
+    parser.add_argument("--table", action="append", default=[], help="only this table, such as 3-yelp; others stay")
     parser.add_argument("--out", type=Path, help="file of the tables (Markdown); without it, the page is updated")
     given = parser.parse_args(arguments)
     for folder in (given.models, given.tables, given.data):
@@ -75,25 +78,32 @@ def main(arguments: list[str] | None = None) -> None:
     ]
     if broken:
         parser.error(f"these folders of weights have no config.json: {', '.join(broken)}")
-    write(setup, given.out or PAGE, page=given.out is None)
+    write(setup, given.out or PAGE, page=given.out is None, only=given.table)
 
 
-def write(setup: Setup, path: Path, *, page: bool, kept: Path | None = None) -> None:
+def write(setup: Setup, path: Path, *, page: bool, kept: Path | None = None, only: Sequence[str] = ()) -> None:
     """Run the tables of a paper, and write each into a file, or into its place on the page, when it is ready.
 
     Tables that a call with the same settings and commit finished are read again from target/papers: it continues.
+    With `only`, other tables come from the latest call with the same settings, and each names its own commit.
     """
     kept = kept or ROOT / "target" / "papers" / setup.paper / _key(setup)
     kept.mkdir(parents=True, exist_ok=True)
-    began, texts = time.process_time(), []
+    began, texts, asked = time.process_time(), [], f"Commit {commit()}, "
     tables = import_module(f"frontier.paper_{setup.paper}").reproduced(setup)
-    for number, (name, run) in enumerate(tables.items(), 1):
+    unknown = sorted(set(only) - tables.keys())
+    if unknown:
+        sys.exit(f"paper {setup.paper} has no table {unknown[0]!r}: name {', '.join(tables)}")
+    for name, run in tables.items():
         file = kept / f"{name}.md"
-        if not file.is_file():
+        ready = file.is_file() and (asked in file.read_text(encoding="utf-8") or (bool(only) and name not in only))
+        if not ready and (not only or name in only):
             _whole(file, _text(setup, run()))
+            print(file.read_text(encoding="utf-8"), flush=True)
+        elif not ready:
+            continue
         texts.append(file.read_text(encoding="utf-8"))
-        print(texts[-1], flush=True)
-        end = "" if number == len(tables) else f"\n*{number} of {len(tables)} tables are ready.*\n"
+        end = "" if len(texts) == len(tables) else f"\n*{len(texts)} of {len(tables)} tables are ready.*\n"
         block = "\n".join([block_head(setup), *texts]) + end
         _whole(path, placed(path.read_text(encoding="utf-8"), setup.paper, block) if page else block)
     print(f"{time.process_time() - began:,.0f} CPU-seconds")
@@ -114,12 +124,13 @@ def _key(setup: Setup) -> str:
         setup.seed,
         *map(str, (setup.models, setup.tables, setup.data)),
     ]
-    content += [commit(), settings.of_paper(setup.paper), settings.of_size(setup.size)]
+    content += [settings.of_size(setup.size)]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
+@cache
 def commit() -> str:
-    """Return the commit of this checkout, with "changed" behind it if tracked source files differ from it."""
+    """Return the commit of this checkout at the first call, with "changed" if tracked source files differ from it."""
     git = ["git", "-C", str(ROOT)]
     try:
         name = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], check=True, capture_output=True, text=True)
@@ -133,7 +144,7 @@ def commit() -> str:
 
 
 def block_head(setup: Setup) -> str:
-    """Return the command, the size, the models, the seed, and the commit of a run."""
+    """Return the command, the size, the models, and the seed of a run."""
     asked = f"--size {setup.size}"
     asked += "".join(f" --{name} {value}" for name, value in (("rows", setup.rows), ("tests", setup.tests)) if value)
     command = f'make -C studies paper-{setup.paper} PAPER="{asked} --seed {setup.seed}"'
@@ -142,7 +153,7 @@ def block_head(setup: Setup) -> str:
     models = [f"{name} given" if setup.has(name) else f"no {name}: {INCLUDED[name]}" for name in USES[setup.paper]]
     lines = [
         f"`{command}`",
-        f"Commit {commit()}, {time.strftime('%Y-%m-%d')}. {rows(setup)}. Models: {'; '.join(models)}.",
+        f"{rows(setup)}. Models: {'; '.join(models)}.",
     ]
     return "\n\n".join(lines) + "\n"
 
@@ -156,7 +167,7 @@ def rows(setup: Setup) -> str:
 
 
 def _text(setup: Setup, table: Shown) -> str:
-    """Return a table of the page: the paper's settings, and what differs from them."""
+    """Return a table of the page: the paper's settings, what differs from them, and the commit."""
     paper = settings.of_paper(setup.paper)
     asked, training = paper["table"][table.number], paper["training"]
     words = setup.sizes["words"]
@@ -181,7 +192,8 @@ def _text(setup: Setup, table: Shown) -> str:
     note = f"*{generated.NOTE}*\n\n" if setup.data is None and asked["sets"] else ""
     shown = Shown(table.title + cut, table.head, table.rows, table.number)
     below = (
-        f"\n{settings.written(setup.paper, table.number)}\n\nWhat differs here: {'; '.join(differs) or 'nothing'}.\n"
+        f"\n{settings.written(setup.paper, table.number)}\n\nWhat differs here: {'; '.join(differs) or 'nothing'}.\n\n"
+        f"Commit {commit()}, {time.strftime('%Y-%m-%d')}.\n"
     )
     return note + shown.markdown() + below
 

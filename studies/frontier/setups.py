@@ -27,7 +27,7 @@ from dptext_etl_eval.evaluators import sentence_vectors
 from dptext_etl_eval.fine_tuning import Recipe, Side, fine_tuned
 from dptext_etl_eval.ngrams import Ngrams
 from dptext_etl_eval.pairs import words_of
-from dptext_etl_eval.statistics import accuracy, macro_f1
+from dptext_etl_eval.statistics import accuracy, macro_f1, pearson, spearman
 from frontier import generated
 from frontier.data import DATA
 
@@ -38,6 +38,7 @@ STAND_INS = {
     "trustpilot": ("druglib", "condition"),
     "blog": ("blog_gender", "gender"),
     "drugs": ("druglib", "condition"),
+    "medsts": ("stsb", None),
 }
 """What plays the papers' sets where `--tables` has no file of that name: an included set, and its secret."""
 PAIRS = frozenset({"mrpc", "rte", "stsb", "qnli_dev", "qqp", "mnli", "wnli", "docnli", "medsts"})
@@ -126,7 +127,7 @@ class Setup:
         return budgets[:1] if first and self.paper in SLOW else budgets
 
     def recipe(self, part: str | None = None) -> tuple[Recipe, Sequence[int]]:
-        """Return how a classifier is trained for a part of the paper ("use", "attack"), and the seeds of its runs."""
+        """Return how a classifier is trained for a set, or to "attack", and the seeds of its runs."""
         paper = {name: value for name, value in self.settings["training"].items() if not isinstance(value, dict)}
         paper |= self.settings["training"].get(part, {})
         epochs, runs = (self.sizes[name] or paper[name] for name in ("epochs", "seeds"))
@@ -178,7 +179,8 @@ class Setup:
             return name
         if self.data is None:
             return f"{name} (here generated)"
-        return name if name not in STAND_INS else "{} (here {}, secret: {})".format(name, *STAND_INS[name])
+        here, secret = STAND_INS.get(name, ("", None))
+        return name if not here else f"{name} (here {here}{f', secret: {secret}' if secret else ''})"
 
     def task(self, name: str, *, slow: bool = False) -> Task:
         """Read a data set, cut to the setup's sizes; training and test rows are never the same rows."""
@@ -270,31 +272,47 @@ def alike(rows: Rows) -> Reals:
 
 
 def figure(setup: Setup, task: Task, train: Rows, test: Rows, *, secret: bool = False, macro: bool = False) -> float:
-    """Return 100 x accuracy (macro-F1, or Pearson's correlation) of a learner of some rows, on others.
+    """Return 100 x the usual measure of a learner of some rows, on others: accuracy, macro-F1, or Pearson's."""
+    usual = "Pearson" if task.numbers and not secret else "macro-F1" if macro else "accuracy"
+    return figures(setup, task, train, test, measures=(usual,), secret=secret)[0]
 
-    It is the mean over the runs that the settings ask for, if the paper's classifier is given. The included learner
-    has no seed.
+
+def figures(
+    setup: Setup, task: Task, train: Rows, test: Rows, *, measures: Sequence[str], secret: bool = False
+) -> list[float]:
+    """Return 100 x measures of a learner of some rows, on others: means over the runs that the settings ask for.
+
+    The included learner has no seed, and runs once. "F1" is of the most frequent training value against all others.
     """
-    part = "attack" if secret else "use"
+    part = "attack" if secret else task.name
+    train_values, test_values = (task.secrets or task.labels) if secret else task.labels
+    numbers = task.numbers and not secret
+    truth = np.array(test_values, float) if numbers else np.array(test_values).astype(str)
     runs = setup.recipe(part)[1] if setup.has(setup.settings["training"]["classifier"]) else [setup.seed]
-    return statistics.fmean(_run(setup, task, train, test, part, seed, macro=macro) for seed in runs)
+    found = []
+    for seed in runs:
+        guessed = np.asarray(learned(setup, task, train, train_values, part=part, seed=seed)(test))
+        guessed = guessed if numbers else guessed.astype(str)
+        found.append([_measured(name, truth, guessed, statistics.mode(map(str, train_values))) for name in measures])
+    return [100 * statistics.fmean(values) for values in zip(*found, strict=True)]
 
 
-def _run(setup: Setup, task: Task, train: Rows, test: Rows, part: str, seed: int, *, macro: bool) -> float:
-    train_labels, test_labels = (task.secrets or task.labels) if part == "attack" else task.labels
-    guessed = learned(setup, task, train, train_labels, part=part, seed=seed)(test)
-    if task.numbers and part == "use":
-        truth = np.array(test_labels, float)
-        return 100 * float(np.corrcoef(truth, guessed)[0, 1]) if np.std(guessed) and np.std(truth) else 0.0
-    truth = np.array(test_labels).astype(str)
-    return 100 * (macro_f1 if macro else accuracy)(truth, np.asarray(guessed).astype(str))
+def _measured(name: str, truth: Any, guessed: Any, usual: str) -> float:
+    if name in {"Pearson", "Spearman"}:
+        of = pearson if name == "Pearson" else spearman
+        return float(of(truth, guessed)) if np.std(guessed) and np.std(truth) else 0.0
+    if name == "F1":
+        both = int((truth == usual).sum() + (guessed == usual).sum())
+        return 2 * int(((truth == usual) & (guessed == usual)).sum()) / both if both else 0.0
+    return (macro_f1 if name == "macro-F1" else accuracy)(truth, guessed)
 
 
-def guessing(task: Task, *, secret: bool = False) -> float:
-    """Return 100 x the accuracy of always saying the most frequent training value."""
+def guessing(task: Task, *, secret: bool = False, f1: bool = False) -> float:
+    """Return 100 x the accuracy (or its F1) of always saying the most frequent training value."""
     train_labels, test_labels = (task.secrets or task.labels) if secret else task.labels
     usual = statistics.mode(map(str, train_labels))
-    return 100 * statistics.fmean(str(value) == usual for value in test_labels)
+    share = statistics.fmean(str(value) == usual for value in test_labels)
+    return 100 * (2 * share / (1 + share) if f1 else share)
 
 
 def gain(used: float, attacked: float, raw: tuple[float, float], blind: tuple[float, float] = (0.0, 0.0)) -> float:
@@ -423,5 +441,8 @@ class Shown:
 
 def cell(printed: float | None, here: float | None, digits: int = 2) -> str:
     """Write a figure of the paper next to ours; a dash where one has none."""
-    each = ("–" if value is None or math.isnan(value) else f"{value:,.{digits}f}" for value in (printed, here))
+    each = (
+        "–" if value is None or math.isnan(value) else f"{round(value, digits) + 0.0:,.{digits}f}"
+        for value in (printed, here)
+    )
     return " / ".join(each)

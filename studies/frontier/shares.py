@@ -42,7 +42,7 @@ def axes(data_set: str) -> Axes:
     cut = CUTS[data_set]
     use, attack = (USE if cut.label else MEANING), (SECRET if cut.attribute else AGAIN)
     use_says = "macro-F1 of labels" if cut.label else "nearness of meaning"
-    attack_says = f"macro-F1 of the {cut.attribute}" if cut.attribute else "raw text found again"
+    attack_says = f"macro-F1 of the {cut.attribute}" if cut.attribute else "raw text re-identified"
     return Axes(use, attack, use_says, attack_says)
 
 

@@ -16,7 +16,7 @@ BESIDE = {
     "words that stay": ("words_kept", "words that stand anywhere in the release"),
     "BLEU": ("bleu", "BLEU, case ignored"),
     "nearness": ("cosine", "mean cosine"),
-    "found again": ("nearest_neighbour", "own raw text found first"),
+    "re-identified": ("nearest_neighbour", "own raw text found first"),
 }
 """Columns next to use and attack: measure and figure."""
 

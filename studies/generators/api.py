@@ -11,6 +11,8 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from generators.markdown import linked
+
 PACKAGES = (
     "dptext_etl",
     "dptext_etl.polars",
@@ -18,12 +20,23 @@ PACKAGES = (
     "dptext_etl.duckdb",
     "dptext_etl.orchestration",
     "dptext_etl.corpora",
+    "dptext_etl.runner",
+    "dptext_etl.families.aggregate.classifier",
+    "dptext_etl.checks.great_expectations.expectations",
     "dptext_etl_eval",
 )
-"""Packages whose `__all__` is public (docs/policy.md, Upgrades and stability)."""
+"""Packages whose `__all__` is public (docs/policy.md, Upgrades and stability), and those of `_CHOSEN`."""
+_CHOSEN = {
+    "dptext_etl.runner": ("scan_published", "open_classifier"),
+    "dptext_etl.families.aggregate.classifier": ("Classifier",),
+    "dptext_etl.checks.great_expectations.expectations": (
+        *("suite_for", "downstream_suite", "validate", "validate_downstream", "validate_suite", "validate_table"),
+    ),
+}
+"""The public names of modules that hold others, too."""
 _FIRST = (
-    "These packages export all public names except [mechanisms](mechanisms.md). Each description has its first "
-    "sentence here: `help(NAME)` prints all of it, with examples and errors ([kinds](cli.md#exit-codes))."
+    "These packages export all public names except [mechanisms](mechanisms.md). `help(NAME)` also prints examples and "
+    "errors ([kinds](cli.md#exit-codes))."
 )
 _LEFT_TO_HELP = ("Example", "Raises")
 """Sections of docstrings that the page leaves out."""
@@ -32,9 +45,9 @@ _ON_A_PAGE = {
     "LedgerSpec": ("Its entries", "policy.md#ledger"),
     "Ledger": ("How to use it", "ledger.md"),
 }
-"""Classes that another page describes: this page has only the names of their methods."""
+"""Classes whose entries another page describes."""
 _RESULTS = ("dptext_etl_eval",)
-"""Packages whose classes are results: the page has only the names of their attributes and methods."""
+"""Packages whose classes are results: the page has only the names of their attributes."""
 _SHORT = 6
 """Descriptions of at most this number of words are repeated."""
 _WIDTH = 100
@@ -49,10 +62,11 @@ def python_api() -> str:
     ]
     for package in PACKAGES:
         source = _source(package)
-        lines += [f"## {package}", ast.get_docstring(source) or ""]
+        about = ast.get_docstring(source) or ""
+        lines += [f"## {package}", about.partition("\n\n")[0] if package in _CHOSEN else linked(about)]
         if shared := _shared(package):
             lines += ["Several functions of this package have these arguments:"]
-            lines += ["\n".join(f"* `{name}`: {_first_sentence(said)}" for name, said in sorted(shared.items()))]
+            lines += ["\n".join(f"* `{name}`: {_whole(said)}" for name, said in sorted(shared.items()))]
         for name in _in_order(package):
             lines += _entry(package, name)
     return "\n\n".join(filter(None, lines)) + "\n"
@@ -66,16 +80,21 @@ def _entry(package: str, name: str) -> Iterator[str]:
     yield f"### {package}.{name}"
     yield _code(package, definition)
     if isinstance(definition, ast.ClassDef):
-        methods = {
-            method.name: _first_sentence((ast.get_docstring(method) or "").partition("\n\n")[0])
-            for method in definition.body
-            if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
-            if not method.name.startswith("_") and ast.get_docstring(method)
-        }
-        if methods and (name in _ON_A_PAGE or package in _RESULTS):
-            yield f"**Methods** {', '.join(f'`{one}`' for one in methods)}"
-        else:
-            yield "\n".join(f"* `{one}`: {said}" for one, said in methods.items())
+        yield "\n".join(f"* `{name}`: {linked(said)}" for name, said in _methods(package, definition).items())
+
+
+def _methods(package: str, definition: ast.ClassDef) -> dict[str, str]:
+    """Return the first paragraph about each public method and property, those of parents in the package last."""
+    found = {
+        method.name: " ".join((ast.get_docstring(method) or "").partition("\n\n")[0].split())
+        for method in definition.body
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+        if not method.name.startswith("_") and ast.get_docstring(method)
+    }
+    for base in definition.bases if definition.name in _ON_A_PAGE else ():
+        if isinstance(parent := _found(_home(package, definition.name), ast.unparse(base)), ast.ClassDef):
+            found |= {name: said for name, said in _methods(package, parent).items() if name not in found}
+    return found
 
 
 def _code(package: str, definition: Definition) -> str:
@@ -92,16 +111,17 @@ def _code(package: str, definition: Definition) -> str:
 
 
 def _markdown(package: str, name: str, docstring: str) -> str:
-    """Return a docstring as Markdown: its first paragraph, then its sections in short. `help` has the rest."""
+    """Return a docstring as Markdown: its paragraphs, then its sections, without examples and errors."""
     parts: list[str] = []
     shared, before = _shared(package), _first_places()[f"{package}.{name}"]
     for head, body in _sections(docstring):
         inner = textwrap.dedent(body).strip("\n")
         if not head:
-            parts.append(" ".join(inner.partition("\n\n")[0].split()))
+            paragraphs = (" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", inner))
+            parts += [linked(paragraph) for paragraph in paragraphs if not paragraph.startswith(">>>")]
         elif head == "Returns":
             said_above = parts and parts[0].startswith("Return")
-            parts += [] if said_above else [f"**Returns** {_first_sentence(inner)}"]
+            parts += [] if said_above else [f"**Returns** {_whole(inner)}"]
         elif head == "Attributes" and package in _RESULTS:
             parts.append("**Attributes** " + ", ".join(f"`{name}`" for name, _ in _entries(inner)))
         elif head not in _LEFT_TO_HELP:
@@ -115,7 +135,7 @@ def _described(entries: dict[str, str], before: dict[tuple[str, str], str]) -> s
     """Describe each argument in one line, and list those that another name describes after that name."""
     lines, elsewhere = list[str](), dict[str, list[str]]()
     for name, words in entries.items():
-        said = _first_sentence(words)
+        said = _whole(words)
         if see := re.search(r"\(see `(\w+)`\)", said):
             elsewhere.setdefault(see[1], []).append(name)
         elif len(said.split()) > _SHORT and (where := before.get((name, said))):
@@ -137,28 +157,26 @@ def _first_places() -> dict[str, dict[tuple[str, str], str]]:
             for head, body in _sections(ast.get_docstring(definition) or "") if definition else ():
                 if head in ("Args", "Attributes") and name not in _ON_A_PAGE and package not in _RESULTS:
                     for entry, said in _entries(textwrap.dedent(body)):
-                        before.setdefault((entry, _first_sentence(said)), f"{package}.{name}")
+                        before.setdefault((entry, _whole(said)), f"{package}.{name}")
     return found
 
 
 def _in_order(package: str) -> list[str]:
     """Return the public names of a package as the page has them: runs, then functions, then classes."""
-    return sorted(_public(_source(package)), key=lambda name: (not name.startswith("run"), not name[0].islower()))
+    return sorted(_public(package), key=lambda name: (not name.startswith("run"), not name[0].islower()))
 
 
-def _first_sentence(said: str) -> str:
-    """Return the first sentence; of the parts after a semicolon, only the meaning of None."""
-    sentence = re.split(r"(?<=[^.]\.)\s+(?=[A-Z\"`{])", " ".join(said.split()))[0]
-    first, *more = sentence.removesuffix(".").split("; ")
-    said = "; ".join([first, *(part for part in more if part.startswith(("None", "null", "by default")))])
-    return said if said.endswith("…") else f"{said}."
+def _whole(said: str) -> str:
+    """Return a description as a sentence."""
+    said = " ".join(said.split())
+    return linked(said if said.endswith((".", "…")) else f"{said}.")
 
 
 @cache
 def _shared(package: str) -> dict[str, str]:
     """Return the arguments that several functions of a package have with one meaning, and their meanings."""
     counts: Counter[tuple[str, str]] = Counter()
-    for name in _public(_source(package)):
+    for name in _public(package):
         if isinstance(definition := _found(package, name), ast.FunctionDef):
             for head, body in _sections(ast.get_docstring(definition) or ""):
                 if head == "Args":
@@ -209,14 +227,17 @@ def _argument(name: ast.arg, default: ast.expr | None) -> str:
 
 def _found(package: str, name: str) -> Definition | None:
     """Find the definition of a public name: in its package, or in the module from which that imports it."""
-    source = _source(package)
-    for node in ast.walk(source):
-        if isinstance(node, ast.ImportFrom) and any((item.asname or item.name) == name for item in node.names):
-            return _found(
-                str(node.module), next(item.name for item in node.names if (item.asname or item.name) == name)
-            )
-    defined = (node for node in source.body if isinstance(node, Definition) and node.name == name)
-    return next(defined, None)
+    defined = (node for node in _source(_home(package, name)).body if isinstance(node, Definition))
+    return next((node for node in defined if node.name == name), None)
+
+
+def _home(package: str, name: str) -> str:
+    """Return the module that defines a public name."""
+    for node in ast.walk(_source(package)):
+        for item in node.names if isinstance(node, ast.ImportFrom) else ():
+            if (item.asname or item.name) == name:
+                return _home(str(node.module), item.name)  # type: ignore[attr-defined]
+    return package
 
 
 def _source(module: str) -> ast.Module:
@@ -224,9 +245,11 @@ def _source(module: str) -> ast.Module:
     return ast.parse(Path(str(spec.origin if spec else "")).read_text(encoding="utf-8"))
 
 
-def _public(source: ast.Module) -> list[str]:
-    """Return the names in `__all__`."""
-    for statement in source.body:
+def _public(package: str) -> list[str]:
+    """Return the names in `_CHOSEN`, else those in `__all__`."""
+    if package in _CHOSEN:
+        return [*_CHOSEN[package]]
+    for statement in _source(package).body:
         if isinstance(statement, ast.Assign) and any(
             isinstance(target, ast.Name) and target.id == "__all__" for target in statement.targets
         ):

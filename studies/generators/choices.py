@@ -20,8 +20,6 @@ LINES = (
 )
 IN_DOMAIN = ("Snips", EVERYDAY)
 """A corpus whose authors knew the topics of the set."""
-NAMES = {"label names alone": "label names", "public data alone": "public data", "other labeled texts": "labeled texts"}
-"""Guesses, as pages call them."""
 
 
 def rule() -> str:
@@ -38,7 +36,7 @@ def row_by_row() -> str:
         lines = here.filter(pl.col("figure") == of_surrogate.F1, pl.col("variant") == corpus)
         at = dict(lines.select("epsilon", "value").rows())
         cells = (f"{at[4.0]:.2f}", f"{at[8.0]:.2f}", f"{of_surrogate.first(lines, 'raw'):.2f}")
-        shown = (f"{guesses[guess]:.2f}" if guess in guesses else "–" for guess in NAMES)
+        shown = (f"{guesses[guess]:.2f}" if guess in guesses else "–" for guess in forms.SHORT)
         rows.append(
             (
                 f"{name}: {labels}, {linked.select(pl.max('n')).item():,}",
@@ -48,22 +46,10 @@ def row_by_row() -> str:
                 "publish" if forms.best_form(guesses, {"surrogate": at[4.0]}) else "do not publish",
             )
         )
-    head = ("set, texts", "corpus", "ε = 4", "ε = 8", "raw texts", *NAMES.values(), "at ε = 4")
+    head = ("set, texts", "corpus", "ε = 4", "ε = 8", "raw texts", *forms.SHORT.values(), "at ε = 4")
     return table(head, rows)
 
 
 def all_forms() -> str:
     """Return macro-F1 of every form at two epsilons per person, and the best one that beats all guesses."""
-    all_rows, rows = tidy.read(), []
-    for name in forms.measured(all_rows):
-        linked, guesses = forms.guesses(all_rows, name)
-        at = {form: forms.reached(all_rows, name, form) for form in forms.PAGE}
-        best = max(guesses, key=lambda guess: guesses[guess])
-        cells = (" / ".join(f"{scores[epsilon]:.2f}" for epsilon in forms.SHOWN) for scores in at.values())
-        chosen = (forms.best_form(guesses, {form: at[form][epsilon] for form in at}) for epsilon in forms.SHOWN)
-        advice = (forms.SAYS[form].removesuffix(" of its statistic") if form else "do not publish" for form in chosen)
-        texts = f"{name}, {linked.select(pl.max('n')).item():,}"
-        rows.append((texts, *cells, f"{NAMES.get(best, best)} {guesses[best]:.2f}", " / ".join(dict.fromkeys(advice))))
-    shown = " / ".join(f"{epsilon:g}" for epsilon in forms.SHOWN)
-    titles = [forms.SAYS[form] for form in forms.PAGE]
-    return table((f"set, texts: F1 at ε = {shown}", *titles, "best baseline", "publish"), rows)
+    return table(*forms.compared(tidy.read()))

@@ -5,13 +5,9 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from generators.markdown import table
-
-if TYPE_CHECKING:
-    import click
-
 
 _JSON = (
     "With `--json`, stdout holds one object. A command that fails prints "
@@ -76,7 +72,7 @@ def command_line() -> str:
     return "\n\n".join(filter(None, lines)) + "\n"
 
 
-def section(words: tuple[str, ...], command: click.Command, shared: Iterable[tuple[str, str]]) -> list[str]:
+def section(words: tuple[str, ...], command: Any, shared: Iterable[tuple[str, str]]) -> list[str]:
     """Return the heading, the description, and the arguments and options of a command."""
     paragraphs = inspect.cleandoc(command.help or "").replace("\f", "").split("\n\n")
     here = entries(command)
@@ -96,7 +92,7 @@ def short(found: Iterable[tuple[str, str]]) -> list[str]:
     return [name.split(",")[0].split()[0] for name, _ in found]
 
 
-def entries(command: click.Command) -> list[tuple[str, str]]:
+def entries(command: Any) -> list[tuple[str, str]]:
     """Return the arguments and options of a command, each with its help."""
     return [(names(item), getattr(item, "help", None) or "") for item in command.params if item.name != "help"]
 
@@ -115,21 +111,19 @@ def codes() -> list[str]:
     return [f"`{code}`" for code in dict.fromkeys([*exit_codes, "interrupted"])]
 
 
-def commands(command: click.Command, words: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], click.Command]]:
+def commands(command: Any, words: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], Any]]:
     """Yield every command below `command` with the words that call it."""
-    import click
+    import typer.core
 
-    if not isinstance(command, click.Group):
+    if not isinstance(command, typer.core.TyperGroup):
         yield words, command
         return
-    context = click.Context(command)
+    context = typer.Context(command)
     for name in command.list_commands(context):
-        below = command.get_command(context, name)
-        assert below is not None  # it is listed
-        yield from commands(below, (*words, name))
+        yield from commands(command.get_command(context, name), (*words, name))
 
 
-def names(parameter: click.Parameter) -> str:
+def names(parameter: Any) -> str:
     """Write how a parameter is given."""
     name = parameter.metavar or (parameter.name or "").upper()
     if parameter.param_type_name == "argument":

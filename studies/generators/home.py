@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-EXCLUDED = re.compile(r"^## (?:Figures|Install|Links)\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+EXCLUDED = re.compile(r"^## (?:Install|Comparison|Status and support)\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 

@@ -29,7 +29,7 @@ def reidentified() -> str:
     """Return how often an attacker's first guess is the raw text, next to the usefulness of the same release."""
     rows = []
     for cell in CELLS:
-        (measured,) = parts.found().cells(cell)
+        measured = parts.found().cell(*cell)
         name, mechanism, _, epsilon = cell
         rows.append(
             (

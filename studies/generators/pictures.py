@@ -1,8 +1,10 @@
-"""Draw the page to sign: the sections of a statement and their contents, as a picture for the documentation."""
+"""Draw pictures of the documentation: the page to sign, and the chart of README."""
 
 from __future__ import annotations
 
+import json
 from html import escape
+from pathlib import Path
 
 SECTIONS = (
     ("Loss of the most charged person", "in this release and in all releases,", "as ε, as odds, and as a guess"),
@@ -57,3 +59,44 @@ def page_to_sign() -> str:
         'font-family="system-ui, sans-serif" font-size="16">'
     )
     return "\n".join([head, f"<style>{_STYLE}</style>", *lines, "</svg>"]) + "\n"
+
+
+FIGURES = Path(__file__).resolve().parents[1] / "demo_figures.json"
+BARS_STYLE = """
+text{fill:#1b2a2a}.head{font-weight:600}.bar{fill:#00796b}.base{fill:#9db0ad}
+@media (prefers-color-scheme:dark){text{fill:#e6efee}.bar{fill:#4db6ac}.base{fill:#5c706d}}
+"""
+BASELINES = ("label names, no text", "raw texts")
+"""Bars of figures that no release has."""
+
+
+def demo_figures() -> dict[str, float]:
+    """Return macro-F1 by name of the form or baseline, as `make -C studies demo-figures` measured it."""
+    return dict(json.loads(FIGURES.read_text(encoding="utf-8"))["macro_f1"])
+
+
+def demo_words() -> str:
+    """Return README's link to the chart, whose text names all figures."""
+    return f"![{_demo_label()}](docs/images/demo-forms.svg)"
+
+
+def _demo_label() -> str:
+    shown = "; ".join(f"{name} {value:.2f}" for name, value in demo_figures().items())
+    return f"Macro-F1 of classifiers, 1 is best: {shown}."
+
+
+def demo_forms() -> str:
+    """Return the chart of forms and baselines of `dptext demo`, one bar each, legible where it is 358 pixels wide."""
+    lines, top, widest = ['<text class="head" x="8" y="24">Macro-F1 of classifiers, 1 is best</text>'], 36, 314
+    for name, value in demo_figures().items():
+        kind = "base" if name in BASELINES else "bar"
+        lines.append(f'<text x="8" y="{top + 16}">{escape(name)}</text>')
+        lines.append(f'<rect class="{kind}" x="8" y="{top + 23}" width="{widest * value:.0f}" height="14" rx="2"/>')
+        lines.append(f'<text class="head" x="{16 + widest * value:.0f}" y="{top + 36}">{value:.2f}</text>')
+        top += 46
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_SHOWN}" height="{round((top + 8) * _SHOWN / _WIDTH)}" '
+        f'viewBox="0 0 {_WIDTH} {top + 8}" role="img" aria-label="{escape(_demo_label())}" '
+        'font-family="system-ui, sans-serif" font-size="16">'
+    )
+    return "\n".join([head, f"<style>{BARS_STYLE}</style>", *lines, "</svg>"]) + "\n"

@@ -37,6 +37,34 @@ def mechanisms() -> str:
     return table(header, [(f"{name} {', '.join(variants)}".strip(), *said) for (name, *said), variants in rows.items()])
 
 
+def exit_codes() -> str:
+    """Return the exit codes in one line, as `dptext --help` prints them."""
+    from dptext_etl.errors import EXIT_NAMES
+
+    return f"Exit codes: {EXIT_NAMES}. [Command line](cli.md#exit-codes) explains them."
+
+
+def exit_codes_of_schedules() -> str:
+    """Return the actions of the recipes in `deploy/schedule` by exit code."""
+    from dptext_etl.errors import EXIT_CODES, INTERRUPTED, TRANSIENT
+
+    actions = {
+        "nothing": {0},
+        "repeat the command later, three times": {*TRANSIENT},
+        "report it; the same command would be refused again": {*EXIT_CODES} - TRANSIENT - {0, INTERRUPTED},
+        "nothing; the next run continues from there": {INTERRUPTED},
+    }
+    rows = (
+        (
+            ", ".join(map(str, sorted(codes))),
+            ", ".join(EXIT_CODES[code].partition(":")[0] for code in sorted(codes)),
+            action,
+        )
+        for action, codes in actions.items()
+    )
+    return table(("exit code", "meaning", "action of the recipes"), rows)
+
+
 def disclosures() -> str:
     """Return all disclosures and their meanings."""
     from dptext_etl.guarantee import Disclosure

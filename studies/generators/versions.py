@@ -15,7 +15,7 @@ LIBRARIES = {
     "numpy": "NumPy",
     "pydantic": "pydantic",
     "pyspark": "Spark (PySpark)",
-    "pandas": "pandas, for Spark and Great Expectations",
+    "pandas": "pandas, for Spark",
     "dagster": "Dagster",
     "great-expectations": "Great Expectations",
     "deltalake": "Delta Lake (deltalake)",

@@ -1,8 +1,8 @@
 """Help is complete, quick, and the same wherever it is asked for."""
 
 import json
+from typing import get_args
 
-import click
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -13,7 +13,7 @@ from dptext_etl.cli.options import Command
 
 
 def commands(group, words=()):
-    context = click.Context(group)
+    context = typer.Context(group)
     for name in group.list_commands(context):
         item = group.get_command(context, name)
         if hasattr(item, "commands"):
@@ -49,7 +49,7 @@ def test_the_commands_are_all_there_under_their_names():
     }
     assert set(ALL) == {(name,) for name in single} | ledger | made | trainings
     group = typer.main.get_command(app)
-    context = click.Context(group)
+    context = typer.Context(group)
     names = group.list_commands(context)
     assert [group.get_command(context, name).name for name in names] == names
 
@@ -66,6 +66,12 @@ def options():
     return [(words, item) for words, command in ALL.items() for item in command.params if item.opts[0].startswith("-")]
 
 
+def kind_of(item):
+    """The type of a value; of an option that may be repeated, the type of one value."""
+    annotation = item.type_descriptor.annotation
+    return (*get_args(annotation), annotation)[0]
+
+
 def test_one_concept_has_one_flag():
     found = {flag for _, item in options() for flag in item.opts}
     assert not found & set(FORBIDDEN)
@@ -75,7 +81,7 @@ def test_one_concept_has_one_flag():
             short[flag].add(max(item.opts, key=len))
     assert all(len(long) == 1 for long in short.values()), short
     for flag in SHARED:
-        kinds = {(item.type.name, item.is_flag) for _, item in options() if flag in item.opts}
+        kinds = {(kind_of(item), item.is_flag) for _, item in options() if flag in item.opts}
         assert len(kinds) == 1, (flag, kinds)
 
 
@@ -114,7 +120,7 @@ def test_a_ledger_is_named_by_a_policy_or_a_url(tmp_path):
 
 
 def _filled(item):
-    value = item.type.choices[0] if hasattr(item.type, "choices") else "x"
+    value = (item.type_descriptor.choices or ["x"])[0]
     return [value] if item.param_type_name == "argument" else [item.opts[0], value]
 
 

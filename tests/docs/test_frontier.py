@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import re
 import sys
 from pathlib import Path
 
@@ -98,6 +99,24 @@ def test_the_report_is_made_of_the_file_and_loads_nothing(frontier):
     assert report == frontier.page.REPORT.read_text(encoding="utf-8"), "run `make -C studies frontier`"
     assert "{{" not in report
     assert not [word for word in ("http:", "https:", "src=", "@import", "url(") if word in report]
+    targets = re.findall(r'href="([^"#]*)#?([^"]*)"', report)
+    pages = {f"{path.stem}.html": path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
+    assert {"index.html", "choose.html"} <= {name for name, _ in targets}
+    for name, anchor in targets:
+        assert not name or name in pages, name
+        assert not anchor or f'id="{anchor}"' in report or f"{{#{anchor}}}" in pages.get(name, ""), anchor
+    visible = re.sub(r"<script>.*?</script>|<style>.*?</style>|<[^>]+>", " ", report, flags=re.DOTALL)
+    assert len(visible.split()) <= 6_000
+    assert report.index("<svg") < report.index("<table")
+
+
+def test_a_set_has_one_verdict(frontier):
+    report = frontier.page.REPORT.read_text(encoding="utf-8")
+    choose = (ROOT / "docs" / "choose.md").read_text(encoding="utf-8")
+    rows = frontier.forms.compared(frontier.tidy.read())[1]
+    for row in rows:
+        assert report.count(f"<td>{row[0]}</td>") == choose.count(f"| {' | '.join(row)} |") == 1, row[0]
+    assert report.count("do not publish") == sum(row[-1].count("do not publish") for row in rows)
 
 
 def test_shares_lie_between_not_looking_and_raw_texts(frontier):
@@ -132,12 +151,7 @@ def test_figures_of_one_family_take_the_place_of_its_earlier_ones(frontier, tmp_
     assert frontier.tidy.read(path).equals(after)
 
 
-def test_the_page_advises_a_release_only_where_it_brings_something(frontier):
-    verdict, free = frontier.baselines.verdict, {"label names alone": 0.6, "public data alone": 0.7}
-    assert verdict(free, {4.0: 0.6, 8.0: 0.65}) == "do not publish; use public data alone"
-    assert verdict(free, {8.0: 0.75, 4.0: 0.6}) == "more than public data alone from ε = 8 on"
-    assert verdict({"no texts at all": 0.3}, {4.0: 0.6}) == "more than no texts at all from ε = 4 on"
-    assert verdict(free, {2.0: 0.75, 4.0: 0.71, 8.0: 0.8}) == "more than public data alone from ε = 8 on", "noise at 4"
+def test_a_form_is_advised_only_if_it_beats_every_guess(frontier):
     best_form, free = frontier.forms.best_form, {"label names alone": 0.6, "public data alone": 0.5}
     assert best_form(free, {"surrogate": 0.3, "synthetic": 0.61}) is None
     assert best_form(free, {"surrogate": 0.3, "synthetic": 0.8}) == "synthetic"
@@ -155,9 +169,14 @@ def test_baselines_of_a_set_are_measured_again(frontier, shared_data, monkeypatc
 def test_every_form_is_measured_under_every_key(frontier):
     forms, table = frontier.forms, frontier.tidy.read()
     own = table.filter(pl.col("measure") == forms.MEASURE)
-    wanted = {(name + forms.ENDS, form, at) for name in forms.PLAN for form in forms.CENTRAL for at in forms.EPSILONS}
-    assert set(own.select("dataset", "mechanism", "epsilon").rows()) == wanted
-    assert own.group_by("dataset", "mechanism", "epsilon").len()["len"].unique().to_list() == [forms.KEYS]
+    wanted = {
+        (name + forms.ENDS, line.form, line.variant, at): 1 if (name, form) in forms.ONCE else line.keys
+        for name in forms.PLAN
+        for form, line in forms.CENTRAL.items()
+        for at in forms.EPSILONS
+    }
+    keys = own.group_by("dataset", "mechanism", "variant", "epsilon").len()
+    assert {tuple(cell): count for *cell, count in keys.rows()} == wanted
     assert own["delta"].is_between(0, 1e-6, closed="right").all()
     assert own["value"].is_between(0, 1, closed="none").all()
     for name in forms.PLAN:
@@ -169,12 +188,15 @@ def test_every_form_is_measured_under_every_key(frontier):
 def test_a_form_of_a_set_is_measured_through_the_release(frontier, tmp_path):
     from surrogate_measures import DataSet, FigureCache
 
+    from dptext_etl.corpora import Corpus
+
     texts = ["play the new album of the band", "the bank closed my account"] * 200
     labels = ["music", "money"] * 200
     data = DataSet("toy", (texts, labels), (texts[:2], labels[:2]), names={"music": "music", "money": "money"})
     for form in frontier.forms.CENTRAL:
-        row = frontier.forms._row(FigureCache(tmp_path / form), data, form, 8.0, 0)
-        assert (row["dataset"], row["mechanism"], row["n"], row["value"]) == ("toy (forms)", form, 400, 1.0)
+        line = frontier.forms.CENTRAL[form]
+        row = frontier.forms._row(FigureCache(tmp_path / form), data, form, 8.0, 0, Corpus.open("everyday-30k"))
+        assert (row["dataset"], row["mechanism"], row["n"], row["value"]) == ("toy (forms)", line.form, 400, 1.0)
         assert row["delta"] == 1e-6
 
 

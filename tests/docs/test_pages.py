@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 import re
 import shutil
 import subprocess
@@ -12,8 +13,14 @@ from pathlib import Path
 from types import FunctionType
 
 import pytest
+from typer.testing import CliRunner
 
-from dptext_etl import available
+from dptext_etl import Ledger, Policy, available
+from dptext_etl.cli.app import app
+from dptext_etl.errors import EXIT_NAMES, TRANSIENT
+from tests.study import study
+
+markdown = study("generators.markdown")
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ((".", "dptext_etl"), (".", "udfs"), ("models", "dptext_etl_models"), ("eval", "dptext_etl_eval"))
@@ -70,6 +77,57 @@ def test_the_public_api_is_documented_and_no_page_has_a_placeholder():
     here = {path.stem for path in (ROOT / "dptext_etl").iterdir() if (path / "__init__.py").exists()}
     here |= {path.stem for path in (ROOT / "dptext_etl").glob("[!_]*.py")}
     assert not {f"dptext_etl.{name}" for name in here} - layers
+
+
+CALLED = (
+    *("dptext_etl.runner.scan_published", "dptext_etl.runner.open_classifier"),
+    "dptext_etl.families.aggregate.classifier.Classifier",
+    *(f"dptext_etl.checks.great_expectations.expectations.{name}" for name in ("suite_for", "validate")),
+)
+"""Names that other pages call, outside the packages that export all of theirs."""
+
+
+def test_the_page_of_the_api_describes_methods_and_cuts_no_description(markdown):
+    for package in ("dptext_etl_eval", "pyspark", "dagster", "great_expectations"):
+        pytest.importorskip(package)
+    page = " ".join((ROOT / "docs" / "api.md").read_text(encoding="utf-8").split())
+    for name in CALLED:
+        assert f"### {name} " in page
+    missing, checked = [], 0
+    for kind in (Policy, Ledger):
+        for owner in kind.__mro__:
+            for name, method in vars(owner).items() if owner.__module__.startswith("dptext_etl") else ():
+                said = inspect.getdoc(method) if isinstance(method, FunctionType | property | classmethod) else None
+                home = getattr(method, "__module__", owner.__module__)
+                if said and home.startswith("dptext_etl") and not name.startswith("_"):
+                    checked += 1
+                    first = " ".join(said.partition("\n\n")[0].split())
+                    missing += [] if f"* `{name}`: {markdown.linked(first)}" in page else [f"{kind.__name__}.{name}"]
+    for name, value in public():
+        section = re.search(r"^Args:\n((?:    .*\n?|\n)+)", inspect.getdoc(value) or "", re.MULTILINE)
+        is_method = name.rpartition(".")[0].rpartition(".")[2][:1].isupper()
+        for entry in re.split(r"\n {4}(?=\S)", "\n" + section[1].rstrip())[1:] if section and not is_method else ():
+            argument, _, said = entry.partition(":")
+            checked += 1
+            whole = markdown.linked(" ".join(said.split()))
+            missing += [] if whole in page or "(see `" in said else [f"{name}({argument})"]
+    assert missing == []
+    assert checked > 150
+
+
+def test_exit_codes_come_from_one_list():
+    assert f"Exit codes: {EXIT_NAMES}." in " ".join(CliRunner().invoke(app, ["--help"]).output.split())
+    lists = repeats = 0
+    for page in markdown_pages():
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if re.search(r"\b0 \w+, 1 \w+, 2 \w+", line):
+                lists += 1
+                assert EXIT_NAMES in line, page.name
+            for codes in re.findall(r"exit codes ((?:\d+, )+and \d+)", line):
+                repeats += 1
+                assert {int(code) for code in re.findall(r"\d+", codes)} == TRANSIENT, page.name
+    assert lists
+    assert repeats > 1
 
 
 @pytest.fixture(scope="module")

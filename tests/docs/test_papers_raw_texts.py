@@ -44,7 +44,7 @@ def test_the_figures_of_raw_texts_are_those_of_the_command(setups, paper):
     more = {name: value for name, value in asked.items() if name != "digits"}
     again = []
     for name, _ in shown:
-        task = setup.task(name, slow=paper in {"002", "003"})
+        task = setup.task(name, slow=paper in setups.SLOW)
         again.append((name, f"{setups.figure(setup, task, *task.texts, **more) / scale:,.{digits}f}"))
     assert again
     assert again == shown

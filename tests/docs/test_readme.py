@@ -59,7 +59,7 @@ def left(request, tmp_path_factory, warm, warm_commands):
     return leave
 
 
-READS_THE_SAMPLE = {"README.md", "index.md"}
+READS_THE_SAMPLE = {"README.md"}
 """Pages that begin with the table of the tutorial."""
 LATER = {"allocation", "evidence", "models", "great-expectations"}
 """Pages that are thorough: of the two other packages, and of expectations, which tests/leaks runs on every engine."""
@@ -75,7 +75,32 @@ def test_every_example_runs(page, left):
         pytest.importorskip("dptext_etl_eval")
     if shutil.which("bash") is None:
         pytest.skip("shell examples need bash")
+    if page.name == "index.md":  # a part of README, whose blocks run once
+        assert {block.code for block in blocks(page)} <= {block.code for block in blocks(ROOT / "README.md")}
+        return
     left(page)
+
+
+@pytest.mark.slow
+def test_the_other_engines_of_readme_read_the_same_release(left, spark, monkeypatch):
+    pytest.importorskip("dagster")
+    readme = ROOT / "README.md"
+    (code,) = re.findall(r"^```py\n(.*?)^```", readme.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    folder = left(readme)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("DPTEXT_ANCHORS", f"{folder}.anchors")
+    names = {"spark": spark}
+    exec(code.replace('"reviews.parquet"', repr(str(folder / "reviews.parquet"))), names)
+    released = pl.from_arrow(names["released"].select("id", "review").toArrow()).sort("id")
+    assert names["summary"].rows["released"] == 240
+    assert released.equals(pl.read_parquet("published/reviews").select("id", "review").sort("id"))
+    assert len(list(names["defs"].resolve_all_asset_specs())) == 3
+
+
+def test_readme_is_short_and_names_the_two_commands():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    assert {"make demo", "make test"} <= set(re.findall(r"make (?:demo|test)\b", text))
 
 
 def test_every_block_says_its_language():
@@ -105,7 +130,7 @@ def test_readme_and_the_choice_show_the_same_generated_figures_with_the_rule():
         parts[page.name] = {name: body for name, _, body in found if name in ("all_forms", "rule")}
     assert parts["README.md"] == parts["choose.md"]
     assert "more than 0.02 above every baseline" in parts["README.md"]["rule"]
-    assert parts["README.md"]["all_forms"].count("\n| ") == 8
+    assert parts["README.md"]["all_forms"].count("\n| ") == 10
 
 
 GENERATED = re.compile(r"<!-- generated: (\w+) by ([^>]*?) -->(.*?)<!-- end -->", re.DOTALL)

@@ -18,7 +18,8 @@ def test_the_page_has_a_place_for_every_paper_and_says_how_its_tables_were_made(
             assert "No run of this paper is on this page yet" in part
             continue
         assert re.search(rf"`make -C studies paper-{paper} PAPER=\"--size \w+ --seed \d\"`", part), paper
-        assert re.search(r"Commit [0-9a-f]{12}.*Size \w+: \d+ training", part), paper
+        assert re.search(r"^Size \w+: \d+ training", part, re.MULTILINE), paper
+        assert part.count("\n| --- |") == len(re.findall(r"^Commit [0-9a-f]{12}, [-\d]+\.$", part, re.MULTILINE))
         assert part.count("\n| --- |") == part.count("\nWhat differs here: ")
         assert part.count("What differs here: ") == part.count("The paper's settings (")
     makefile = (STUDIES / "Makefile").read_text(encoding="utf-8")
@@ -46,7 +47,10 @@ def test_both_divisions_of_paper_001_spend_the_same_total(reproduce):
     assert paper_001.equal_totals(setup, task, "DP-BART", 500.0) == 500.0
     evenly = paper_001.made(setup, task, "1-Diffractor", 0.5, ())
     by_scores = paper_001.made(setup, task, "1-Diffractor", 0.5, ("wi", "sd"))
-    assert evenly.epsilon == pytest.approx(by_scores.allocation.total)
+    assert evenly.cost(4) == pytest.approx(by_scores.allocation.total, rel=1e-4)
+    assert evenly.cost(4) == pytest.approx(4 * evenly.of(4).epsilon_per_word)
+    rows = task.texts[0][:8]
+    assert sum(after == before for before, after in zip(rows, evenly.rewrite(rows), strict=True)) < len(rows) / 2
 
 
 def test_a_run_without_data_says_so_and_a_second_call_continues(reproduce, tmp_path, monkeypatch):

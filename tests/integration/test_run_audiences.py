@@ -18,11 +18,12 @@ from dptext_etl.runner.publish.cleaning import clean
 from dptext_etl.runner.publish.erasing import erase
 from dptext_etl.runner.publish.forgetting import forget, preview
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.spark import run_frame as on_spark
 from tests.command_line import dptext, facts
 from tests.quick import quick
 
-from ..refusals import same_refusal
 from ..review_jobs import StopError
+from .spark_runs import frame_of
 
 TABLES = ("published", "analysts", "partners")
 
@@ -117,12 +118,6 @@ def test_a_gate_that_fires_for_an_audience_stops_every_table(shared, monkeypatch
     assert len(staged) == 2 * 3
     rows = pl.concat([frame.select("review", "__dptext_canary") for frame in staged])
     assert rows.filter(~pl.col("__dptext_canary"))["review"].null_count() == 2 * 240, "no staged text stays"
-
-
-def refuses(job, pattern, kind=PolicyError):
-    """Require that a plan and a run refuse the policy, and that nothing was charged or published."""
-    same_refusal(job.policy, kind, pattern)
-    assert not (job.folder / "published.manifest.json").exists()
 
 
 def test_a_table_of_an_audience_is_checked_before_anything_is_charged(shared):
@@ -332,3 +327,12 @@ def test_partitions_and_variables(make_job, reviews, save, monkeypatch):
     save(reviews(120).filter(pl.col("user_id") != "u007"), job.folder / "raw/2026-01.parquet")
     assert [place.audience for place in erase(path, subjects=["u007"]).places] == [None, "analysts"]
     assert table(job, "analysts/2026-01").height == 117
+
+
+def test_spark_publishes_the_same_tables(spark, shared):
+    on_spark(frame_of(spark, shared), shared.policy())
+    own, analysts, partners = (table(shared, name) for name in TABLES)
+    assert analysts.height == own.height == 240
+    assert texts(own).equals(texts(analysts))
+    assert texts(own).equals(texts(partners))
+    assert not {*own["id"]} & {*analysts["id"]}

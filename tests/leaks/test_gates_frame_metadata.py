@@ -142,6 +142,7 @@ RIGHT = {
     "pandas rows chosen": lambda t: t.to_pandas()[lambda rows: rows["stars"] > 2],
     "pandas rows sorted": lambda t: t.to_pandas().sort_values("note"),
     "ids as an index": lambda t: t.to_pandas().set_index("id"),
+    "ids as a range": lambda t: index(t.to_pandas().drop(columns="id"), pd.RangeIndex(1000, 1250, name="id")),
     "numbers as floats": lambda t: t.to_pandas().astype({"stars": "float64"}),
     "numbers as categories": lambda t: t.to_pandas().astype({"stars": "category"}),
 }

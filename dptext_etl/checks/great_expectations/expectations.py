@@ -100,7 +100,7 @@ class _TableExpectation(BatchExpectation):
                 with execution_engine.get_connection() as connection:
                     counts = self._count(tallies.sql_batches(connection, table, given["policy"]), given)
             else:
-                counts = self._count([as_columns(table)], given)
+                counts = self._count([as_columns(table, parse_policy(given["policy"]).id)], given)
         problems = sum(count for name, count in counts.items() if name != "checked")
         return {"success": counts["checked"] > 0 and not problems, "result": {"observed_value": problems, **counts}}
 
@@ -339,6 +339,7 @@ def validate_downstream(
 
 
 def validate_suite(frame: pl.DataFrame | pd.DataFrame | DataFrame, suite: gx.ExpectationSuite) -> VerdictRecord:
+    """Validate a table against a suite, such as one of `suite_for` with more expectations."""
     with _validating() as context:
         if is_spark(frame):
             source: Any = context.data_sources.add_spark("dptext", persist=False)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 
 from dptext_etl.cli import terminal
@@ -148,7 +147,7 @@ def show_colored(words: Sequence[Mapping[str, Any]]) -> None:
     """Print the words in colors of their epsilon; in a pipe, with their epsilon."""
     if sys.stdout.isatty():
         pairs = zip(words, colors(words), strict=True)
-        terminal.say(" ".join(click.style(item["word"], fg=color) for item, color in pairs))
+        terminal.say(" ".join(typer.style(item["word"], fg=color) for item, color in pairs))
     else:
         terminal.say(" ".join(f"{item['word']}[{item['epsilon']:.2f}]" for item in words))
 

@@ -283,9 +283,9 @@ def _count(
     questions = Questions(ids, persons, spellings, policy.kept, groups, policy.id, texts, compared)
     plain = rows.select(*columns).toDF(*(f"c{at}" for at in range(len(columns))))
     packs = collected(exchanged(plain.mapInArrow(partial(_counted, questions), SCHEMA)))
-    each = [json.loads(pack.cells) for pack in packs if pack.kind == _FACTS]
-    total, gaps, nameless, pairs = (sum(facts[at] for facts in each) for at in range(4))
-    places = tuple(sorted({place for facts in each for place in facts[4]}))
+    all_facts = [json.loads(pack.cells) for pack in packs if pack.kind == _FACTS]
+    total, gaps, nameless, pairs = (sum(facts[at] for facts in all_facts) for at in range(4))
+    places = tuple(sorted({place for facts in all_facts for place in facts[4]}))
     digests, sizes = totals(packs), sizes_of(packs)
     ids_counted = digests.get(_IDS, Counted())
     repeated = ids_counted.digests - (ids_counted.rows - ids_counted.shared)
@@ -296,7 +296,7 @@ def _count(
         places,
         [sizes.get(str(place), (0, 0)) for place in range(len(groups))] if groups else None,
         dict(zip(SPELLINGS, spelled, strict=False)),
-        copied=copies.over(facts[5] for facts in each),
+        copied=copies.over(facts[5] for facts in all_facts),
     )
 
 
@@ -321,15 +321,15 @@ def _counted(questions: Questions, batches: Iterator[pa.RecordBatch]) -> Iterato
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.Array]]:
     """Yield the columns of many batches together: few large packs cost less than many small ones."""
-    some, rows, size = list[pa.RecordBatch](), 0, 0
+    pending, rows, size = list[pa.RecordBatch](), 0, 0
     for batch in batches:
-        some.append(batch)
+        pending.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
-            yield [*map(pa.concat_arrays, zip(*(part.columns for part in some), strict=True))]
-            some, rows, size = [], 0, 0
-    if some:
-        yield [*map(pa.concat_arrays, zip(*(part.columns for part in some), strict=True))]
+            yield [*map(pa.concat_arrays, zip(*(part.columns for part in pending), strict=True))]
+            pending, rows, size = [], 0, 0
+    if pending:
+        yield [*map(pa.concat_arrays, zip(*(part.columns for part in pending), strict=True))]
 
 
 def _answers(questions: Questions, columns: list[pa.Array]) -> Iterator[Pack]:
@@ -534,13 +534,13 @@ def _canaries(frame: DataFrame, sets: Mapping[int, Sequence[CanaryPlan]], policy
 
     fields = [StructField(field.name, field.dataType, nullable=True) for field in frame.schema.fields]
     schema = StructType([*fields, StructField(CANARY, BooleanType()), StructField(SHARD, IntegerType())])
-    plans = [plan for some in sets.values() for plan in some]
+    plans = [plan for group in sets.values() for plan in group]
     rows = [row for plan in plans for row in plan.rows]
     cells: dict[str, pl.Series] = {
         policy.id: pl.concat([plan.ids() for plan in plans]),
         **{item.name: pl.Series([row.texts[item.name] for row in rows], dtype=pl.String) for item in policy.columns},
         CANARY: pl.Series([True] * len(rows), dtype=pl.Boolean),
-        SHARD: pl.Series([shard for shard, some in sets.items() for plan in some for _ in plan.rows], dtype=pl.Int32),
+        SHARD: pl.Series([shard for shard, group in sets.items() for plan in group for _ in plan.rows], dtype=pl.Int32),
     }
     nothing = pl.Series([None] * len(rows), dtype=pl.Null)
     canaries = pl.DataFrame({field.name: cells.get(field.name, nothing) for field in schema.fields})

@@ -128,15 +128,15 @@ def sizes_of(packs: Iterable[Pack]) -> dict[str, tuple[int, int]]:
 
 def batches_of(packs: Iterable[Pack]) -> Iterator[pa.RecordBatch]:
     """Put packs into batches of about `_BATCH_BYTES`: Spark is slow to start each batch, however small it is."""
-    some, size = list[Pack](), 0
+    pending, size = list[Pack](), 0
     for pack in packs:
-        some.append(pack)
+        pending.append(pack)
         size += len(pack.cells) + _PACK_BYTES
         if size >= _BATCH_BYTES:
-            yield _batch(some)
-            some, size = [], 0
-    if some:
-        yield _batch(some)
+            yield _batch(pending)
+            pending, size = [], 0
+    if pending:
+        yield _batch(pending)
 
 
 def _batch(packs: list[Pack]) -> pa.RecordBatch:
@@ -163,20 +163,20 @@ def exchange(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _counted_packs(packs: Iterable[Pack]) -> Iterator[Pack]:
-    for (kind, name), some in groupby(packs, key=lambda pack: pack[:2]):
+    for (kind, name), group in groupby(packs, key=lambda pack: pack[:2]):
         if kind == SIZES:
-            hashed = np.frombuffer(b"".join(pack.cells for pack in some), "<u8")
+            hashed = np.frombuffer(b"".join(pack.cells for pack in group), "<u8")
             _, sizes = np.unique(hashed, return_counts=True)
             few = int(sizes[sizes < FEW].sum())
             yield facts_pack(SINGLED_OUT, [int((sizes == 1).sum()), few], name)
         else:
-            yield from [_counted(name, some)] if kind == DIGESTS else some  # noqa: B031  (only one of them)
+            yield from [_counted(name, group)] if kind == DIGESTS else group  # noqa: B031  (only one of them)
 
 
 def _counted(name: str, packs: Iterable[Pack]) -> Pack:
     total = Counted()
-    for (_, width), some in groupby(packs, key=lambda pack: pack[2:4]):
-        total = total.plus(counted(np.frombuffer(b"".join(pack.cells for pack in some), np.uint8).reshape(-1, width)))
+    for (_, width), group in groupby(packs, key=lambda pack: pack[2:4]):
+        total = total.plus(counted(np.frombuffer(b"".join(pack.cells for pack in group), np.uint8).reshape(-1, width)))
     return facts_pack(COUNTS, total, name)
 
 

@@ -111,11 +111,11 @@ def session() -> Iterator[SparkSession]:
     for name in {SETTING, DTYPE_SETTING} & os.environ.keys():  # from `--device` and `--dtype`
         builder = builder.config(f"spark.executorEnv.{name}", os.environ[name])
     with seam("starting Spark", PolicyError, f"check its configuration, or {JAVA}"):
-        made = builder.getOrCreate()
+        session = builder.getOrCreate()
     try:
-        yield made
+        yield session
     finally:
-        made.stop()
+        session.stop()
 
 
 def bounds_batches(spark: SparkSession) -> bool:
@@ -304,7 +304,7 @@ def require_workers(spark: Any, modules: Iterable[str], parts: Iterable[object] 
     packages = {type(part).__module__: distribution(part) for part in parts}
     answers = _answers(spark, (*modules, *packages), tuple(keys))
     lacks: dict[str, list[str]] = {}
-    for answer in sorted(answers, key=lambda one: (one.host, one.python)):
+    for answer in sorted(answers, key=lambda item: (item.host, item.python)):
         if lack := answer.lack(packages):
             lacks.setdefault(lack, []).append(f"{answer.host} ({answer.python})")
     if lacks:

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 AGAIN = "see the executors' logs. Readers still see the version before; run the same policy again"
 
 
-def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
+def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], on_rows: Callable[[int], object]) -> None:
     """Write staged shards as parts of a version (see `Engine.write`).
 
     An attempt drafts a part under a unique name. The driver uses the one that Spark counts; the others go.
@@ -74,7 +74,7 @@ def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], ea
         return
     with nullcontext() if writer.staging.remote else writer.elsewhere() as folder:
         config = WriteConfig.of(writer, folder)
-        packs = _written(over_shards(spark, shards, partial(draft, config)), config, each, len(shards))
+        packs = _written(over_shards(spark, shards, partial(draft, config)), config, on_rows, len(shards))
         parts = [(pack.name, *json.loads(pack.cells)) for pack in packs]
         if folder is None:
             writer.take_objects(parts, partial(_moved, spark, writer))
@@ -83,9 +83,9 @@ def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], ea
             writer.take(folder / name, *facts)
 
 
-def _written(frame: DataFrame, config: WriteConfig, each: Callable[[int], object], wanted: int) -> list[Pack]:
+def _written(frame: DataFrame, config: WriteConfig, on_rows: Callable[[int], object], wanted: int) -> list[Pack]:
     """Let executors compute a frame, and return a pack for every part, in their order."""
-    with watched(config.messages, each, idle=True), seam("writing a version on Spark", InputError, AGAIN):
+    with watched(config.messages, on_rows, idle=True), seam("writing a version on Spark", InputError, AGAIN):
         packs = collected(frame)
     if len(packs) != wanted:
         raise InputError(f"executors wrote {len(packs):,} of {wanted:,} parts", AGAIN)
@@ -129,12 +129,12 @@ def draft(config: WriteConfig, place: int, shard: StagedShard) -> Iterator[Pack]
 
 
 def _moved(
-    spark: SparkSession, writer: Writer, parts: Sequence[tuple[str, str, str]], each: Callable[[], object]
+    spark: SparkSession, writer: Writer, parts: Sequence[tuple[str, str, str]], on_part: Callable[[], object]
 ) -> int:
     """Let executors move parts, and return how many were missing in the sink or held other bytes."""
     config = WriteConfig.of(writer)
     frame = over_texts(spark, [json.dumps(part) for part in parts], partial(move, config))
-    return sum(json.loads(pack.cells) for pack in _written(frame, config, lambda _: each(), len(parts)))
+    return sum(json.loads(pack.cells) for pack in _written(frame, config, lambda _: on_part(), len(parts)))
 
 
 def move(config: WriteConfig, place: int, part: str) -> Iterator[Pack]:
@@ -323,8 +323,8 @@ class SparkEngine(Engine["DataFrame"]):
             return super().judge(staged, candidate, seen)
         return judge(self._frame.sparkSession, staged, candidate, seen)
 
-    def write(self, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
-        write(self._frame.sparkSession, writer, shards, each)
+    def write(self, writer: Writer, shards: Iterable[StagedShard], on_rows: Callable[[int], object]) -> None:
+        write(self._frame.sparkSession, writer, shards, on_rows)
 
 
 def gpu_profile(spark: Any, gpus: float) -> Any:

@@ -414,8 +414,8 @@ def policies(policy: str, columns: tuple[str, ...]) -> tuple[Policy, list[Column
     """Read policies once per worker process; verify artifacts and resolve references."""
     facts = json.loads(policy)
     if facts.get("synthetic") is None:
-        made = [WorkerPolicy.model_validate_json(column).column_policy() for column in columns]
-        return Policy.parse(facts), made
+        column_policies = [WorkerPolicy.model_validate_json(column).column_policy() for column in columns]
+        return Policy.parse(facts), column_policies
     (statistic,) = map(WorkerStatistic.model_validate_json, columns)
     facts["synthetic"]["mechanism"]["corpus"] = str(statistic.corpus.find().path)
     facts["synthetic"]["pool"] = None  # only the driver draws rows

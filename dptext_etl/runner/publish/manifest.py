@@ -223,11 +223,6 @@ class Manifest:
     classifier: str | None = None  # SHA-256 of the classifier of a synthetic table with labels; if any, written
     audience: str | None = None  # whose table it is; written for audiences
 
-    @staticmethod
-    def audience_of(name: str) -> str | None:
-        """Return the audience of a manifest by its name in the ledger."""
-        return name.partition("@")[0].partition(":")[2] or None
-
     @property
     def rows(self) -> int:
         return sum(part.rows for part in self.parts)
@@ -269,7 +264,7 @@ class Manifest:
     def name(self) -> str:
         """Its name in the ledger: unique over partitions and sinks, the same when a killed run continues.
 
-        It ends with the name of an audience (`audience_of`).
+        It ends with ":" and the name of an audience, and "@" follows where it names a version of a table with a log.
         """
         where = "" if self.partition is None else f"{self.partition}/"
         return f"{where}v{self.version}-{self.digest[:12]}{'' if self.audience is None else f':{self.audience}'}"

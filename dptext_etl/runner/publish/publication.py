@@ -285,11 +285,11 @@ def _publish(  # noqa: PLR0917
     most, version = (policy.shard_rows, policy.shard_bytes), 1 if before is None else before.version + 1
     with Writer(layout, staging, version, most, hidden=HiddenIds.of(policy), kept=kept) as writer:
 
-        def each(rows: int) -> None:
+        def count_rows(rows: int) -> None:
             renew_lock()
             meter.add(rows)
 
-        _write_parts(staged, staging, writer, write, each)
+        _write_parts(staged, staging, writer, write, count_rows)
         checkpoint("parts written")
         older = before.computed if before is not None and kept else {}
         manifest = draft(staged, verdicts, writer.parts, writer.version, older)

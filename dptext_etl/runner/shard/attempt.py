@@ -71,8 +71,9 @@ def _releases_in_use(layout: Layout, policy: Policy, manifest: Manifest | None) 
 def require_audiences(ledger: Ledger, policy: Policy) -> None:
     """Refuse a policy without an audience whose table is published: no run would renew it, or remove people from it."""
     names, refs = {item.name for item in policy.audiences}, ledger.releases.find_all(policy).values()
-    recorded = {Manifest.audience_of(name) for ref in refs for name in ledger.releases.published(ref)} - {None}
-    if policy.audience is None and (gone := ", ".join(sorted(map(str, recorded - names)))):
+    published = (name for ref in refs for name in ledger.releases.published(ref))
+    recorded = {name.partition("@")[0].partition(":")[2] for name in published} - {""}
+    if policy.audience is None and (gone := ", ".join(sorted(recorded - names))):
         msg = f"the ledger records published tables of this release for audiences that the policy does not name: {gone}"
         hint = "write their entries [[audience]] again; a new release name goes without them"
         raise LedgerError(f"{msg}; nothing was changed", hint)
@@ -236,8 +237,8 @@ def refuse_too_few(policy: Policy, texts: int, labels: Mapping[str, int] | None 
         return
     rows, hint = policy.shuffled.rows, "this run drew and charged nothing; state fewer rows, at a larger epsilon, under"
     names = () if policy.labels is None or labels is None else policy.labels.values
-    each = {name: (labels or {}).get(name, 0) for name in names}
-    few = [f"{counted(number, 'text')} of {name!r}" for name, number in each.items() if number < rows]
+    by_label = {name: (labels or {}).get(name, 0) for name in names}
+    few = [f"{counted(number, 'text')} of {name!r}" for name, number in by_label.items() if number < rows]
     if few or texts < rows:
         msg = f"[shuffled]: {', '.join(few) or counted(texts, 'text')} would be published, and the bound is "
         more = "; or remove the label from labels.values: its texts are left out then" * bool(few)

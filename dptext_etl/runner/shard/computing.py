@@ -104,10 +104,10 @@ class Replay:
         rows, failed = self.rows, None
         if self.new.any():
             mask = to_arrow(self.new)
-            made = release(texts_of(raw, column.name).filter(mask), ids.filter(mask), column.policy)
-            texts = pl.Series(made.text, dtype=pl.String)
-            more = pl.DataFrame({"row": np.flatnonzero(self.new), "text": texts, "draws": write_draws(made)})
-            rows, failed = pl.concat([rows, more]), made.failed
+            released = release(texts_of(raw, column.name).filter(mask), ids.filter(mask), column.policy)
+            texts = pl.Series(released.text, dtype=pl.String)
+            more = pl.DataFrame({"row": np.flatnonzero(self.new), "text": texts, "draws": write_draws(released)})
+            rows, failed = pl.concat([rows, more]), released.failed
         rows = rows.sort("row")
         text = rows["text"].to_arrow().cast(pa.large_string())
         positions, steps = read_draws(rows["draws"])
@@ -216,7 +216,7 @@ def keep_published(
         with seam("reading the published table", InputError, _HINT):
             part_rows = scan(layout, replace(manifest, parts=(part,)))
             ids = by_name(policy.id) if own_ids is None else pl.lit(own_ids[index]).alias(policy.id)
-            texts = (by_name(theirs).cast(pl.String).alias(name) for name, theirs in published.items())
+            texts = (by_name(published_name).cast(pl.String).alias(name) for name, published_name in published.items())
             rows = part_rows.select(*texts, ids).filter(ids.is_not_null()).collect()
         keep(index, part.sha256, rows)
 
@@ -287,8 +287,11 @@ def recomputed(raw: pl.DataFrame, out: pl.DataFrame, ids: pa.Array, column: Colu
     texts = raw[column.name].to_arrow().take(chosen)
     again = pl.Series(release(texts, ids.take(chosen), column.policy).text, dtype=pl.String)
     rows = list(zip(texts.to_pylist(), out[column.name].to_arrow().take(chosen).to_pylist(), again, strict=True))
-    moved = sum(new != mine and any(new == its and text != other for other, its, _ in rows) for text, mine, new in rows)
-    return {"rows": len(rows), "equal": sum(mine == new for _, mine, new in rows), "moved": moved}
+    moved = sum(
+        new != staged and any(new == of_other and text != other for other, of_other, _ in rows)
+        for text, staged, new in rows
+    )
+    return {"rows": len(rows), "equal": sum(staged == new for _, staged, new in rows), "moved": moved}
 
 
 def _hardware(column: Column, replay: Replay, records: npt.NDArray[np.bool_]) -> list[Hardware]:

@@ -298,8 +298,8 @@ class Shards:
         """Commit all columns of a shard, or say how many rows of one differ from committed ones."""
         with self.profile.stage("commit"):
             self.profile.count("commit", rows=reserved.frame.height)
-            for column, one in zip(self.columns, ready, strict=True):
-                diverged = int((self.ledger.commit_examined(self.job, one) == CommitOutcome.DIVERGED).sum())
+            for column, prepared_commit in zip(self.columns, ready, strict=True):
+                diverged = int((self.ledger.commit_examined(self.job, prepared_commit) == CommitOutcome.DIVERGED).sum())
                 if diverged:
                     return (
                         f"column {column.name!r}: {counted(diverged, 'record')}, computed "

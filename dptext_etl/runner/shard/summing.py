@@ -30,8 +30,8 @@ from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import SCORES, Synthetic, no_rows
 from dptext_etl.runner.shard.charging import DEFECT, PAIRS, Reserved, digest_of, equal_spends, texts_of
 from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards
+from dptext_etl.runner.shard.staged_vectors import Vectors
 from dptext_etl.runner.shard.staging import StagedShard, Staging, WholeTable
-from dptext_etl.runner.shard.vectors import Vectors
 
 
 class Summing:
@@ -157,13 +157,13 @@ def draw(policy: Policy, staging: Staging, sums: Partial, records: int) -> Stage
         statistic = noisy(policy.statistic, column.release_key(), sums)
         pool = synthetic.opened_pool(policy.storage_options)
         if synthetic.rows is None:
-            made = pl.DataFrame(scored(statistic, synthetic.names, pool))
+            table_rows = pl.DataFrame(scored(statistic, synthetic.names, pool))
         else:
-            made = pl.DataFrame(table(statistic, synthetic.rows, synthetic.names, pool=pool))
+            table_rows = pl.DataFrame(table(statistic, synthetic.rows, synthetic.names, pool=pool))
         cells = {} if synthetic.labels is None else synthetic.labels.cells
-        values = zip(*(cells[label] for label in made["label"]), strict=True) if cells else ()
-        texts = made["text"].rename(synthetic.column)
-        scores = [made[SCORES]] if synthetic.scores else []
+        values = zip(*(cells[label] for label in table_rows["label"]), strict=True) if cells else ()
+        texts = table_rows["text"].rename(synthetic.column)
+        scores = [table_rows[SCORES]] if synthetic.scores else []
         frame = pl.DataFrame([texts, *(map(pl.Series, synthetic.columns[1:], values)), *scores])
         charged = equal_spends(worst_spend(column.mechanism), records)
         counts = {"rows": frame.height, "words": 0, "null": 0}
