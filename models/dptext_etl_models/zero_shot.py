@@ -75,7 +75,7 @@ def _shared(prompts: Sequence[Sequence[int]]) -> int:
 
 
 def _read(model: Any, ids: Sequence[int], before: Any = None) -> Any:
-    """Return a model's output for tokens that follow the tokens of an earlier output, which stays as it is."""
+    """Return a model's output for tokens that follow an earlier output, which stays as it is."""
     import torch
 
     earlier = None if before is None else copy.deepcopy(before.past_key_values)
