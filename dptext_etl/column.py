@@ -137,18 +137,18 @@ def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[n
     return _by_record([_cost(mechanism, count)[1] for count in counts.tolist()], where)
 
 
-def step_costs(mechanism: Mechanism, made: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+def step_costs(mechanism: Mechanism, draws: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
     """Return the pure epsilon of the draws of each record of a refundable mechanism, in millionths."""
-    each = exact(mechanism.epsilon) * MICRO
-    counts, where = distinct_counts(made)
-    return np.array([min(math.ceil(int(count) * each), INFINITE) for count in counts], dtype=np.int64)[where]
+    cost_of_draw = exact(mechanism.epsilon) * MICRO
+    counts, where = distinct_counts(draws)
+    return np.array([min(math.ceil(int(count) * cost_of_draw), INFINITE) for count in counts], dtype=np.int64)[where]
 
 
 def steps_of(mechanism: Mechanism, used: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
     """Return the draws of a refundable mechanism that cost that amount: `step_costs` backward."""
-    each = exact(mechanism.epsilon) * MICRO
+    cost_of_draw = exact(mechanism.epsilon) * MICRO
     costs, where = np.unique(used, return_inverse=True)
-    return np.array([int(cost // each) for cost in costs.tolist()], dtype=np.uint32)[where]
+    return np.array([int(cost // cost_of_draw) for cost in costs.tolist()], dtype=np.uint32)[where]
 
 
 def worst_case(
@@ -180,14 +180,15 @@ def require_charged_draws(policy: ColumnPolicy, charged: npt.ArrayLike, drawn: n
 
 
 def possible_costs(
-    policy: ColumnPolicy, drawn: npt.NDArray[np.uint32], made: npt.NDArray[np.uint32]
+    policy: ColumnPolicy, positions: npt.NDArray[np.uint32], draws: npt.NDArray[np.uint32]
 ) -> npt.NDArray[np.int64]:
     """Return `step_costs`; refuse texts with positions and no draw, or with draws that cost more than their worst case.
 
     What draws cost less than the worst case is given back, so it must be a count that a release can have.
     """
-    costs = step_costs(policy.mechanism, made)
-    other = int((((made == 0) & (drawn > 0)) | (costs > spends(policy.mechanism, to_arrow(drawn))[PURE])).sum())
+    costs = step_costs(policy.mechanism, draws)
+    worst = spends(policy.mechanism, to_arrow(positions))[PURE]
+    other = int((((draws == 0) & (positions > 0)) | (costs > worst)).sum())
     if other:
         msg = f"column {policy.column!r}: {counted(other, 'text cannot', 'texts cannot')} have made the stated draws"
         raise LedgerError(f"{msg}; nothing was committed", "this is a defect of the mechanism: fix it first")

@@ -114,10 +114,10 @@ def take_gpu(address: str) -> None:
     CUDA reads `CUDA_VISIBLE_DEVICES` once. Until then, the GPU becomes the first of the list, in front of all others.
     """
     torch = sys.modules.get("torch")
-    listed = [one.strip() for one in os.environ.get(_VISIBLE, "").split(",")]
-    visible = [one for one in listed if one] or [str(number) for number in range(_GPUS)]
+    listed = [gpu.strip() for gpu in os.environ.get(_VISIBLE, "").split(",")]
+    visible = [gpu for gpu in listed if gpu] or [str(number) for number in range(_GPUS)]
     if torch is None or not torch.cuda.is_initialized():
-        alike = [one for one in visible if one != address and one.isdecimal() == address.isdecimal()]
+        alike = [gpu for gpu in visible if gpu != address and gpu.isdecimal() == address.isdecimal()]
         visible = [address, *alike]
         os.environ[_VISIBLE] = ",".join(visible)
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")

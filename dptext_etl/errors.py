@@ -276,13 +276,13 @@ def unavailable(error: BaseException | None) -> tuple[str, str] | None:
     return f"it cannot be reached now, or cannot serve ({type(error).__name__})", hint
 
 
-def counted(count: int, one: str, several: str | None = None) -> str:
+def counted(count: int, singular: str, several: str | None = None) -> str:
     """Write a count with its noun, in the singular for 1; without `several`, an "s" is added.
 
     >>> counted(1, "record"), counted(24, "row has", "rows have")
     ('1 record', '24 rows have')
     """
-    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
+    return f"{count:,} {singular if count == 1 else several or f'{singular}s'}"
 
 
 MOST_NAMES = 30  # names of columns that a hint lists, at most

@@ -19,7 +19,7 @@ def one_line(text: str) -> str:
     >>> ascii(one_line("a\nb\u202ec"))
     "'a\\ufffdb\\ufffdc'"
     """
-    return "".join("\ufffd" if category(one) in _INVISIBLE and one not in _JOINERS else one for one in text)
+    return "".join("\ufffd" if category(char) in _INVISIBLE and char not in _JOINERS else char for char in text)
 
 
 def html(text: str) -> str:

@@ -65,7 +65,7 @@ def shipped(group: Group) -> tuple[str, ...]:
 @cache
 def installed(group: Group) -> dict[str, EntryPoint]:
     points: dict[str, EntryPoint] = {}
-    for point in sorted(set(entry_points(group=f"dptext_etl.{group}")), key=lambda one: one.name):
+    for point in sorted(set(entry_points(group=f"dptext_etl.{group}")), key=lambda entry: entry.name):
         if point.name in shipped(group) or point.name in points:
             other = DISTRIBUTION if point.name in shipped(group) else _distribution(points[point.name])
             raise PolicyError(

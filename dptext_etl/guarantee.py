@@ -110,11 +110,11 @@ def millionths(component: str, amount: Micro) -> Micro:
     >>> millionths("delta", 5_000_000_000), millionths("delta", 1000), millionths("eps_pure", 7)
     (5, 1e-06, 7)
     """
-    each = steps(component) // MICRO
-    if isinstance(amount, float) or each == 1:
+    per_millionth = steps(component) // MICRO
+    if isinstance(amount, float) or per_millionth == 1:
         return amount
-    whole, rest = divmod(amount, each)
-    return amount / each if rest else whole
+    whole, rest = divmod(amount, per_millionth)
+    return amount / per_millionth if rest else whole
 
 
 def exact(amount: float | Fraction) -> Fraction:

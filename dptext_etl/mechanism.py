@@ -192,10 +192,10 @@ class Mechanism(Extension):
         if "epsilon" in values:
             return values
         try:
-            made = Allocation.model_validate(values["allocation"])
+            allocation = Allocation.model_validate(values["allocation"])
         except ValidationError:  # the field reports its error
             return {**values, "epsilon": 1.0}
-        return {**values, "epsilon": made.epsilon}
+        return {**values, "epsilon": allocation.epsilon}
 
     @model_validator(mode="after")
     def _allocation_holds(self) -> Self:
@@ -432,8 +432,8 @@ def worst_spend(mechanism: Mechanism, positions: int | None = None) -> Spend:
     most = mechanism.spend(min(mechanism.most_positions, mechanism.most_positions if positions is None else positions))
     if positions is not None or mechanism.allocation is None:
         return most
-    one = worst_spend(mechanism, 1)
-    return replace(most, rho=max(most.rho, one.rho), eps_metric=max(most.eps_metric, one.eps_metric))
+    single_draw = worst_spend(mechanism, 1)
+    return replace(most, rho=max(most.rho, single_draw.rho), eps_metric=max(most.eps_metric, single_draw.eps_metric))
 
 
 def stated_records(mechanism: Mechanism) -> int | None:

@@ -79,9 +79,9 @@ _WORDS = {
 def sentence(problem: ErrorDetails) -> str:
     """Describe the error of an entry in our words; the given value is not quoted."""
     words, where = _WORDS.get(problem["type"]), ".".join(map(str, problem["loc"]))
-    ours = problem["msg"].removeprefix("Value error, ") if problem["type"] == "value_error" else "is not allowed"
-    said = words.format(**problem.get("ctx", {})) if words else ours
-    return f"{where}: {said}" if where else said
+    default = problem["msg"].removeprefix("Value error, ") if problem["type"] == "value_error" else "is not allowed"
+    message = words.format(**problem.get("ctx", {})) if words else default
+    return f"{where}: {message}" if where else message
 
 
 def _entries(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:

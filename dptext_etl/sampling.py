@@ -167,9 +167,9 @@ class Slots:
     def __len__(self) -> int:
         return len(self.records)
 
-    def take(self, some: npt.NDArray[Any] | slice) -> Self:
+    def take(self, selection: npt.NDArray[Any] | slice) -> Self:
         """Return some of the slots by a mask, by indices or by a slice."""
-        return replace(self, records=self.records[some], positions=self.positions[some])
+        return replace(self, records=self.records[selection], positions=self.positions[selection])
 
     def arrays(self) -> tuple[pa.Array, pa.Array, pa.Array]:
         """Return keys, records and positions as Arrow arrays for the kernel."""
@@ -231,7 +231,7 @@ def choose(
     require_law(scores, slots, (epsilon, low, high))
     m = scores.shape[1]
     if isinstance(epsilon, np.ndarray):
-        least = pa.array([smallest_weight(one, m) for one in epsilon.tolist()], pa.uint64())
+        least = pa.array([smallest_weight(draw_epsilon, m) for draw_epsilon in epsilon.tolist()], pa.uint64())
         of_each = m, pa.array(epsilon, pa.float64()), low, high, least
         drawn = _kernel.choose_scores_each(_flat(scores), *of_each, *slots.arrays(), purpose)
     else:
@@ -292,10 +292,10 @@ def weights(scores: Any, epsilon: float | npt.NDArray[np.float64], low: float, h
     """Return the integer weights from which `choose` draws on a host."""
     n, m = scores.shape
     if isinstance(epsilon, np.ndarray):
-        rows = [weights(scores[at : at + 1], one, low, high) for at, one in enumerate(epsilon.tolist())]
+        rows = [weights(scores[at : at + 1], row_epsilon, low, high) for at, row_epsilon in enumerate(epsilon.tolist())]
         return np.concatenate([np.zeros((0, m), np.uint64), *rows])
-    made = _kernel.score_weights(_flat(scores), m, epsilon, low, high, smallest_weight(float(epsilon), m))
-    return np.asarray(pa.array(made).to_numpy()).reshape(n, m)
+    flat = _kernel.score_weights(_flat(scores), m, epsilon, low, high, smallest_weight(float(epsilon), m))
+    return np.asarray(pa.array(flat).to_numpy()).reshape(n, m)
 
 
 def _flat(scores: Any) -> pa.Array:

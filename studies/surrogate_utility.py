@@ -61,6 +61,8 @@ PLAN: dict[str, list[Line]] = {
     ],
     "DrugLib, condition": [Line(EVERYDAY)],
     "Blogs, gender": [Line(EVERYDAY)],
+    measures.REQUESTS: [Line(EVERYDAY)],
+    measures.OPINIONS: [Line(EVERYDAY)],
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 TEMPLATES = {
     "hotel": ("Please {} a {} room in {} for two {}", "We want to {} the {} hotel near {} for some {}"),
@@ -24,3 +25,27 @@ def labeled() -> list[tuple[str, str]]:
 def texts() -> list[str]:
     """Return only the sentences."""
     return [text for text, _ in labeled()]
+
+
+def static_package(room: Path, width: int) -> Path:
+    """Put the package `smallvec` into a folder: a static embedding, installed by its metadata only."""
+    import numpy as np
+    import tokenizers
+    from safetensors.numpy import save_file
+
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=400, special_tokens=["[UNK]", "[PAD]"])
+    tokenizer.train_from_iterator(texts(), trainer)
+    tokenizer.enable_padding(length=64)
+    tokenizer.enable_truncation(3)
+    (room / "smallvec").mkdir()
+    tokenizer.save(str(room / "smallvec" / "tokenizer.json"))
+    vectors = np.random.default_rng(0).normal(size=(tokenizer.get_vocab_size(), width)).astype(np.float16)
+    save_file({"embedding.weight": vectors}, room / "smallvec" / "weights.safetensors")
+    info = room / "smallvec-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.4\nName: smallvec\nVersion: 1.2\nLicense-Expression: MIT\n")
+    rows = ("smallvec/tokenizer.json", "smallvec/weights.safetensors", "smallvec-1.2.dist-info/METADATA")
+    (info / "RECORD").write_text("".join(f"{row},,\n" for row in rows))
+    return room

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from tests.policy_files import write_policy
 
 SENTINEL = "zzqsentinelqzz"
 """Stands in every raw text, and in nothing that leaves a run."""
+STAGED = Path("published.staging", "reviews", hashlib.sha256(b"../published").hexdigest()[:16])
+"""Staging of the jobs, without release and partition: it is named by the place of the sink, from there."""
 SURROGATE = {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}
 SHUFFLED = {"rows": 200, "delta": 1e-9, "per_subject": 6}
 

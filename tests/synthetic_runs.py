@@ -11,6 +11,7 @@ SYNTHETIC = {
 CELLS = [["music", "5"], ["money", "5"], ["music", "4|"], ["other", "other"]]
 CELLED = {**SYNTHETIC, "labels": {"columns": ["topic", "grade"], "values": CELLS}}
 COLUMN = [{"name": "review", "mechanism": {"name": "surrogate", "epsilon": 1.0, "corpus": "example"}}]
+SCORED = {**{name: entry for name, entry in SYNTHETIC.items() if name != "rows"}, "scores": True}
 WITHOUT = {name: entry for name, entry in SYNTHETIC.items() if name != "labels"}
 CAP = {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5, "period": "2026"}
 TEXTS = {"music": "play the new album", "money": "the bank closed my account", "health": "pain in my back"}

@@ -235,7 +235,7 @@ def rejections(key: bytes, weights: Sequence[int]) -> tuple[list[int], list[int]
 def golden() -> list[str]:
     """Return the golden vectors as the lines of `stream.md`."""
     key = record_key("r1", "hello world")
-    staging, body = sealed(b"dptext/staging/v1", ["demo", "2025-01", "_"]), canon(["shard"]) + b'{"version": 5}'
+    staging, body = sealed(b"dptext/staging/v1", ["demo", "sink", "2025-01", "_"]), canon(["shard"]) + b'{"version": 5}'
 
     def hexes(words: Sequence[int]) -> str:
         return " ".join(format(word, "016x") for word in words)
@@ -278,7 +278,7 @@ def golden() -> list[str]:
         f'r("r1", "hello world", nonce 1) {record_key("r1", "hello world", 1).hex()}',
         f'r("é", "naïve 😀", nonce 0)     {record_key("é", "naïve 😀").hex()}',
         f"key commitment    {sealed(b'dptext/key/v1', ['demo', 'text', '2025-01']).hex()}",
-        f'seal of the shard {{"version": 5}}, folders "2025-01" and "_" {mac(staging, body).hex()}',
+        f'seal of the shard {{"version": 5}}, folders "sink", "2025-01", and "_" {mac(staging, body).hex()}',
         'with r("r1", "hello world", 0):',
         f"  purpose 1, words 0-3   {hexes(keystream(key, 1, 0, 0, 4))}",
         f"  purpose 1, words 9-10  {hexes(keystream(key, 1, 0, 9, 2))}",

@@ -191,6 +191,7 @@ def largest_mu(epsilon: float, delta: float) -> float:
     27.673312
     """
     limit = math.log(delta) - _MARGIN
+    # Of two neighboring floats, the one at which the bound still holds; likewise below.
     return _border(lambda mu: log_delta(epsilon, mu) <= limit)[0]
 
 
@@ -221,7 +222,7 @@ def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) ->
         msg = f"epsilon and sensitivity are above 0, delta is between 0 and 1; got {epsilon}, {sensitivity}, {delta}"
         raise PolicyError(msg, "pass positive, finite numbers, and a delta such as 1e-6")
     with localcontext() as context:
-        context.prec, context.rounding = 12, ROUND_CEILING
+        context.prec, context.rounding = 12, ROUND_CEILING  # up: never less noise than needed
         return float(Decimal(sensitivity) / Decimal(largest_mu(epsilon, delta)))
 
 
@@ -256,7 +257,7 @@ class DividedDraws:
     largest: Fraction  # largest epsilon of one draw
     outputs: int | None  # size of the largest output set of range-bounded draws; None for noise
     first: float = 0.0  # epsilon of the first release; 0 without one
-    each: Fraction = Fraction(0)  # epsilon of each of its `count` draws
+    first_draw: Fraction = Fraction(0)  # epsilon of each of its `count` draws
     tightness: Fraction = Fraction(1)  # ratio of the loss that the noise realizes to its epsilon, at most 1
     metric: MetricClaim | None = None
 
@@ -343,7 +344,7 @@ def range_bounded(event: Event) -> list[PureDraws] | None:
         case Approximate(event=inner):
             return range_bounded(inner)
         case Composed(events=events):
-            parts = [range_bounded(one) for one in events]
+            parts = [range_bounded(inner) for inner in events]
             return None if None in parts else [draws for part in parts for draws in part or ()]
         case _:
             return None
@@ -390,13 +391,14 @@ def _of_draws(draws: PureDraws) -> _Cost:
         return _NOTHING
     if not math.isfinite(draws.epsilon):
         return _UNBOUNDED
-    each = exact(draws.epsilon)
-    if draws.tight is not None and draws.tight > each * (1 + _MARGIN_OF_COMPUTED) + 2 * _MARGIN_OF_COMPUTED:
-        msg = f"a draw is charged {float(each):.9g}, and loses {float(draws.tight):.9g} by the integers of its sampler"
+    cost = exact(draws.epsilon)
+    if draws.tight is not None and draws.tight > cost * (1 + _MARGIN_OF_COMPUTED) + 2 * _MARGIN_OF_COMPUTED:
+        msg = f"a draw is charged {float(cost):.9g}, and loses {float(draws.tight):.9g} by the integers of its sampler"
         raise PolicyError(msg, "correct the mechanism: no charge may be below the loss")
-    pure = draws.count * each
+    pure = draws.count * cost
     tight = pure if draws.tight is None else min(pure, draws.count * draws.tight)
-    rho = pure * each / (8 if draws.range_bounded else 2)
+    # A range-bounded draw is eps^2/8-zCDP, any other pure draw eps^2/2.
+    rho = pure * cost / (8 if draws.range_bounded else 2)
     return _Cost(pure, tight, pure, Fraction(0), rho, math.inf, math.inf)
 
 
@@ -412,12 +414,14 @@ def _of_division(draws: DividedDraws) -> _Cost:
     pure, outputs = exact(draws.total) + exact(draws.first), draws.outputs
     if outputs is None:
         tight = pure * draws.tightness
-        rho = (draws.largest * exact(draws.total) + draws.count * draws.each**2) / 2
+        # The squares of the shares add up to at most the largest share times their sum.
+        rho = (draws.largest * exact(draws.total) + draws.count * draws.first_draw**2) / 2
     else:
         loss = allocated_epsilon(draws.total, draws.count, outputs, sampling.weight_bits(outputs))
-        loss += draws.count * sampling.epsilon_implemented(float(draws.each), outputs) if draws.each else 0.0
+        if draws.first_draw:
+            loss += draws.count * sampling.epsilon_implemented(float(draws.first_draw), outputs)
         tight = exact(loss) + (draws.count + 2) * _MARGIN_OF_COMPUTED
-        rho = allocated_rho(draws.total, draws.largest) + draws.count * draws.each**2 / 8
+        rho = allocated_rho(draws.total, draws.largest) + draws.count * draws.first_draw**2 / 8
     return _Cost(pure, min(pure, tight), pure, Fraction(0), rho, math.inf, math.inf)
 
 
@@ -522,6 +526,7 @@ def joint(spends: Iterable[Spend], delta: float, *, draws: Iterable[PureDraws] |
     require_delta(delta)
     listed = list(spends)
     total = compose(listed)
+    # Declared deltas add up, and their pair is a statement at this delta only if the sum fits into it.
     allowed = [bound for bound in bounds(total) if bound.rule != "approx" or total.delta <= exact(delta) * FINE]
     gaussian = [item for item in listed if math.isfinite(item.mu2) and not math.isfinite(item.eps_pure)]
     pure = compose(item for item in listed if math.isfinite(item.eps_pure))
@@ -534,6 +539,7 @@ def joint(spends: Iterable[Spend], delta: float, *, draws: Iterable[PureDraws] |
     if gaussian and not others:
         mu = math.sqrt(sum(item.mu2 for item in gaussian) / MICRO)
         noisy = micro(smallest_epsilon(mu, delta))
+        # The noise uses the whole delta, so only pure epsilons are added to it.
         rule = "gaussian" if len(gaussian) == len(listed) else "pure+gaussian"
         allowed.append(Bound(noisy + min(pure.eps_pure, pure.eps_tight), at, rule))
     return allowed

@@ -82,6 +82,7 @@ def divergence(eps: float, rows: int, law: Law) -> float:
         back += mass * float(chance @ np.maximum(0.0, 1 - e * (uniform + gain * near / size)))
         bound, width = _widest(eps, size, law, width, _RAISES if mass > 1e-7 else (0,))
         pair += mass * bound
+    # The sums leave out tails of binomials: these count with all their probability, and the largest excess.
     slack = cut + 8 * math.exp(-_LOG_TAIL) * max(1.0, uniform + gain)
     return (max(pair, lone, back) + slack) * (1 + _MARGIN)
 
@@ -166,7 +167,8 @@ def _top(values: Floats, first: int, size: int, law: Law, guess: int) -> tuple[f
         return float(shape @ steps[low - first + 1 : high - first + 2]) >= 0
 
     width = _last(rises, law.widest, guess)
-    return max(_mean(smooth, first, size, law.chance(one)) for one in {width, min(width + 1, law.widest)}), width
+    candidates = {width, min(width + 1, law.widest)}
+    return max(_mean(smooth, first, size, law.chance(candidate)) for candidate in candidates), width
 
 
 def raised(values: Floats, first: int, degree: int, times: int) -> Floats:
@@ -259,7 +261,7 @@ def _mattering(e: float, free: float, most: int) -> tuple[int, int]:
         return 1, 0
     root = half + math.sqrt(root)
     highest = (root / (2 * (e - 1))) ** 2 if e > 1 else math.inf
-    return max(1, math.floor((4 * free / root) ** 2)), min(most, math.ceil(min(highest, most)))
+    return max(1, math.floor((4 * free / root) ** 2)), min(most, math.ceil(min(highest, most)))  # outward
 
 
 def binned(trials: int, chance: float) -> tuple[list[tuple[int, float]], float]:

@@ -186,7 +186,7 @@ class Allocation(Tools):
             largest=Fraction(self.bounds(max(1, draws))[1], MICRO),
             outputs=outputs,
             first=self.first or 0.0,
-            each=Fraction(self.even(max(1, draws)), MICRO),
+            first_draw=Fraction(self.even(max(1, draws)), MICRO),
         )
 
     def over(
@@ -204,9 +204,9 @@ class Allocation(Tools):
 
     def scored(self, tokens: Sequence[str], places: Sequence[Place]) -> dict[str, list[float]]:
         """Return each score of each draw of a public text, by name; 1 for a draw without words."""
-        columns = {name: one.of(tokens) for name, one in zip(self.scores, self.scorers, strict=True)}
+        columns = {name: scorer.of(tokens) for name, scorer in zip(self.scores, self.scorers, strict=True)}
         return {
-            name: [1.0 if one is None else one for one in (_score(column.tolist(), place) for place in places)]
+            name: [1.0 if score is None else score for score in (_score(column.tolist(), place) for place in places)]
             for name, column in columns.items()
         }
 
@@ -224,8 +224,8 @@ class Allocation(Tools):
         """Return the average score of each token; equal ones where a score fails."""
         try:
             with without_panics():
-                columns = [one.of(tokens) for one in self.scorers]
-            return [_mean(each[1:]) for each in zip(tokens, *columns, strict=True)]
+                columns = [scorer.of(tokens) for scorer in self.scorers]
+            return [_mean(scores) for _, *scores in zip(tokens, *columns, strict=True)]
         except Exception:  # noqa: BLE001  (tools fail in any way, and none may quote or drop a text)
             log.warning("the scores failed on a text: its budget is divided evenly, at the same spend")
             return [1.0] * len(tokens)
@@ -242,7 +242,7 @@ class Allocation(Tools):
 
     def artifacts(self) -> dict[str, Artifact]:
         """Return the public files that the scores depend on, by role."""
-        return {role: item for one in self.scorers for role, item in one.artifacts().items()}
+        return {role: item for scorer in self.scorers for role, item in scorer.artifacts().items()}
 
 
 def in_millionths(amount: float) -> int:

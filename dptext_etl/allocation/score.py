@@ -135,7 +135,7 @@ def spread(scores: Sequence[float], total: int, lowest: int, highest: int) -> li
         raise ValueError("the least parts fit into the budget, and the largest part is not below the least")
     inverse = [int(_UNIT / _from_floor(score)) for score in scores]
     whole = sum(inverse)
-    parts = [min(highest, max(lowest, total * each // whole)) for each in inverse]
+    parts = [min(highest, max(lowest, total * share // whole)) for share in inverse]
     if sum(parts) <= total:
         return parts
     free, excess = total - len(parts) * lowest, sum(parts) - len(parts) * lowest
@@ -156,8 +156,8 @@ _AT_ONCE = 32
 
 def words_to_rest(tokens: Sequence[str], source: str) -> Reals:
     """Return the cosine of each word and the text without it, shape (n,); 0 where either has no vector."""
-    each, rest, _ = vectors(tokens, source)
-    return _cosines(each, rest)
+    words, rest, _ = vectors(tokens, source)
+    return _cosines(words, rest)
 
 
 def rests_to_text(tokens: Sequence[str], source: str) -> Reals:
@@ -168,8 +168,8 @@ def rests_to_text(tokens: Sequence[str], source: str) -> Reals:
 
 def words_to_text(tokens: Sequence[str], source: str) -> Reals:
     """Return the cosine of each word and the whole text, shape (n,)."""
-    each, _, whole = vectors(tokens, source)
-    return _cosines(each, np.broadcast_to(whole, each.shape))
+    words, _, whole = vectors(tokens, source)
+    return _cosines(words, np.broadcast_to(whole, words.shape))
 
 
 def relative(differences: Reals) -> Reals:
@@ -216,15 +216,15 @@ def _folder(source: str) -> Path:
 def vectors(tokens: Sequence[str], source: str) -> tuple[Reals, Reals, Reals]:
     """Return the vectors of n words, of n texts without one word each, and of the whole text."""
     if source == WORDS:
-        each = words_encoder()[0].sums(tokens).astype(np.float64)
-        whole = each.sum(axis=0)
-        return each, whole - each, whole
+        words = words_encoder()[0].sums(tokens).astype(np.float64)
+        whole = words.sum(axis=0)
+        return words, whole - words, whole
     model: Any = sentence_model(_folder(source))
     rests = [" ".join([*tokens[:place], *tokens[place + 1 :]]) for place in range(len(tokens))]
     vectors = model.encode([*tokens, *rests, " ".join(tokens)]).astype(np.float64)
     return vectors[: len(tokens)], vectors[len(tokens) : -1], vectors[-1]
 
 
-def _cosines(one: Reals, other: Reals) -> Reals:
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    return np.asarray((one * other).sum(axis=1) / np.where(lengths > 0, lengths, 1.0))
+def _cosines(left: Reals, right: Reals) -> Reals:
+    lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    return np.asarray((left * right).sum(axis=1) / np.where(lengths > 0, lengths, 1.0))

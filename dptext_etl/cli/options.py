@@ -227,6 +227,9 @@ PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="The policy f
 Partition = Annotated[
     str | None, typer.Option(metavar="NAME", help='Text that replaces "{partition}" in the policy\'s source and sink.')
 ]
+Audience = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The table of this audience, instead of the policy's own.")
+]
 Engine = Annotated[
     str,
     typer.Option(

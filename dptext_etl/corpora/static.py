@@ -25,6 +25,8 @@ from dptext_etl.errors import ArtifactError, PolicyError, seam
 from dptext_etl.extensions import pip_install
 
 FORMAT = "dptext-token-vectors/1"
+PACKAGE = "wordllama"
+"""A package with a static sentence embedding that pages and commands recommend; its license is MIT."""
 _HINT = "name an installed package, or a folder, with one .safetensors file of token vectors and one tokenizer as JSON"
 
 

@@ -87,11 +87,11 @@ class NearestWords:
         nearest = np.empty(len(points), np.uint32)
         rows = self.at_once()
         for start in range(0, len(points), rows):
-            some = points[start : start + rows]
-            extended = np.empty((len(some), matrix.shape[1]), np.float32)
-            extended[:, :-1], extended[:, -1] = some, self._step
+            block = points[start : start + rows]
+            extended = np.empty((len(block), matrix.shape[1]), np.float32)
+            extended[:, :-1], extended[:, -1] = block, self._step
             scores = extended @ matrix.T
-            nearest[start : start + rows] = self._decided(some, scores, longest)
+            nearest[start : start + rows] = self._decided(block, scores, longest)
         return nearest
 
     def _decided(self, points: Points, scores: npt.NDArray[np.float32], longest: float) -> Nearest:
@@ -120,8 +120,8 @@ class NearestWords:
         nearest = np.empty(len(points), np.uint32)
         rows = max(1, _CELLS_CUDA // len(self._vectors))
         for start in range(0, len(points), rows):
-            some = torch.from_numpy(np.ascontiguousarray(points[start : start + rows])).to(where)
-            keys = (some @ matrix).mul_(-2).add_(norms, alpha=self._step)
+            block = torch.from_numpy(np.ascontiguousarray(points[start : start + rows])).to(where)
+            keys = (block @ matrix).mul_(-2).add_(norms, alpha=self._step)
             # use the first of equal ones: argmin does not promise that on every device
             ties = keys == keys.min(dim=1, keepdim=True).values
             numbers = torch.arange(len(norms), device=where)

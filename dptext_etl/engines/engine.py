@@ -6,6 +6,7 @@ canary rows, ledger, gates, publication) are the same for all engines.
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from abc import ABC, abstractmethod
@@ -20,14 +21,15 @@ from typing import Any, Generic, Self
 import polars as pl
 
 from dptext_etl import extensions
-from dptext_etl.checks import Candidate, Verdict
+from dptext_etl.checks import Candidate, Verdict, require
 from dptext_etl.checks.canaries import CanaryPlan, prepare
 from dptext_etl.device import threads
-from dptext_etl.errors import PolicyError, bare
+from dptext_etl.errors import PolicyError, bare, collect
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef
 from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner import table_check
+from dptext_etl.runner.audiences import traced_together
 from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.observing import observed
@@ -35,12 +37,14 @@ from dptext_etl.runner.preflight import planned_canaries, preflight, published_f
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import (
+    Published,
     check,
     judge_here,
     publish,
     reports,
     require_enough,
     require_first_table,
+    strip,
 )
 from dptext_etl.runner.shard.attempt import (
     Attempt,
@@ -73,6 +77,7 @@ class Work(Generic[Rows]):
     checkpoint: Checkpoint
     digest: str = ""  # of the synthetic table that records are compared and committed with, 64 hex digits
     pairs: Mapping[str, int] = field(default_factory=dict)  # `Expected.pairs` of the rows; empty if not previewed
+    ledger: Ledger | None = None  # the ledger of the run; None while its rows are previewed
 
 
 class Engine(ABC, Generic[Rows]):
@@ -313,18 +318,29 @@ def _recognized(source: Input, engine: Engine[Any]) -> RunSummary | None:
 
 def _all_steps(attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint) -> RunSummary:
     course = None if progress is None else WholeRun(progress)
-    with staged(attempt, engine, course, checkpoint) as (staged_run, ledger):
-        verdicts, _ = run_both(  # the ledger's checkpoint waits for the disk while the gates compute
-            lambda: check(staged_run, judge=engine.judge, progress=course, checkpoint=checkpoint),
-            ledger.checkpoint,
-            threads(),
-        )
+    with ExitStack() as opened:
+        engines = [engine, *(copy.copy(engine) for _ in attempt.audiences)]  # each serves one run at a time
+        judged = list[tuple[StagedRun, tuple[Verdict, ...]]]()
+        publications = list[Callable[[], Published]]()  # none of them begins before all tables are judged
+        for item, of_table in zip((attempt, *attempt.audiences), engines, strict=True):
+            staged_run, ledger = opened.enter_context(staged(item, of_table, course, checkpoint))
+            ways: dict[str, Any] = {"ledger": ledger, "progress": course, "checkpoint": checkpoint}
+            verdicts, _ = run_both(  # the ledger's checkpoint waits for the disk while the gates compute
+                partial(check, staged_run, judge=of_table.judge, **ways), ledger.checkpoint, threads()
+            )
+            judged.append((staged_run, verdicts))
+            if not all(verdict.passed for verdict in verdicts):  # the release is revoked: no staged text stays
+                for other, _ in judged[:-1]:
+                    strip(Staging(other.layout.staging, other.staging_key), other.policy)
+                require(verdicts)
+            publications.append(partial(publish, staged_run, verdicts, write=of_table.write, **ways))
+        (main, verdicts), *others = judged
         published, (reported, left) = run_both(
-            lambda: publish(staged_run, verdicts, write=engine.write, progress=course, checkpoint=checkpoint),
-            lambda: (reports(staged_run), remaining(attempt.policy)),
-            threads(),
+            publications[0], lambda: (reports(main), remaining(attempt.policy, ledger)), threads()
         )
-    return summarize(staged_run, verdicts, published, time.monotonic() - attempt.began, reported=reported, left=left)
+        also = [(*table, step()) for table, step in zip(others, publications[1:], strict=True)]
+    seconds = time.monotonic() - attempt.began
+    return summarize(main, verdicts, published, seconds, reported=reported, left=left, audiences=also)
 
 
 @bare
@@ -364,6 +380,10 @@ def stage(
         Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap, accept_fewer_rows=accept_fewer_rows),
         engine or named("polars")(),
     )
+
+    if attempt.audiences:
+        msg = "the policy has entries [[audience]], and these steps publish the policy's own table only"
+        raise PolicyError(msg, "`dptext run POLICY` publishes the tables of all audiences")
 
     def steps() -> StagedRun:
         with staged(attempt, engine, progress, checkpoint) as (staged_run, _):
@@ -406,15 +426,18 @@ def staged(
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
                 table_facts = engine.trace(source, policy)
+                if attempt.audiences:
+                    ways = engine.open, engine.examine, engine.trace
+                    table_facts = traced_together(attempt, *ways, check=partial(collect, None))
                 previews = preflight(attempt, source, look, staging.keep, traceable=table_facts)
                 checkpoint("prefetched")
                 ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
             profile.count("examine", rows=source.total)
             with profile.stage("open"):
-                refs = attempt.register(ledger, table.id_type)
+                refs = attempt.register(ledger, table.id_type, source.manifest)
             checkpoint("registered")
-            work = replace(work, refs=refs, checkpoint=checkpoint, pairs=previews.rows.pairs)
-            reserved = _reserve_all(engine, work, progress) if attempt.charges_first else None
+            work = replace(work, refs=refs, checkpoint=checkpoint, pairs=previews.rows.pairs, ledger=ledger)
+            reserved = _reserve_all(engine, work, ledger, progress) if attempt.charges_first else None
             take = _texts if policy.synthetic is None else _sums
             shards, answers, released, other = take(engine, work, reserved or [], progress)
         rows = row_counts(policy, source, answers, released, stale=previews.over_all.changed - previews.rows.changed)
@@ -426,7 +449,8 @@ def staged(
         checked = {"traceable": table_facts, "spellings": previews.over_all.spellings, "selection": selected}
         checked["published"] = published_facts(policy, source, previews.rows)
         checked = {name: part for name, part in checked.items() if part}
-        yield replace(made, exact=table.exact and policy.synthetic is None, other=other, table=checked), ledger
+        exact = (table.exact and policy.synthetic is None) or source.published_exact(policy)
+        yield replace(made, exact=exact, other=other, table=checked), ledger
 
 
 Released = tuple[list[StagedShard], Counter[str], dict[str, int], bool]
@@ -476,7 +500,7 @@ def _compute(engine: Engine[Any], work: Work[Any], phase: Phase, progress: Liste
     return done
 
 
-def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None) -> list[ShardResult]:
+def _reserve_all(engine: Engine[Any], work: Work[Any], ledger: Ledger, progress: Listener | None) -> list[ShardResult]:
     """Charge a whole run before any shard is computed, or give all reservations back."""
     policy = work.attempt.policy
     try:
@@ -495,11 +519,9 @@ def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None
             table = table._replace(digest=whole_sum(policy, done).digest.hex())
         if policy.one_table:
             refuse_too_few(policy, table.draws, table.labels)
-            pin_table(work.attempt, work.refs, table)
+            pin_table(work.attempt, ledger, work.refs, table)
     except BaseException:
-        spec = policy.ledger
-        with Ledger.open(spec.url, spec.id_key) as ledger:
-            give_back(ledger, work.attempt.job)
+        give_back(ledger, work.attempt.job)
         raise
     if policy.one_table:
         work.checkpoint("pinned")

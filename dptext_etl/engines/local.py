@@ -34,7 +34,7 @@ from dptext_etl.runner.forecast import Expected, Preview, preview_rows
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.preflight import require_models
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.shard.attempt import refuse_other_rows
+from dptext_etl.runner.shard.attempt import ledger_of_run, refuse_other_rows
 from dptext_etl.runner.shard.charging import Column, refunds, subjects_of
 from dptext_etl.runner.shard.computing import replays
 from dptext_etl.runner.shard.shard import Phase, Result, Schedule, ShardResult, Shards, Step, StoppedError
@@ -155,7 +155,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
             results.append(one)
             meter.add(one.rows)
 
-        with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
+        with ledger_of_run(policy, work.ledger) as ledger:
             columns = Column.all(attempt.columns, work.refs)
             places = (attempt.job, work.staging, work.checkpoint, attempt.profile)
             shards = Shards(policy, columns, ledger, *places)

@@ -128,9 +128,9 @@ class Shuffled(BaseModel):
         deltas = [{"delta": 10.0**-power} for power in range(7, 12) if 10.0**-power < self.delta]
         rows = [{"rows": 10**power, "delta": min(self.delta, 1e-8)} for power in range(3, 8) if 10**power > self.rows]
         fewer = [{"per_subject": most} for most in range(self.per_subject - 1, 0, -1)]
-        one, most = (next(filter(partial(self._works, law), tried), {}) for tried in ([*deltas, *rows], fewer))
-        parts = [" and ".join(f"{name} = {value:.9g}" for name, value in change.items()) for change in (one, most)]
-        parts[0] += " (if there are that many texts)" if "rows" in one else ""
+        changes = [next(filter(partial(self._works, law), tried), {}) for tried in ([*deltas, *rows], fewer)]
+        parts = [" and ".join(f"{name} = {value:.9g}" for name, value in change.items()) for change in changes]
+        parts[0] += " (if there are that many texts)" if "rows" in changes[0] else ""
         return f"{' or '.join(filter(None, parts))} works"
 
     def _works(self, law: Law, changes: dict[str, Any]) -> bool:

@@ -112,9 +112,9 @@ class PairWeights:
         kept = to_numpy(pa.array(law.kept(to_arrow(distinct), to_arrow(counts)))) == 1
         if kept.any():
             those = np.repeat(kept, counts)
-            some, order = order[those], order[~those]
-            drawn = law.draw_kept(to_arrow(draws.words[some]), *arrays, some=to_arrow(some), threads=every)
-            chosen[some] = to_numpy(pa.array(drawn))
+            kept_draws, order = order[those], order[~those]
+            drawn = law.draw_kept(to_arrow(draws.words[kept_draws]), *arrays, some=to_arrow(kept_draws), threads=every)
+            chosen[kept_draws] = to_numpy(pa.array(drawn))
             distinct, counts = distinct[~kept], counts[~kept]
         ends = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         at_once = max(1, min(_BLOCKS, every, len(distinct)))
@@ -124,12 +124,12 @@ class PairWeights:
         def draw_block(first: int) -> None:
             rows = distinct[first : first + step]
             bounds = ends[first : first + len(rows) + 1]
-            some = order[bounds[0] : bounds[-1]]
+            block_draws = order[bounds[0] : bounds[-1]]
             row = np.repeat(np.arange(len(rows), dtype=np.uint32), np.diff(bounds))
             block_threads = -(-every // at_once)
-            block, named = self.block(rows.astype(np.int64)), {"some": to_arrow(some), "words": to_arrow(rows)}
+            block, named = self.block(rows.astype(np.int64)), {"some": to_arrow(block_draws), "words": to_arrow(rows)}
             drawn = law.draw(*block, to_arrow(row), *arrays, threads=block_threads, **named)
-            chosen[some] = to_numpy(pa.array(drawn))
+            chosen[block_draws] = to_numpy(pa.array(drawn))
 
         if at_once == 1:  # a product over several threads leaves them spinning, in the way of what comes next
             with single_threaded_products():
@@ -240,8 +240,8 @@ class Draws(Slots):
 
     words: Indices  # id of each word in the vocabulary, `UNKNOWN` outside it, shape (n,)
 
-    def take(self, some: npt.NDArray[Any] | slice) -> Self:
-        return replace(super().take(some), words=self.words[some])
+    def take(self, selection: npt.NDArray[Any] | slice) -> Self:
+        return replace(super().take(selection), words=self.words[selection])
 
     def by_word(self) -> npt.NDArray[np.int64]:
         """Return the indices of the draws ordered by word, unknown ones last, in linear time."""

@@ -329,8 +329,8 @@ class ListMechanism(MappedMechanism):
         chosen = np.empty_like(words)
         for number, (order, place) in enumerate(zip(self.orders, self._places_of_words, strict=True)):
             at = np.flatnonzero(lists == number)
-            mine = [rates[draw] for draw in at.tolist()]
-            chosen[at] = order[sampler.move(place[words[at]], self.places, mine, slots.take(at), purpose=purpose)]
+            list_rates = [rates[draw] for draw in at.tolist()]
+            chosen[at] = order[sampler.move(place[words[at]], self.places, list_rates, slots.take(at), purpose=purpose)]
         return chosen
 
     @cached_property

@@ -73,8 +73,8 @@ def _lost(mechanism: Mechanism, loss: Loss, draws: int, length: Fraction, cost: 
         lost["rho"] = draws * loss.width**2 / 8
     else:
         lost["eps_pure"] = exact(allocation.epsilon) + length
-        each = Fraction(allocation.bounds(draws)[1], MICRO)
-        lost["rho"] = allocated_rho(allocation.total, each) * (loss.width / exact(allocation.largest)) ** 2
+        largest = Fraction(allocation.bounds(draws)[1], MICRO)
+        lost["rho"] = allocated_rho(allocation.total, largest) * (loss.width / exact(allocation.largest)) ** 2
     return lost if cost.delta else {**lost, "eps_approx": lost["eps_pure"]}
 
 

@@ -304,16 +304,16 @@ class ScoredDraw:
         self, words: Indices, slots: Slots, sampler: WordSampler, epsilons: Sequence[Epsilons], purpose: int
     ) -> Indices:
         """Draw an output for every word at its epsilon."""
-        each, chosen, in_vocabulary = np.concatenate([[], *epsilons]), np.empty_like(words), words != UNKNOWN
+        chosen, in_vocabulary = np.empty_like(words), words != UNKNOWN
         width = sampling.slot_width(self.largest_set)
         drawn = _kernel.uniform_choices(*slots.take(~in_vocabulary).arrays(), purpose, width, len(self.uniform))
         chosen[~in_vocabulary] = self.uniform[pa.array(drawn).to_numpy()]
-        at = np.flatnonzero(in_vocabulary)
+        epsilon_of, at = np.concatenate([[], *epsilons]), np.flatnonzero(in_vocabulary)
         for places, scores, outputs in self.scored(words[at], slots.take(at), purpose - TOKEN):
-            some = at[places]
-            mine, one = slots.take(some), each[some]
-            index = sampler.choose(scores, mine, epsilon=one, low=self.low, high=self.high, purpose=purpose)
-            chosen[some] = outputs[index] if outputs.ndim == 1 else outputs[np.arange(len(some)), index]
+            draws = at[places]
+            draw_slots, amounts = slots.take(draws), epsilon_of[draws]
+            index = sampler.choose(scores, draw_slots, epsilon=amounts, low=self.low, high=self.high, purpose=purpose)
+            chosen[draws] = outputs[index] if outputs.ndim == 1 else outputs[np.arange(len(draws)), index]
         return chosen
 
 
@@ -331,17 +331,17 @@ def release_divided(
     chosen, ends = np.empty(len(numbers), np.uint32), offsets.astype(np.int64)
     charged = pa.array(reader.positions(texts, policy)).to_pylist()
     for first, last in parts(offsets, AT_ONCE):
-        some, bounds = slice(int(ends[first]), int(ends[last])), ends[first : last + 1]
+        draws, bounds = slice(int(ends[first]), int(ends[last])), ends[first : last + 1]
         values, keys = texts.slice(first, last - first).to_pylist(), record_keys.slice(first, last - first)
         counts = np.diff(bounds).tolist()
-        each = np.split(numbers[some], bounds[1:-1] - bounds[0])
-        marks = [_marked(mechanism, *one) for one in zip(values, each, charged[first:last], strict=True)]
+        of_texts = zip(values, np.split(numbers[draws], bounds[1:-1] - bounds[0]), charged[first:last], strict=True)
+        marks = [_marked(mechanism, *of_text) for of_text in of_texts]
         records = np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
         positions = np.concatenate([np.zeros(0, np.uint64), *(np.arange(count, dtype=np.uint64) for count in counts)])
 
-        once = partial(division.draw, numbers[some], Slots(keys, records, positions), sampler)
+        once = partial(division.draw, numbers[draws], Slots(keys, records, positions), sampler)
         again = partial(_marked_again, division.names, marks, counts)
-        chosen[some] = draw_in_passes(allocation, marks, keys, sampler, once=once, words=again)[-1]
+        chosen[draws] = draw_in_passes(allocation, marks, keys, sampler, once=once, words=again)[-1]
     out = pa.array(reader.assemble(texts, pa.array(offsets), pa.array(chosen), policy))
     return Released(out.field("text"), out.field("positions"))
 

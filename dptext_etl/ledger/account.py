@@ -106,7 +106,7 @@ class Account:
             job, self._scope, self._terms.cap, *batch, on_cap=self._terms.on_cap, forms=forms, ready=ready
         )
         self._refuse_changed(job, result)
-        anchor_files.record(self._ledger, self._scope, policy.release, self._terms)
+        anchor_files.record(self._ledger, self._scope, policy.release, self._terms)  # before anything is drawn
         fits = pa.array(~np.isin(result.outcome, EXCLUDED))
         released = column.release(texts.filter(fits), ids.filter(fits), policy)
         drawn = released.positions.to_numpy(zero_copy_only=False)
@@ -138,7 +138,7 @@ class Account:
         with self._ledger.rehearsal():
             self._ledger.agree_on_cap(self._scope, self._terms.cap)
         self._ledger.require_forms(self._scope, [self._policy.column or ""], forms)
-        answer = self._ledger.preview(self._scope, ready)
+        answer = self._ledger.judge(self._scope, self._terms.cap, ready)
         return bool(((answer.outcome == Outcome.COMMITTED) & ~answer.moved).all())
 
     def _ref(self, id_type: str) -> ReleaseRef:

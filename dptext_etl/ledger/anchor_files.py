@@ -167,11 +167,11 @@ def require(
 
 def _refuse(item: StoredAnchor, stored: str, ledger: Ledger, scope: Scope, *, freezing: bool = True) -> None:
     """Freeze a dataset whose charges are missing, and all that shares a cap with it; a forecast freezes nothing."""
-    mine = item.dataset == scope.dataset
-    groups = {*item.groups, *([scope.group] if mine and scope.group is not None else [])}
+    same_dataset = item.dataset == scope.dataset
+    groups = {*item.groups, *([scope.group] if same_dataset and scope.group is not None else [])}
     if freezing:
         ledger.losses.freeze(item.dataset, _REASON, in_use=item.releases, missing=item.anchor, groups=sorted(groups))
-    shared = "" if mine else f" with {item.dataset}, whose cap it shares"
+    shared = "" if same_dataset else f" with {item.dataset}, whose cap it shares"
     raise FrozenError(f"the dataset {scope.dataset} is frozen{shared}: {_REASON} ({stored})", _HINT)
 
 
@@ -253,6 +253,7 @@ def _replace(ledger: Ledger, place: Storage, change: Callable[[AnchorFile], None
     """Change the file of a ledger, while no one else does."""
     if isinstance(place, Objects):
         name = _name_of(place, ledger)
+        # An object store has no lock: a conditional write fails if another writer was faster, and all is read again.
         for _ in range(_TRIES):
             version = place.read_versioned(name)
             file = AnchorFile() if version is None else AnchorFile.parse(version[0], place.location(name))
@@ -263,6 +264,7 @@ def _replace(ledger: Ledger, place: Storage, change: Callable[[AnchorFile], None
         raise BusyError(f"others keep writing the anchor of the ledger in {place.url}", "run again")
     try:
         make_folders(place.folder)
+        # The lock is another file, because every write replaces the anchor file.
         with _locked(place.folder / f"{_hashed(ledger.ledger_id)[:16]}.lock"):
             path = place.folder / _name_of(place, ledger)
             file = AnchorFile.parse(path.read_bytes(), path) if path.exists() else AnchorFile()
@@ -288,6 +290,7 @@ def _locked(path: Path) -> Iterator[None]:
             time.sleep(0.005)
         yield
     finally:
+        # Closing unlocks the file. It stays, because other writers may be waiting for it.
         os.close(descriptor)
 
 
@@ -309,7 +312,7 @@ def _write(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
-    flush(path.parent)
+    flush(path.parent)  # a new name is durable only with its folder
 
 
 def notes(spec: LedgerSpec) -> list[str]:
@@ -475,10 +478,11 @@ def maintain(
             files.make_folders(backup)
             path = backup / f"{ledger.ledger_id[:16]}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{anchor.seq}.db"
             anchor, copy = ledger.backup(path), str(path)
-            older = sorted(backup.glob(f"{ledger.ledger_id[:16]}-*.db"))[:-keep]
+            older = sorted(backup.glob(f"{ledger.ledger_id[:16]}-*.db"))[:-keep]  # names sort by time
             for old in older:
                 old.unlink()
             removed = [str(old) for old in older]
+    # Last, so that the stored time means that the backup was made, too.
     _replace(ledger, place, partial(_maintained, ledger))
     telemetry.count(METRIC, 0, ledger=ledger.ledger_id)
     return Maintained([], report.counts, str(anchor), copy, removed)

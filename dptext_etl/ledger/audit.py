@@ -194,20 +194,20 @@ def _check_balances(db: Database, rebuilt: Rebuilt) -> None:
         ends = [seq for seq, _, _ in history[1:]] + [np.iinfo(np.int64).max]
         for measure in dict.fromkeys(name for _, name, _ in history):
             pairs = zip(history, ends, strict=True)
-            mine = [(since, until, limits) for (since, name, limits), until in pairs if name == measure]
-            batches = [seq for seq in rebuilt.contents.of_scope.get(number, ()) if seq < mine[-1][1]]
+            spans = [(since, until, limits) for (since, name, limits), until in pairs if name == measure]
+            batches = [seq for seq in rebuilt.contents.of_scope.get(number, ()) if seq < spans[-1][1]]
             for within in id_ranges(_rows(rebuilt, batches)):
                 of_range = charges(db, rebuilt, within, batches, MEASURES[measure])
-                _check_caps(rebuilt, of_range, np.array(batches, np.int64), mine)
+                _check_caps(rebuilt, of_range, np.array(batches, np.int64), spans)
 
 
 def charges(db: Database, rebuilt: Rebuilt, within: IdRange, batches: list[int], names: tuple[str, ...]) -> Charges:
     """Return units, events and amounts of a range of units; amounts that were given back are negative."""
     ids, when, amounts = [], [np.zeros(0, np.int64)], [np.zeros((len(names), 0), np.int64)]
     for item in _scan(db, within, batches, "unit", ["canary", *names]):
-        mine = item.columns["canary"] == 0
+        real = item.columns["canary"] == 0
         taken = np.stack([item.columns[name] for name in names])
-        if (taken[:, mine] >= LARGEST).any():
+        if (taken[:, real] >= LARGEST).any():
             rebuilt.note(f"batch {item.batch} (RESERVE): a charge is infinite on the cap's measure")
             taken = np.minimum(taken, LARGEST)
         changes = [(item.batch, item.rows, taken)]
@@ -217,7 +217,7 @@ def charges(db: Database, rebuilt: Rebuilt, within: IdRange, batches: list[int],
             left[rows[rows < len(left)]] = spent[rows < len(left)]
             changes.append((event, rows, left[item.rows][None] - taken))
         for event, rows, change in changes:
-            picked = mine & np.isin(item.rows, rows)
+            picked = real & np.isin(item.rows, rows)
             ids.append(item.ids.take(picked))
             when.append(np.full(int(picked.sum()), event, np.int64))
             amounts.append(change[:, picked])

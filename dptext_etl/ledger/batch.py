@@ -114,7 +114,7 @@ class IdKey:
                 hashes[chosen] = self._hash(kind, ids.filter(to_arrow(chosen)))
         else:
             hashes = self._hash("rec", ids)
-        hashes.setflags(write=False)
+        hashes.setflags(write=False)  # several threads read them
         records = RecordIds(ids, marked.copy(), hashes)
         self._recent.append(records)
         return records
@@ -171,6 +171,7 @@ def ensure_key_file(path: Path) -> None:
     draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     _kernel.Secret().write(str(draft))
     try:
+        # A link fails where the file exists; a rename would replace the key of the faster process.
         os.link(draft, path)
     except FileExistsError:
         pass
@@ -308,7 +309,7 @@ def whole_numbers(values: npt.ArrayLike | pa.Array, size: int, name: str) -> I64
     elif array.dtype.kind not in "iu" and not all(type(value) is int for value in array.flat):
         raise InputError(f"{name} must be whole numbers, got {array.dtype}", "round up with dptext_etl.guarantee.micro")
     elif array.dtype.kind != "i":  # whole numbers that may be beyond 64 bits
-        array = np.clip(array, 0 if array.dtype.kind == "u" else -1, INFINITE)
+        array = np.clip(array, 0 if array.dtype.kind == "u" else -1, INFINITE)  # -1 is refused below
     amounts = array.astype(np.int64, copy=False)
     if not array.ndim:
         amounts = np.broadcast_to(amounts, (size,))

@@ -17,7 +17,17 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import PURE, steps
 from dptext_etl.ledger.contents import Contents, Pinned
 from dptext_etl.ledger.records import Records
-from dptext_etl.ledger.storage.hashed_ids import SATURATED, Index, Values
+from dptext_etl.ledger.storage.hashed_ids import (
+    SATURATED,
+    HashedIds,
+    Index,
+    UnitSums,
+    Values,
+    WantedIds,
+    concatenated,
+    fold,
+    plus,
+)
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.segments import Segments
 from dptext_etl.ledger.storage.store import Store
@@ -34,6 +44,7 @@ def limits(cap: Cap) -> tuple[int, ...]:
     """Convert a cap to the steps of its components (`guarantee.steps`), rounded down, one number per component."""
     amounts = {"pure": (cap.epsilon,), "zcdp": (cap.rho,), "approx": (cap.epsilon, cap.delta)}[cap.measure]
     pairs = zip(MEASURES[cap.measure], amounts, strict=True)
+    # Of the decimal that the policy states, not of the float next to it; and down, so that a cap stays a bound.
     whole = tuple(math.floor(Fraction(repr(float(amount or 0))) * steps(name)) for name, amount in pairs)
     if max(whole) >= _NO_CAP:
         raise LedgerError("a cap of 10^10 and more protects no one", "leave the cap out to say that there is none")
@@ -249,11 +260,38 @@ def admit(  # noqa: PLR0917
         tight: Mask = np.ones(len(starts), np.bool_)
     else:
         tight = np.any(used + np.add.reduceat(amounts[:, rows], starts, axis=1) > bound, axis=0)
+    # Only a unit with several records that do not all fit needs a loop, which judges these in their order.
     single = ends - starts == 1
     fits[rows[starts[single & (used + amounts[:, rows[starts]] > bound).any(axis=0)]]] = False
     for unit in np.flatnonzero(tight & ~single):
         _admit_one_by_one(fits, rows[starts[unit] : ends[unit]], amounts, used[:, unit], limits)
     return fits
+
+
+class EarlierCharges:
+    """The amounts, by unit, of batches that were judged before another one, and that the ledger does not hold."""
+
+    def __init__(self) -> None:
+        self._sums = UnitSums(concatenated(()), np.zeros((0, 0), np.int64))
+
+    def added_to(self, units: HashedIds, used: Values) -> tuple[Index, Values]:
+        """Number the units of the records of a batch, shape (records,), and add their amounts here to the used ones.
+
+        `used` are amounts per record, shape (components, records); the result has one column per unit.
+        """
+        wanted = WantedIds(units)
+        total = np.zeros((len(used), len(wanted)), np.int64)
+        total[:, wanted.places_as_passed()] = used
+        rows, places = wanted.find(self._sums.ids)
+        if len(rows):
+            total[:, places] = plus(total[:, places], self._sums.values[:, rows])
+        return wanted.places_as_passed(), total
+
+    def add(self, units: HashedIds, amounts: Values) -> None:
+        """Add the amounts of a batch that its cap admits, shape (components, records)."""
+        rows = np.flatnonzero(amounts.any(axis=0))
+        values = amounts[:, rows] if not self._sums.ids.size else np.hstack([self._sums.values, amounts[:, rows]])
+        self._sums = fold(concatenated([self._sums.ids, units.take(rows)]), values)
 
 
 def _admit_one_by_one(fits: Mask, rows: Index, amounts: Values, used: Values, limits: tuple[int, ...]) -> None:

@@ -16,7 +16,7 @@ from dptext_etl.column import INFINITE
 from dptext_etl.errors import BudgetError, InputError, LedgerError, counted
 from dptext_etl.guarantee import PURE, refuse_more_records
 from dptext_etl.ledger.batch import BatchIds, ColumnCharge, IdKey, RecordIds, seal_rows, whole_numbers
-from dptext_etl.ledger.caps import admit
+from dptext_etl.ledger.caps import EarlierCharges, admit
 from dptext_etl.ledger.contents import PROVENANCES, Batch, Pinned
 from dptext_etl.ledger.people import are_forgotten, refuse_other_units
 from dptext_etl.ledger.plan import Database, LedgerPlan
@@ -26,6 +26,7 @@ from dptext_etl.ledger.storage.segments import Blob, Places, seal
 from dptext_etl.ledger.types import AGAIN, I64, NEW, U8, CommitOutcome, Event, Mask, Outcome, ReleaseRef, Scope, State
 
 CHARGED = (Outcome.RESERVED, Outcome.AGAIN)  # outcomes of records that are charged
+_ASKING = (*CHARGED, Outcome.OVER_CAP)
 _RELEASED = (*CHARGED, Outcome.PENDING, Outcome.COMMITTED)
 
 
@@ -78,20 +79,25 @@ class Decision(NamedTuple):
 
     states: list[ColumnState]  # state of the batch, per column
     outcome: U8  # an `Outcome` per record, shape (records,)
+    moved: Mask  # whether a record was charged to another unit before, so that `reserve` refuses it, shape (records,)
+    used: I64  # the amounts that the units had used, by component of the cap, shape (components, records)
+    admitted: I64  # the amounts that the cap admits, in the same shape
 
     def charged_rows(self, state: ColumnState) -> Index:
         return np.flatnonzero(state.new & np.isin(self.outcome, CHARGED))
 
+    @property
+    def asking(self) -> Mask:
+        """Whether a column of a record is charged, or would be without the cap, shape (columns, records)."""
+        return np.stack([state.new & np.isin(self.outcome, _ASKING) for state in self.states])
 
-class Preview(NamedTuple):
-    """The answer that the ledger would give to a batch."""
-
-    outcome: U8  # an `Outcome` per record as if there was no cap, shape (records,)
-    charged: Mask  # whether a column of a record would be charged, shape (columns, records)
-    changes_committed: Mask  # whether every changed column of a record holds a committed text, shape (records,)
-    units: npt.NDArray[np.uint64]  # hashes of the units, shape (records,)
-    used: I64  # used amounts of the units by component of the cap, shape (components, records)
-    moved: Mask  # whether a record was charged to another unit before, so that `reserve` refuses it, shape (records,)
+    @property
+    def changes_committed(self) -> Mask:
+        """Whether every changed column of a record holds a committed text, shape (records,)."""
+        committed: Mask = np.all(
+            [~state.changed | (state.holdings.state == State.COMMITTED) for state in self.states], axis=0
+        )
+        return committed
 
 
 def reserve(request: Request, *, refuse: bool) -> U8:
@@ -112,6 +118,7 @@ def reserve(request: Request, *, refuse: bool) -> U8:
     # transaction adds to the scope and the releases, so the judgment below still holds when it is written.
     request.plan.catch_up(db)
     decision = judge(request)
+    refuse_other_units(request.scope, int(decision.moved.sum()), request.batch.size)
     over = int((decision.outcome == Outcome.OVER_CAP).sum())
     if refuse and over:
         msg = f"{over} of {request.batch.size} records would exceed the cap of {request.scope}; none was charged"
@@ -120,39 +127,22 @@ def reserve(request: Request, *, refuse: bool) -> U8:
     for state in decision.states:
         rows, staged = decision.charged_rows(state), ahead.get(state.column.ref)
         _write(request, state, rows, staged if len(rows) == request.batch.size else None)
+        # The staged blobs hold every row of the batch; where fewer are charged, `_write` encoded these anew.
         if staged is not None and len(rows) < request.batch.size:
             db.segments.discard(staged)
         _replay(request, state, np.isin(decision.outcome, _RELEASED))
     return decision.outcome
 
 
-def preview(db: Database, scope: Scope, batch: BatchIds, columns: list[ColumnCharge], *, again: bool) -> Preview:
-    """Judge a batch without regard to the cap. Call it inside a snapshot.
-
-    Whether a record fits the cap depends on earlier batches; a forecast adds them up.
-    """
-    request = Request.of(db, "", scope, db.scopes.find(scope), batch, columns, again=again)
-    request.plan.catch_up(db)
-    states, outcome = compare(request)
-    used = np.zeros((len(request.pinned.components), batch.size), np.int64)
-    used[:, ~batch.canary] = request.plan.used(db, request.pinned)[:, request.unit_at[~batch.canary]]
-    charged = np.stack([state.new & np.isin(outcome, CHARGED) for state in states])
-    committed = np.all([~state.changed | (state.holdings.state == State.COMMITTED) for state in states], axis=0)
-    return Preview(outcome, charged, committed, batch.unit_ids.hi, used, _moved(request))
-
-
-def judge(request: Request) -> Decision:
-    """Return the answer of the ledger to a batch; write nothing."""
+def judge(request: Request, before: EarlierCharges | None = None) -> Decision:
+    """Return the answer of the ledger to a batch, as if it had admitted the batches in `before`; write nothing."""
     batch, pinned = request.batch, request.pinned
     states, outcome = compare(request)
-    refuse_other_units(request.scope, int(_moved(request).sum()), batch.size)
-    if pinned.measure is None:
-        return Decision(states, outcome)
+    moved, used, totals = _moved(request), *np.zeros((2, len(pinned.components), batch.size), np.int64)
     asking = np.isin(outcome, CHARGED) & ~batch.canary
-    if not asking.any():
-        return Decision(states, outcome)
+    if pinned.measure is None or not asking.any():
+        return Decision(states, outcome, moved, used, totals)
     # Add up the charges of each record over its columns; no amount counts for more than the limit plus 1
-    totals = np.zeros((len(pinned.limits), len(asking)), np.int64)
     for state in states:
         taken = state.new & asking
         for at, (name, limit) in enumerate(zip(pinned.components, pinned.limits, strict=True)):
@@ -161,11 +151,15 @@ def judge(request: Request) -> Decision:
                 msg = f"{state.column.ref} costs an infinite {name}; its scope is capped on {pinned.measure}"
                 raise LedgerError(msg, "cap a measure on which the mechanism is finite, in its own scope")
             totals[at] += np.where(taken, np.minimum(amounts, limit + 1), 0)
-    fits = admit(
-        pinned.limits, request.unit_at, batch.unit_order, totals, asking, request.plan.used(request.db, pinned)
-    )
+    of_units = request.plan.used(request.db, pinned)
+    # Canary rows belong to no unit, so they have no balance.
+    used[:, ~batch.canary] = of_units[:, request.unit_at[~batch.canary]]
+    places = request.unit_at
+    if before is not None:
+        places, of_units = before.added_to(batch.unit_ids, used)
+    fits = admit(pinned.limits, places, batch.unit_order, totals, asking, of_units)
     outcome[asking & ~fits] = Outcome.OVER_CAP
-    return Decision(states, outcome)
+    return Decision(states, outcome, moved, used, np.where(fits, totals, 0))
 
 
 def compare(request: Request) -> tuple[list[ColumnState], U8]:
@@ -173,6 +167,7 @@ def compare(request: Request) -> tuple[list[ColumnState], U8]:
     db, batch, scope = request.db, request.batch, request.scope
     states = [_look_up(request, column) for column in request.columns]
     db.contents.latest().refuse_frozen(scope.dataset, scope.group)
+    # A later line outranks those before it: a forgotten record stays out, also if it was committed or changed.
     outcome = np.full(batch.size, Outcome.PENDING, np.uint8)
     outcome[np.all([state.committed for state in states], axis=0)] = Outcome.COMMITTED
     outcome[np.any([state.new for state in states], axis=0)] = Outcome.RESERVED
@@ -206,6 +201,7 @@ def _write(request: Request, state: ColumnState, rows: Index, staged: int | None
         return
     db, batch, scope, column = request.db, request.batch, request.scope, state.column
     ref = column.ref
+    # Counted under the lock of the release's records: two writers cannot pass the bound together.
     bound = db.releases.record_bound(ref)
     if bound is not None:
         refuse_more_records(db.records.count(ref) + int((~batch.canary[rows]).sum()), bound, str(ref))
@@ -223,6 +219,7 @@ def _replay(request: Request, state: ColumnState, released: Mask) -> None:
     if not (pending.any() or committed.any()):
         return
     batches, ref = request.db.contents.latest().batches, state.column.ref
+    # `abort` refuses to end a batch on which another job relies.
     attached = [seq for seq in state.holdings.places.take(pending).batches() if batches[seq].job != request.job]
     counts = {"pending": int(pending.sum()), "committed": int(committed.sum()), "attached": attached}
     request.db.journal.append(Event.REPLAY, job=request.job, release=ref.id, nonce=ref.nonce, **counts)
@@ -290,11 +287,13 @@ def examine(db: Database, ref: ReleaseRef, results: Results) -> Comparison:
         msg += f"{counted(other, 'was', 'were')} reserved with another text"
         raise LedgerError(f"{msg}; nothing was committed", "reserve the batch before you compute it")
     committed = holdings.state == State.COMMITTED
+    # More draws than were reserved would lose more than was charged.
     over = int((results.positions > db.records.reserved(holdings.places, "n_worst")).sum())
     if over:
         msg = f"{counted(over, 'record')} used more positions than were reserved; nothing was committed"
         raise LedgerError(msg, "reserve the worst case of the mechanism")
     outcome = np.full(records.size, CommitOutcome.COMMITTED, np.uint8)
+    # A record has one released text: another result is recorded, and is never published.
     if committed.any():
         differs = (db.records.digests(holdings.places.take(committed)) != results.digests[committed]).any(axis=1)
         outcome[committed] = np.where(differs, CommitOutcome.DIVERGED, CommitOutcome.ALREADY)

@@ -322,7 +322,7 @@ class Contents:
         pinned = self.scopes[number]
         if (pinned.unit, pinned.name, pinned.period) != names:
             yield f"scope {number} has another name, period, or unit"
-        scope = _scope_of(facts)
+        scope = Scope.named(facts["name"], facts["dataset"], facts["period"], facts["unit"])
         if scope.name != facts["name"] or self.other_group(scope) is not None:
             yield "spends of its dataset add up elsewhere"
         self.members[number].add(facts["dataset"])
@@ -346,7 +346,7 @@ class Contents:
         yield from self._scope(facts)
         if self.scopes[facts["scope"]].measure is None and self.capped(facts["dataset"]) is not None:
             yield "it charges a dataset with a cap in a scope without one"
-        if self.named_period(_scope_of(facts)) is not None:
+        if self.named_period(Scope.named(*(facts[key] for key in ("name", "dataset", "period", "unit")))) is not None:
             yield f"it charges the period {ALL}, and named ones have caps"
         self.batches[seq] = Batch(
             seq, key, facts["scope"], facts["job"], facts["ts"], facts["rows"], bool(facts.get(AGAIN))
@@ -463,8 +463,3 @@ class Contents:
         Event.FORGET: _forget,
         Event.READMIT: _forget,
     }
-
-
-def _scope_of(facts: Facts) -> Scope:
-    group = facts["name"].removeprefix(GROUP) if facts["name"].startswith(GROUP) else None
-    return Scope(facts["dataset"], facts["period"], group, facts["unit"])

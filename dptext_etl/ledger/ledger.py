@@ -12,26 +12,29 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import keys
+from dptext_etl._kernel import Secret
 from dptext_etl.errors import InputError, LedgerError, bare
-from dptext_etl.ledger.batch import PreparedBatch, hash_batch, hash_ids, read_charge, seal_rows
+from dptext_etl.ledger.batch import PreparedBatch, hash_batch, hash_ids, read_charge, resolve_id_key, seal_rows
+from dptext_etl.ledger.caps import EarlierCharges, limits
 from dptext_etl.ledger.charges import (
+    Decision,
     PreparedCommit,
-    Preview,
     Request,
     abort,
     commit,
     examine,
     expire,
-    preview,
+    judge,
     read_results,
     record_postprocessing,
     reserve,
 )
 from dptext_etl.ledger.people import require_forms
-from dptext_etl.ledger.plan import KEPT, Database, LedgerPlan, initialize
+from dptext_etl.ledger.plan import KEPT, Database, LedgerPlan, initialize, name_ledger
 from dptext_etl.ledger.reader import LedgerReader
 from dptext_etl.ledger.storage.hashed_ids import WantedIds, concatenated, matrix
 from dptext_etl.ledger.storage.opening import open_store
+from dptext_etl.ledger.storage.sqlite import MemoryStore
 from dptext_etl.ledger.types import U8, Charge, IdForms, Mask, ReleaseRef, ReserveResult, Scope, Unit, require_plain
 from dptext_etl.policy import Cap
 
@@ -45,6 +48,7 @@ class Ledger(LedgerReader):
     Example:
         >>> import pyarrow, tempfile
         >>> from dptext_etl import keys
+    from dptext_etl._kernel import Secret
         >>> from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
         >>> folder = tempfile.TemporaryDirectory()
         >>> ledger = Ledger.open(f"{folder.name}/ledger.db")
@@ -104,6 +108,22 @@ class Ledger(LedgerReader):
         except BaseException:
             store.close()
             raise
+        return ledger
+
+    @classmethod
+    def empty(cls, id_key: str | None = None) -> Self:
+        """Make an empty ledger in memory, which is gone when it is closed: a plan without a ledger is judged by it.
+
+        Args:
+            id_key: Reference to the id key that a new ledger would have; None uses a key that is stored nowhere.
+
+        Raises:
+            KeyReferenceError: The id key cannot be read.
+        """
+        store, secret = MemoryStore(), Secret() if id_key is None else resolve_id_key(id_key)
+        name_ledger(store, secret)
+        ledger = cls(Database(store, id_key))
+        ledger._db.id_key.secret = secret
         return ledger
 
     def read_key(self) -> None:
@@ -307,19 +327,34 @@ class Ledger(LedgerReader):
         return ReserveResult(db.store.write(batch.size, charge))
 
     @bare
-    def preview(self, scope: Scope, ready: PreparedBatch, *, again: bool = False) -> Preview:
-        """Return the answer of `reserve` to a batch without a cap; nothing is written.
+    def judge(
+        self,
+        scope: Scope,
+        cap: Cap | None,
+        ready: PreparedBatch,
+        *,
+        again: bool = False,
+        before: EarlierCharges | None = None,
+    ) -> Decision:
+        """Return the answer that `reserve` would give to a batch under this cap; nothing is pinned or written.
 
         Args:
             scope: Where the spends would add up.
+            cap: The cap that judges, whatever cap is pinned; None judges without a cap.
             ready: The result of `make_ready`; a release that is not pinned yet has the number `types.NEW`.
             again: As in `reserve`.
+            before: The batches that were judged before this one; they count as charged.
 
         Raises:
-            LedgerError: A release is revoked.
+            LedgerError: A release is revoked, the dataset is frozen, or an amount is infinite under the cap.
         """
-        with self._db.store.snapshot():
-            return preview(self._db, scope, ready.batch, ready.columns, again=again)
+        db = self._db
+        with db.store.snapshot():
+            terms = {"measure": None, "limits": ()} if cap is None else {"measure": cap.measure, "limits": limits(cap)}
+            pinned = db.scopes.find(scope)._replace(**terms)
+            request = Request.of(db, "", scope, pinned, ready.batch, ready.columns, again=again)
+            request.plan.catch_up(db)
+            return judge(request, before)
 
     @bare
     def commit(

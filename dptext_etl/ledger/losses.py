@@ -48,6 +48,7 @@ class Losses:
             raise LedgerError("`alone` is only for a dataset without a loss", "leave `alone` out")
         db = self._db
         with db.store.transaction():
+            # Texts of these releases may be out while their charges are missing, so the names are not used again.
             for release in in_use:
                 db.releases.burn(dataset, release, reason)
             datasets, joined = ({dataset}, set[str]()) if alone else self._sharing(dataset, groups)
@@ -79,7 +80,7 @@ class Losses:
                 msg = f"the dataset {dataset} is not frozen"
                 raise LedgerError(msg, "`dptext ledger history` lists freezes and thaws")
             datasets, groups = {dataset}, frozen[dataset]
-            while more := {name for name, theirs in frozen.items() if theirs & groups} - datasets:
+            while more := {name for name, shared in frozen.items() if shared & groups} - datasets:
                 datasets |= more
                 groups = groups.union(*(frozen[name] for name in more))
             lowered = lower(db, datasets, lost, reason)
@@ -151,6 +152,7 @@ def lower(
             msg = f"a cap of {name} counts {listed}: state how much of it may be missing in a balance"
             raise LedgerError(msg, "add the component to the losses, 0 if none of it is missing")
         if pinned.measure is not None:
+            # Up: the cap falls by the stated loss or more.
             taken = [ceil(exact(lost[part]) * steps(part)) for part in pinned.components]
             limits = [max(0, limit - less) for limit, less in zip(pinned.limits, taken, strict=True)]
             lowered[db.scopes.lower(pinned, limits, name, reason)] = {

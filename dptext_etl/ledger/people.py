@@ -167,8 +167,8 @@ def _among(ids: HashedIds, names: Collection[bytes]) -> Mask:
     mask = np.isin(ids.hi, hashes.hi)
     if mask.any():
         pairs = set(zip(hashes.hi.tolist(), hashes.lo.tolist(), strict=True))
-        some = ids.take(mask)
-        mask[mask] = [pair in pairs for pair in zip(some.hi.tolist(), some.lo.tolist(), strict=True)]
+        possible = ids.take(mask)
+        mask[mask] = [pair in pairs for pair in zip(possible.hi.tolist(), possible.lo.tolist(), strict=True)]
     return mask
 
 
@@ -254,9 +254,9 @@ class People:
         With `units`, as `unit_hashes` returns them, these are records that may never have been charged.
         """
         records = self._db.id_key.records(ids).ids
-        theirs = None if units is None else hashed_ids(matrix(units.fill_null(bytes(WIDTH)), "units"))
+        unit_ids = None if units is None else hashed_ids(matrix(units.fill_null(bytes(WIDTH)), "units"))
         with self._db.store.snapshot():
-            return are_forgotten(self._db, dataset, records, theirs)
+            return are_forgotten(self._db, dataset, records, unit_ids)
 
     def forgets(self, dataset: str) -> bool:
         """Return whether any record of a dataset is forgotten."""
@@ -273,8 +273,8 @@ class People:
         """Return which records were ever charged to some subjects, in any release of a dataset, shape (records,)."""
         hashes, records = self._db.id_key.subjects(subjects), self._db.id_key.records(ids).hashes
         with self._db.store.snapshot():
-            theirs = {row.tobytes() for row in charged_to(self._db, dataset, hashes)}
-        return np.fromiter((row.tobytes() in theirs for row in records), np.bool_, len(records))
+            charged = {row.tobytes() for row in charged_to(self._db, dataset, hashes)}
+        return np.fromiter((row.tobytes() in charged for row in records), np.bool_, len(records))
 
     def known_subjects(self, dataset: str, subjects: pa.Array) -> Mask:
         """Return which subjects any record of a dataset was ever charged to, or are forgotten, shape (subjects,)."""
@@ -283,7 +283,7 @@ class People:
             forgotten_units = forgotten(self._db, dataset).units
             records = [charged_to(self._db, dataset, row[np.newaxis]) for row in hashes]
         mask = [
-            len(theirs) > 0 or row.tobytes() in forgotten_units for theirs, row in zip(records, hashes, strict=True)
+            len(charged) > 0 or row.tobytes() in forgotten_units for charged, row in zip(records, hashes, strict=True)
         ]
         return np.array(mask, np.bool_)
 
@@ -310,8 +310,8 @@ class People:
         """
         hashes, records = self._db.id_key.subjects(subjects), self._db.id_key.records(ids).hashes
         with self._db.store.snapshot():
-            theirs = np.concatenate([records, charged_to(self._db, dataset, hashes)])
-            return views.publications_of(self._db, dataset, theirs)
+            affected = np.concatenate([records, charged_to(self._db, dataset, hashes)])
+            return views.publications_of(self._db, dataset, affected)
 
     def accept_units(self, dataset: str, lost: Mapping[str, float], reason: str) -> dict[str, dict[str, Micro]]:
         """Let the records that a dataset holds arrive under other units, and its columns of ids be named anew.

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from dptext_etl._kernel import Secret
 from dptext_etl.errors import KeyReferenceError
 from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.batch import IdKey, check_value, ensure_key_file, resolve_id_key
@@ -102,8 +103,8 @@ class Keys:
         """Iterate over the ids of the batches of a release or a scope with larger numbers than `after`, in order."""
         kept = self._blocks.setdefault((column, of), [])
         for block in tuple(kept):
-            if (some := block.after(after)).ids.size:
-                yield some
+            if (rest := block.after(after)).ids.size:
+                yield rest
         read = int(kept[-1].batches[-1]) if kept else 0
         batches = db.contents.of_scope.get(of, []) if isinstance(of, int) else db.contents.of_release.get(of, [])
         pending, size = list[Block](), 0
@@ -304,9 +305,9 @@ class Plans:
             wanted: The same as ids to look for, where the caller has them.
             units: Units; an id of zeros, as canary rows have, has the place 0 and stands for no unit.
         """
-        some = _NO_IDS if units is None else units
-        real = (some.hi != 0) | (some.lo != 0)
-        of_units, unit_at = some.take(real), np.zeros(some.size, np.intp)
+        unit_ids = _NO_IDS if units is None else units
+        real = (unit_ids.hi != 0) | (unit_ids.lo != 0)
+        of_units, unit_at = unit_ids.take(real), np.zeros(unit_ids.size, np.intp)
         if units is None:  # a commit brings the very ids that were reserved
             for plan, ids, at in self._recent:
                 if ids.hi is records.hi and plan.dataset == dataset:
@@ -328,8 +329,8 @@ def _add(used: _Used, at: Index, amounts: Values) -> None:
     """Add amounts at places, which may repeat; sums saturate."""
     used.most += int(np.abs(amounts).max(initial=0)) * len(at)
     if used.most < SATURATED:
-        for component, some in zip(used.amounts, amounts, strict=True):
-            np.add.at(component, at, some)
+        for component, values in zip(used.amounts, amounts, strict=True):
+            np.add.at(component, at, values)
         return
     order = np.argsort(at, kind="stable")
     at, amounts = at[order], amounts[:, order]
@@ -381,7 +382,10 @@ def initialize(store: Store, id_key: str | None) -> None:
             msg = f"a new ledger at {store.name} needs its own id key"
             raise KeyReferenceError(msg, 'run `dptext key new PATH` and give id_key="file:PATH", the same everywhere')
         ensure_key_file(store.key_file)
-    secret = resolve_id_key(id_key or f"file:{store.key_file}")
+    name_ledger(store, resolve_id_key(id_key or f"file:{store.key_file}"))
+
+
+def name_ledger(store: Store, secret: Secret) -> None:
     with store.transaction():
         if store.meta("ledger_id") is None:  # no other process was faster
             name = secrets.token_hex(16)

@@ -364,12 +364,12 @@ class Releases:
                         before.setdefault(key, {})[item.manifest] = item.rows
             retired: set[str] = set()
             for ref in refs:
-                mine = before.pop((ref.id, ref.nonce), {})
-                if rows > max(mine.values(), default=-1):
-                    most = counted(max(mine.values(), default=0), "row")
+                replaced = before.pop((ref.id, ref.nonce), {})
+                if rows > max(replaced.values(), default=-1):
+                    most = counted(max(replaced.values(), default=0), "row")
                     msg = f"{ref} has published at most {most} there, got a version of {rows:,}"
                     raise LedgerError(msg, "replace a retired version only by some of its rows")
-                retired |= mine.keys()
+                retired |= replaced.keys()
             facts: dict[str, Any] = {"version": version, "manifest": manifest, "rows": rows, "retired": sorted(retired)}
             if before:
                 facts["others"] = [[*names, sorted(digests)] for names, digests in sorted(before.items())]

@@ -101,7 +101,7 @@ def _hashes(db: Database, ids: Sequence[str]) -> list[str]:
     forms = [form for place, form in db.contents.latest().forms.items() if place[0] == "scope"]
     spellings = {(), *(IdForm.parse(form).normalize for form in forms)}
     hashed = [db.id_key.records(texts).hashes, *(db.id_key.subjects(normalized(texts, how)) for how in spellings)]
-    return sorted({row[:HASH_BYTES].tobytes().hex() for each in hashed for row in each})
+    return sorted({row[:HASH_BYTES].tobytes().hex() for hashes in hashed for row in hashes})
 
 
 def _write_table(path: Path, schema: pa.Schema, parts: Rows) -> int:

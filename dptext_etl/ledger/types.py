@@ -159,6 +159,17 @@ class Scope:
             return cls(policy.dataset, unit=policy.unit)
         return cls(policy.dataset, policy.cap.period, policy.cap.group, policy.unit)
 
+    @classmethod
+    def named(cls, name: str, dataset: str, period: str, unit: Unit) -> Self:
+        """Return the scope of a dataset by its name in the ledger."""
+        group = name.removeprefix(GROUP) if name.startswith(GROUP) else None
+        return cls(dataset, period, group, unit)
+
+    @classmethod
+    def of_cap(cls, pinned: Mapping[str, Any]) -> Self:
+        """Return the scope of an entry of `Reports.caps`."""
+        return cls.named(pinned["scope"], pinned["datasets"][0], pinned["period"], pinned["unit"])
+
     @property
     def name(self) -> str:
         """The name of the scope in the ledger, without its period."""

@@ -67,9 +67,9 @@ def remaining(db: Database, scope: Scope, subjects: pa.Array | None) -> Remainin
             exhausted += int((values >= np.array(pinned.limits, np.int64)[:, None]).any(axis=0).sum())
         for name, amounts in zip(names, values, strict=True):
             ordered = np.sort(amounts)
-            each = starts(ordered)
-            counts = np.diff(each, append=len(ordered))
-            histograms[name].update(dict(zip(ordered[each].tolist(), counts.tolist(), strict=True)))
+            firsts = starts(ordered)
+            counts = np.diff(firsts, append=len(ordered))
+            histograms[name].update(dict(zip(ordered[firsts].tolist(), counts.tolist(), strict=True)))
     left: dict[str, Counter[int]] = {name: Counter() for name in limited}
     for name, limit in limited.items():
         for amount, count in histograms[name].items():

@@ -176,13 +176,13 @@ class CusText(TableMechanism):
     def _scored(self, words: Indices, slots: Slots, offset: int) -> Iterator[Scored]:  # noqa: ARG002
         """Score the members of each word's set; sets of one size together."""
         vectors, sets, of_word, place = self._placed
-        mine = of_word[words]
-        sizes = np.array([len(sets[number]) for number in mine], np.int64)
+        set_numbers = of_word[words]
+        sizes = np.array([len(sets[number]) for number in set_numbers], np.int64)
         for size in np.unique(sizes):
             group = np.flatnonzero(sizes == size)
             step = max(1, SCORED // int(size))
             for at in (group[first : first + step] for first in range(0, len(group), step)):
-                distinct, row = np.unique(mine[at], return_inverse=True)
+                distinct, row = np.unique(set_numbers[at], return_inverse=True)
                 members = np.stack([sets[number] for number in distinct])
                 scores = self._scores(vectors, members)[row, place[words[at]]]
                 yield Scored(at, scores, members[row])

@@ -220,8 +220,8 @@ class Diffractor(ListMechanism):
         """Score the places of a list by minus their distance, at most gamma; the list of each draw is uniform."""
         lists, step = self._listed(slots, offset), max(1, SCORED // self.places)
         for number, (order, place) in enumerate(zip(self.orders, self._places_of_words, strict=True)):
-            mine = np.flatnonzero(lists == number)
-            for at in (mine[first : first + step] for first in range(0, len(mine), step)):
+            draws = np.flatnonzero(lists == number)
+            for at in (draws[first : first + step] for first in range(0, len(draws), step)):
                 gaps = np.abs(np.arange(self.places) - place[words[at]][:, None])
                 yield Scored(at, -np.minimum(gaps, self.gamma).astype(np.float64), order)
 

@@ -199,10 +199,10 @@ class Madlib(VectorMechanism):
     @classmethod
     def aligned(cls, epsilon: float, **parameters: Any) -> Self:
         """Return the mechanism whose draw costs at most `epsilon` between any two words: epsilon / diameter."""
-        made = super().aligned(epsilon, **parameters)
-        while made.epsilon_per_word > Fraction(repr(epsilon)):
-            made = made.model_copy(update={"epsilon": float(np.nextafter(made.epsilon, 0.0))})
-        return made
+        mechanism = super().aligned(epsilon, **parameters)
+        while mechanism.epsilon_per_word > Fraction(repr(epsilon)):
+            mechanism = mechanism.model_copy(update={"epsilon": float(np.nextafter(mechanism.epsilon, 0.0))})
+        return mechanism
 
     def artifacts(self) -> dict[str, Artifact]:
         return super().artifacts() | ({} if self.allocation is None else {"span": self.span})
@@ -246,10 +246,10 @@ class Madlib(VectorMechanism):
         kernel_threads = 1 if workers > 1 else None
 
         def search_some(start: int) -> None:
-            some = draws.take(slice(start, start + rows))
-            noise = to_numpy(pa.array(_kernel.radial_noise(*some.arrays(), purpose, dimensions, kernel_threads)))
+            block = draws.take(slice(start, start + rows))
+            noise = to_numpy(pa.array(_kernel.radial_noise(*block.arrays(), purpose, dimensions, kernel_threads)))
             points = noise.reshape(-1, dimensions) / rates[start : start + rows, None]
-            points += words[some.words]
+            points += words[block.words]
             chosen[start : start + rows] = search.nearest(search.rounded(points), where)
 
         for_each_product(search_some, range(0, len(chosen), rows), workers)

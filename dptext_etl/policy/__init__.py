@@ -3,6 +3,7 @@
 A policy holds references to keys, never keys, so it can be printed, logged and sent anywhere.
 """
 
+from dptext_etl.policy.audience import table_of, tables_of
 from dptext_etl.policy.column_policy import PARTITION, ColumnPolicy, ColumnSpec
 from dptext_etl.policy.dataset_policy import Policy
 from dptext_etl.policy.policy_like import PolicyLike, columns_and_id, resolve, resolve_column, run_policy
@@ -23,4 +24,6 @@ __all__ = [
     "resolve",
     "resolve_column",
     "run_policy",
+    "table_of",
+    "tables_of",
 ]

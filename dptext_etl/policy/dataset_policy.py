@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
@@ -23,6 +25,7 @@ from dptext_etl.policy.terms import (
     FASTEST,
     PLAIN_CSV,
     TABLE,
+    Audience,
     Cap,
     Catalog,
     Checked,
@@ -37,6 +40,7 @@ from dptext_etl.policy.terms import (
     Retention,
     TableSpec,
     anchored,
+    columns_of,
     for_environment,
     omitted,
     require_other_variables,
@@ -104,6 +108,8 @@ class Policy(Checked):
         dagster: Settings for Dagster: `tags` of the staging step and of the job's runs.
         shuffled: Publish the multiset of released texts, without ids, order, and other columns than labels.
         synthetic: Publish a table of public texts that follow one noisy statistic of a text column.
+        audiences: Further tables of the same draws for other readers, in the same run and for the same charge. Equal
+            drawn texts still join the rows of two audiences.
         columns: The text columns; none with `synthetic`.
     """
 
@@ -147,9 +153,11 @@ class Policy(Checked):
     dagster: DagsterSpec = Field(default_factory=DagsterSpec, exclude_if=lambda spec: not spec.tags)
     shuffled: Shuffled | None = omitted(None)
     synthetic: Synthetic | None = omitted(None)
+    audiences: tuple[Audience, ...] = Field(default=(), alias="audience", exclude_if=lambda audiences: not audiences)
     columns: tuple[ColumnSpec, ...] = Field(default=(), alias="column")
     _column_policies: tuple[ColumnPolicy, ...] = PrivateAttr(default=())
     _folder: Path | None = PrivateAttr(default=None)
+    _audience: str | None = PrivateAttr(default=None)
 
     def _repr_html_(self) -> str:
         """Show the policy in a notebook, without places of the ledger and of keys."""
@@ -161,8 +169,8 @@ class Policy(Checked):
         claims = [(item.column, item.mechanism, item.mechanism.guarantee) for item in self._column_policies]
         names = ("column", "mechanism", "its parameter epsilon", "guarantee", "released exactly")
         rows = [
-            (column, made.name, f"{made.epsilon:g}", claim.guarantee_class.value, claim.disclosures)
-            for column, made, claim in claims
+            (column, mechanism.name, f"{mechanism.epsilon:g}", claim.guarantee_class.value, claim.disclosures)
+            for column, mechanism, claim in claims
         ]
         return html_output.facts(f"policy of {self.dataset}", about) + html_output.table("columns", names, rows)
 
@@ -282,8 +290,19 @@ class Policy(Checked):
             PolicyError: A changed entry is wrong.
         """
         again = super().model_copy(update=update, deep=deep)
-        again._folder = self._folder  # noqa: SLF001  (a copy of this one)
+        again._folder, again._audience = self._folder, self._audience  # noqa: SLF001  (a copy of this one)
         return again
+
+    def for_audience(self, name: str) -> Self:
+        """Return the same policy for the table of an audience; the key of published ids follows from its name."""
+        again = self.model_copy()
+        again._audience = name  # noqa: SLF001  (a copy)
+        return again
+
+    @property
+    def audience(self) -> str | None:
+        """The audience whose table this policy publishes; None for the policy's own table."""
+        return self._audience
 
     @property
     def folder(self) -> Path | None:
@@ -410,6 +429,7 @@ def _require_consistent(policy: Policy) -> None:
     roles = [*names, policy.id, *policy.kept_columns, *intermediate]
     no_subject = 'no subject column: name it with `subject = "user_id"`, or declare `unit = "record"`'
     kinds = "name text columns in entries [[column]], or one in a table [synthetic]; a policy has either of them"
+    kept = {*policy.kept_columns, *(name for item in policy.audiences for name in columns_of(item.keep))}
     null_subject = 'on_null_subject is about subjects, and unit = "record" has none'
     null_as_unit = 'on_null_subject = "own" cannot bound the records of a person in [shuffled] or [synthetic] releases'
     table = "on_changed is about records: a [shuffled] or [synthetic] release is one complete table"
@@ -437,15 +457,17 @@ def _require_consistent(policy: Policy) -> None:
         (policy.one_table and policy.on_null_subject == "own", null_as_unit),
         (policy.one_table and policy.on_changed != "refuse", table),
         (policy.incremental and policy.discloses_changes, adds),
-        (bool(policy.csv.types.keys() - {*policy.kept_columns} | policy.csv.types.keys() & {policy.subject}), types),
+        (bool(policy.csv.types.keys() - kept | policy.csv.types.keys() & {policy.subject}), types),
     ]
     _refuse(problems)
-    if others := sorted({*policy.keep_copies} - {policy.id, *policy.kept_columns}):
+    if others := sorted({*policy.keep_copies} - {policy.id, *kept}):
         raise ValueError(f"keep_copies names {', '.join(others)}, and only columns of keep, and id, are published")
     if synthetic is not None:
         _require_synthetic(policy, synthetic)
     if policy.table is not None:
         _require_table(policy)
+    if policy.audiences:
+        _require_audiences(policy, policy.audiences)
     partition = (PARTITION in policy.source) != (PARTITION in policy.sink)
     coarse = {item.column for item in policy.kept if item.rule} & {policy.subject}
     problems = [
@@ -471,6 +493,22 @@ def _require_table(policy: Policy) -> None:
         (other, f"{PARTITION} must be in both name and sink, or in neither"),
     ]
     _refuse(problems, "[table]: ")
+
+
+def _require_audiences(policy: Policy, audiences: Sequence[Audience]) -> None:
+    """Refuse tables that have one name or share a folder, and a release that has no rows of records."""
+    names, sinks = {item.name for item in audiences}, [policy.sink, *(item.sink for item in audiences)]
+    mixed = len({PARTITION in sink for sink in sinks}) > 1
+    # a publication replaces its whole folder, so it would remove a table inside it
+    places = sorted(f"{sink if '://' in sink else os.path.abspath(sink)}".rstrip("/") + "/" for sink in sinks)  # noqa: PTH100
+    nested = any(inner.startswith(outer) for outer, inner in pairwise(places))
+    problems = [
+        (policy.one_table, "a [shuffled] or [synthetic] release has no rows of records for a second table"),
+        (len(names) < len(audiences), "two audiences have one name"),
+        (nested, "the sink of one table is, or lies in, the sink of another one"),
+        (mixed, f"{PARTITION} must be in the sinks of all tables, or in none"),
+    ]
+    _refuse(problems, "[[audience]]: ")
 
 
 def _require_fit(policy: Policy, column: ColumnPolicy) -> None:

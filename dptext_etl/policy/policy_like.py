@@ -87,5 +87,5 @@ def run_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
     column = {"name": policy.named, **{name: getattr(policy, name) for name in names}}
     shared = {name: getattr(policy, name) for name in ("dataset", "release", "key", "sql_function")}
     source = str(entries.get("sink", ""))
-    made = {**shared, "source": source, "shuffled": shuffled_of(policy.mechanism), "column": [column], **entries}
-    return Policy.parse(made)
+    values = {**shared, "source": source, "shuffled": shuffled_of(policy.mechanism), "column": [column], **entries}
+    return Policy.parse(values)

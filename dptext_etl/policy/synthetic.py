@@ -186,10 +186,10 @@ class Synthetic(BaseModel):
             options: Options for object stores, as a policy's `storage_options` has them.
         """
         self.opened_pool(options)  # one that cannot be read is refused before anything is charged
-        made = self.mechanism
-        corpus = str(fetched(made.corpus, options)) if is_remote(made.corpus) else made.corpus
+        mechanism = self.mechanism
+        corpus = str(fetched(mechanism.corpus, options)) if is_remote(mechanism.corpus) else mechanism.corpus
         values = () if self.labels is None else tuple(self.labels.cells)
-        return _described(made, corpus, values, self.per_subject, self.n_rec)
+        return _described(mechanism, corpus, values, self.per_subject, self.n_rec)
 
 
 @lru_cache(maxsize=4)
@@ -198,13 +198,13 @@ def _opened(reference: str, options: tuple[tuple[str, str], ...]) -> Corpus:
 
 
 @lru_cache(maxsize=8)
-def _described(made: MaxEnt, corpus: str, labels: tuple[str, ...], per_subject: int, n_rec: int) -> Aggregate:
+def _described(mechanism: MaxEnt, corpus: str, labels: tuple[str, ...], per_subject: int, n_rec: int) -> Aggregate:
     from dptext_etl.families.aggregate import describe  # policies of other releases start without it
     from dptext_etl.families.aggregate.statistic import Aggregate
 
-    epsilon, delta = made.epsilon, made.delta
-    sums = describe(corpus, epsilon=epsilon, delta=delta, labels=labels, per_subject=per_subject, width=made.width)
-    return Aggregate(epsilon=epsilon, n_max=sums.n_max, label=made.name, statistic=sums, claim=CLAIM, n_rec=n_rec)
+    epsilon, delta = mechanism.epsilon, mechanism.delta
+    sums = describe(corpus, epsilon=epsilon, delta=delta, labels=labels, per_subject=per_subject, width=mechanism.width)
+    return Aggregate(epsilon=epsilon, n_max=sums.n_max, label=mechanism.name, statistic=sums, claim=CLAIM, n_rec=n_rec)
 
 
 def no_rows(dataset: str) -> PolicyError:

@@ -349,6 +349,31 @@ class Kept(Checked):
         return self.model_dump(mode="json", by_alias=True, exclude={"column"})
 
 
+def columns_of(keep: Iterable[str | Kept]) -> set[str]:
+    """Return the names of kept columns."""
+    return {item if isinstance(item, str) else item.column for item in keep}
+
+
+class Audience(Checked):
+    """Publish the released texts a second time, for other readers: other columns and other ids of the same draws.
+
+    Equal drawn texts join the rows of two audiences, whatever their ids are.
+
+    Attributes:
+        name: Name of the audience: letters, digits, "-", and "_". The key of its ids follows from it.
+        sink: Folder or URL of its table, which is plain files; holds "{partition}" if `source` does.
+        keep: Columns to publish next to the texts: names, or tables that coarsen a column.
+        ids: "keyed" publishes hashes under a key that no other audience has, "drop" publishes no ids.
+    """
+
+    what: ClassVar[str] = "[[audience]]"
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,60}$")]
+    sink: Place
+    keep: tuple[Name | Kept, ...] = ()
+    ids: Literal["keyed", "drop"] = "keyed"
+
+
 def require_other_variables(ledger: str, key: str, id_key: str | None, options: Iterable[tuple[str, str]]) -> None:
     """Refuse options of stores and catalogs that name the variable of a key or of the ledger, or one of equal value."""
     ledger_variable = variable_of(ledger)
@@ -400,6 +425,9 @@ def for_environment(values: dict[str, Any], settings: Mapping[str, str]) -> dict
         raise PolicyError(f"{other[0]} cannot be set for a single call", f"--set accepts {', '.join(SETTABLE)}")
     if "table.name" in settings and not isinstance(values.get("table"), dict):
         raise PolicyError("table.name cannot be set: the policy has no table [table]", "remove it from --set")
+    if "sink" in settings and values.get("audience"):
+        msg = "sink cannot be set: the policy has entries [[audience]], whose sinks would stay"
+        raise PolicyError(msg, "write variables into all sinks, such as ${DPTEXT_SINKS}/analysts")
     for entry in SETTABLE:
         table, _, name = entry.rpartition(".")
         entries = values.get(table) if table else values
@@ -408,7 +436,16 @@ def for_environment(values: dict[str, Any], settings: Mapping[str, str]) -> dict
         if isinstance(entries, dict) and isinstance(text := entries.get(name), str):
             whole = variable_of(text)
             entries[name] = _value_of(entry, whole) if whole else _with_values(entry, text)
+    for item in _audiences(values):
+        item["sink"] = _with_values("audience.sink", item["sink"])
     return values
+
+
+def _audiences(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the entries of audiences that have a sink; they are checked later."""
+    listed = values.get("audience")
+    items = listed if isinstance(listed, list) else []
+    return [item for item in items if isinstance(item, dict) and isinstance(item.get("sink"), str)]
 
 
 def _with_values(entry: str, text: str) -> str:
@@ -434,6 +471,7 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     for table, names in (
         (values, ("source", "sink", "staging", "key")),
         (values.get("ledger"), ("url", "id_key")),
+        *((item, ("sink",)) for item in _audiences(values)),
     ):
         for name in names:
             if isinstance(table, dict) and isinstance(table.get(name), str):

@@ -1,8 +1,8 @@
 """Forecast a run before any row is charged: the cost of all rows, and the responses of the ledger.
 
-`Forecast` adds up worst cases per record and unit, compares them with caps, and states the epsilon of one person.
-`Preview` counts the responses of the ledger. Nothing is drawn or charged, and the ledger is only read. Counts depend on
-ids, spends, balances, and on which texts changed; never on the contents of a text.
+`Preview` has the ledger judge all rows, as it will when they are charged, and counts its answers. `Forecast` adds up
+worst cases per record and unit, and states the epsilon of one person. Nothing is drawn or charged, and the ledger is
+only read. Counts depend on ids, spends, balances, and on which texts changed; never on the contents of a text.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE, spends
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, Spend
 from dptext_etl.ledger import Ledger, Outcome, Scope
-from dptext_etl.ledger.caps import limits
+from dptext_etl.ledger.caps import EarlierCharges, limits
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, plus, sums
 from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.ledger.storage.store import MissingLedgerError
-from dptext_etl.ledger.types import EXCLUDED, NEW
+from dptext_etl.ledger.types import EXCLUDED, NEW, Mask
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.progress import Meter
@@ -63,38 +63,35 @@ def components_of(policy: Policy) -> tuple[str, ...]:
 class Forecast:
     """Adds up worst cases per record and unit in the components of the cap's measure, in bounded memory.
 
-    If the unit is the record, a record is judged when it is added. Rows of subjects wait on the disk until all are
-    there, dozens of bytes each, in the folder `scratch`.
+    Rows of subjects wait on the disk until all are there, dozens of bytes each, in the folder `scratch`.
     """
 
     def __init__(self, policy: Policy, scratch: Path | None = None) -> None:
         self._policy, self._scratch = policy, scratch
         self.components = components_of(policy)
-        self._worst, self._over = Counter[int](), Counter[Any](records=0, units=0)
+        self._worst, self._over = Counter[int](), Counter(records=0, units=0)
         self._fitting = np.zeros(len(FACTORS) + 1, np.int64)
         self._lengths: list[set[int]] = []  # positions that are charged in each column, where records are units
         self._rows: Buckets | None = None
 
     def add(  # noqa: PLR0917
-        self, worst: Amounts, requests: Amounts, units: Any, charged: Counts, used: Amounts, periods: Any = 0
+        self, worst: Amounts, requests: Amounts, units: Amounts, charged: Counts, used: Amounts, over: Mask
     ) -> None:
-        """Add a shard; units are canonical ids or hashes, with their use by component, and period numbers."""
+        """Add a shard; units are hashes, with their use by component, and `over` marks the records over the cap."""
         worst, requests, used = (np.minimum(amounts, _INFINITE) for amounts in (worst[:1], requests, used))
         self._worst.update(_histogram(worst[0]))
-        numbers = np.broadcast_to(np.asarray(periods, np.int64), worst.shape[1])
+        self._over.update(records=int(over.sum()))
         if self._policy.unit == "record":  # each record is a unit: ids are checked
             self._lengths = self._lengths or [set() for _ in charged]
             for lengths, counts in zip(self._lengths, charged, strict=True):
                 lengths.update(np.unique(counts).tolist())
             rows = worst.shape[1]
-            each = _Rows(np.arange(rows), np.arange(rows), worst[0], requests, used, numbers, charged)
-            self._over.update(self._beyond(each))
-            self._fitting += self._fits(each)
+            self._over.update(units=int(over.sum()))
+            self._fitting += self._fits(
+                _Rows(np.arange(rows), np.arange(rows), worst[0], requests, used, over, charged)
+            )
             return
-        hashed = units if isinstance(units, np.ndarray) else pl.Series(pl.from_arrow(units)).hash().to_numpy()
-        table = np.concatenate(
-            [hashed.view(np.int64)[None], worst, requests, used, numbers[None], charged.astype(np.int64)]
-        )
+        table = np.concatenate([units[None], worst, requests, used, over[None], charged.astype(np.int64)])
         self._rows = self._rows or Buckets(8 * len(table), self._scratch)
         self._rows.add(np.ascontiguousarray(table.T).view(np.uint8))
 
@@ -119,18 +116,18 @@ class Forecast:
                 largest[name] = max(largest[name], int(by_unit(np.minimum(each, _INFINITE)).max(initial=0)))
         return largest
 
-    def over(self) -> Counter[Any]:
-        """Count records that would not fit, in row order as the ledger does, and their units; also by period number."""
-        return self._judged[0]
+    def over(self) -> dict[str, int]:
+        """Count the records that do not fit, and their units."""
+        return {"records": self._over["records"], "units": self._judged[0]}
 
     @cached_property
-    def _judged(self) -> tuple[Counter[Any], npt.NDArray[np.int64]]:
-        """The counts of `_beyond` and of `_fits` over all rows; none may be added later."""
-        over, fitting = self._over.copy(), self._fitting.copy()
+    def _judged(self) -> tuple[int, npt.NDArray[np.int64]]:
+        """The units with records over the cap, and the counts of `_fits`, over all rows; none may be added later."""
+        units, fitting = self._over["units"], self._fitting.copy()
         for rows in self._by_unit():
-            over.update(self._beyond(rows))
+            units += len(np.unique(rows.where[rows.over > 0]))
             fitting += self._fits(rows)
-        return over, fitting
+        return units, fitting
 
     def kept(self) -> dict[float, int]:
         """Count the records that would fit if the first limit of the cap were multiplied, by the `FACTORS`.
@@ -151,24 +148,6 @@ class Forecast:
         least[~(rows.requests > 0).any(axis=0)] = 0
         return np.bincount(least, minlength=len(FACTORS) + 1)
 
-    def _beyond(self, rows: _Rows) -> Counter[Any]:
-        """Count the records of some units that would not fit, also by the number of their period, and their units."""
-        rejected = self._excluded(rows)
-        by_period = Counter[Any](rows.periods[rejected].tolist())
-        return by_period + Counter(records=len(rejected), units=len(starts(np.sort(rows.where[rejected]))))
-
-    def _excluded(self, rows: _Rows) -> list[int]:
-        """Return the rows of records that would not fit."""
-        if self._policy.cap is None:
-            return []
-        limit = np.array(limits(self._policy.cap), np.int64)[:, None]
-        used = np.zeros((len(limit), len(rows.hashes)), np.int64)
-        used[:, rows.where] = rows.used
-        totals = np.stack([rows.by_unit(row) for row in rows.requests]) + used
-        crowded: npt.NDArray[np.bool_] = np.any(totals > limit, axis=0) & np.any(totals > used, axis=0)
-        asking = np.flatnonzero(crowded[rows.where] & (rows.requests > 0).any(axis=0))
-        return _rejected(asking, rows.requests, rows.where, used, limit[:, 0])
-
     def _charged(self, column: int) -> Iterator[tuple[Counts, Callable[[Amounts], Amounts]]]:
         """Iterate over positions that are charged in a column, with a function that adds up their amounts by unit."""
         for lengths in self._lengths[column : column + 1]:
@@ -180,32 +159,22 @@ class Forecast:
         """Iterate over the rows of subjects, all of a subject at once, in the order in which they were added."""
         measured = len(self.components)
         for cells in () if self._rows is None else self._rows.each():
-            hashes, worst, requests, used, periods, charged = np.split(
+            hashes, worst, requests, used, over, charged = np.split(
                 cells.view(np.int64).T, np.cumsum([1, 1, measured, measured, 1])
             )
             units, where = np.unique(hashes[0], return_inverse=True)
-            yield _Rows(units, where, worst[0], requests, used, periods[0], charged)
-
-    def used_before(self, ledger: Ledger | None, units: pa.Array) -> Amounts:
-        """Return the use of units in the scope of the policy, shape (components, units); a null unit is 0."""
-        used = np.zeros((len(self.components), len(units)), np.int64)
-        if ledger is not None and self._policy.cap is not None:
-            valid = to_numpy(units.is_valid())
-            balances = ledger.used(Scope.of(self._policy), units.filter(units.is_valid()))
-            for at, name in enumerate(self.components):
-                used[at, valid] = balances.get(name, 0)
-        return used
+            yield _Rows(units, where, worst[0], requests, used, over[0], charged)
 
 
 class _Rows(NamedTuple):
     """All rows of some units, in their order."""
 
-    hashes: Amounts  # A hash of each unit, int64, shape (units,)
+    hashes: Amounts  # a hash of each unit, int64, shape (units,)
     where: npt.NDArray[np.intp]  # the unit of each row, shape (rows,)
     worst: Amounts  # the worst case of each row in the first component, shape (rows,)
     requests: Amounts  # the requested charge of each row, shape (components, rows)
     used: Amounts  # the use of its unit, shape (components, rows)
-    periods: Amounts  # the number of the period of each row, shape (rows,)
+    over: npt.NDArray[Any]  # whether the row is over the cap, shape (rows,)
     charged: npt.NDArray[Any]  # positions that are charged, shape (columns, rows)
 
     def running(self) -> Amounts:
@@ -275,27 +244,9 @@ def _draws(forecast: Forecast, columns: list[ColumnPolicy]) -> list[PureDraws] |
     return each
 
 
-def _rejected(
-    rows: npt.NDArray[np.intp], requests: Amounts, where: npt.NDArray[np.intp], used: Amounts, limit: Amounts
-) -> list[int]:
-    """Repeat the admission of crowded units: leave out a record that does not fit; a later one may fit."""
-    spent = used.copy()
-    rejected = []
-    for row in rows.tolist():
-        unit = where[row]
-        total = spent[:, unit] + requests[:, row]
-        if (total > limit).any():
-            rejected.append(row)
-        else:
-            spent[:, unit] = total
-    return rejected
-
-
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 32 << 20
 _PUBLISHED_AT_ONCE = 1 << 20, 64 << 20
 """Rows and bytes of published rows that are looked at together: each look may go through the whole ledger."""
-_OWN_PERSON = "\0"
-"""Prefix of the name of a unit in a forecast without a ledger, for a record without a person."""
 _ADMITTED = ("RESERVED", "AGAIN", "PENDING", "COMMITTED")
 
 
@@ -321,7 +272,7 @@ class Expected:
     answers: Mapping[str, int] = field(default_factory=dict)  # records by the ledger's future answer (`Outcome`)
     unkept: int = 0  # changed records of which the release has no committed text to publish again
     drawn: int = 0  # records with a draw, without those that are left out
-    charged: Mapping[str, int] = field(default_factory=dict)  # new records by text column
+    charged: Mapping[str, int] = field(default_factory=dict)  # new records that fit, by text column
     words: int = 0  # draws over all text columns
     computed: int = 0  # records with a text that models must compute, because it is not committed yet
     moved: int = 0  # records that were charged to another person before
@@ -329,7 +280,7 @@ class Expected:
     # rows by month or year, and how many of them are left out
     periods: Mapping[str, Sequence[int]] = field(default_factory=dict)
     spellings: Mapping[str, int] = field(default_factory=dict)  # of persons (`table_check.spellings`)
-    # records with a draw by label of a shuffled release, without forgotten ones; those over the cap count
+    # records with a draw by label of a shuffled release, without those that are left out
     labels: Mapping[str, int] = field(default_factory=dict)
     # sums of digests of records with their persons (`Charged.pairs`): on Spark by the number of the shard
     pairs: Mapping[str, int] = field(default_factory=dict)
@@ -401,7 +352,9 @@ class Preview:
     ) -> None:
         self.published = published
         self.forecast = Forecast(policy, scratch)
-        self._policy, self._columns, self._ledger, self._on_changed = policy, list(columns), ledger, on_changed
+        self._ledger = ledger or Ledger.empty(policy.ledger.id_key)
+        self._before = EarlierCharges()  # charges of the frames that were added
+        self._policy, self._columns, self._on_changed = policy, list(columns), on_changed
         self._answers, self._charged, self._labels = Counter[str](), Counter[str](), Counter[str]()
         self._numbers, self._rows, self._gone = dict[str, int](), Counter[int](), Counter[int]()  # of periods
         self._forgotten = 0  # rows with the mark `HELD` that were forgotten
@@ -411,43 +364,49 @@ class Preview:
 
     def add(self, frame: pl.DataFrame, shard: str = "") -> None:
         """Add the next rows, without canary rows. The ledger is read first: a call that it refused can be repeated."""
+        policy, released = self._policy, self._policy.on_changed == "release_again"
         pinned = any(item.ref.id != NEW for item in self._columns)  # else no text can have changed
-        charged = charge(frame, self._columns, self._policy, identified=pinned, counted=not self.published)
-        outcome, asking, kept, units, used, moved = self._answer(charged)
-        self._moved += int(moved.sum())
+        charged = charge(frame, self._columns, policy, identified=pinned, counted=not self.published)
+        batch, own = (charged.ids, charged.subjects, charged.charges), policy.on_null_subject == "own"
+        ready = self._ledger.make_ready(policy.unit, *batch, own=own)
+        cap = None if self.published else policy.cap
+        answer = self._ledger.judge(Scope.of(policy), cap, ready, again=released, before=self._before)
+        outcome, over = answer.outcome, answer.outcome == Outcome.OVER_CAP
+        computed = int((~np.isin(outcome, (Outcome.COMMITTED, *EXCLUDED))).sum()) or self._unwritten(charged)
+        if policy.unit == "subject":  # a record that is its own unit comes once
+            self._before.add(ready.batch.unit_ids, answer.admitted)
+        self._moved += int(answer.moved.sum())
         self._pairs[shard] = (self._pairs.get(shard, 0) + charged.pairs) % PAIRS
         counts = np.bincount(outcome).tolist()
         self._answers.update({Outcome(kind).name: count for kind, count in enumerate(counts) if count})
-        self._computed += int((~np.isin(outcome, (Outcome.COMMITTED, *EXCLUDED))).sum()) or self._unwritten(charged)
+        self._computed += computed
         changed = np.isin(outcome, (Outcome.CHANGED, Outcome.AGAIN))
         if changed.any():
             self._list_changed(frame, charged, changed)
-        person = self._policy.id_columns.get("subject")
+        person = policy.id_columns.get("subject")
         if person is not None:
             self._spelled.add(frame[person])
         if self.published:
             return
         worst = np.zeros((len(self.forecast.components), frame.height), np.int64)
-        requests = worst.copy()
+        requests, used = worst.copy(), answer.used if policy.cap is not None else worst
         draws = np.stack([np.asarray(item.n_worst) for item in charged.charges])
-        for item, mine in zip(charged.charges, asking, strict=True):
-            self._charged[item.ref.column] += int(mine.sum())
+        for item, asking in zip(charged.charges, answer.asking, strict=True):
+            self._charged[item.ref.column] += int((asking & ~over).sum())
             for at, name in enumerate(self.forecast.components):
                 amounts = np.asarray(item.spends[name])
                 worst[at] = _plus(worst[at], amounts)
-                requests[at] = _plus(requests[at], np.where(mine, amounts, 0))
-        self.forecast.add(worst, requests, units, draws, used, self._periods(frame, outcome))
-        self._unkept += int((~kept & (outcome == Outcome.CHANGED)).sum())
-        drawn = (draws > 0).any(axis=0) & (outcome != Outcome.FORGOTTEN)
+                requests[at] = _plus(requests[at], np.where(asking, amounts, 0))
+        self.forecast.add(worst, requests, ready.batch.unit_ids.hi.view(np.int64), draws, used, over)
+        self._count_periods(frame, outcome)
+        self._unkept += int((~answer.changes_committed & (outcome == Outcome.CHANGED)).sum())
+        drawn = (draws > 0).any(axis=0) & ~over & (outcome != Outcome.FORGOTTEN)
         self._drawn += int(drawn.sum())
-        self._labels.update(by_label(frame, drawn, self._policy.labels) or {})
+        self._labels.update(by_label(frame, drawn, policy.labels) or {})
         self._words += sum(_count_draws(frame, *pair) for pair in zip(self._columns, draws, strict=True))
 
-    def _periods(self, frame: pl.DataFrame, outcome: npt.NDArray[np.uint8]) -> Any:
-        """Return a number of each row, and count rows and those that are left out for other than caps.
-
-        It is twice the number of the row's period, and one more with the mark `HELD`.
-        """
+    def _count_periods(self, frame: pl.DataFrame, outcome: npt.NDArray[np.uint8]) -> None:
+        """Count rows, and those that are left out, by twice the number of their period, plus 1 with the mark `HELD`."""
         by, numbers = period_of(self._policy, frame.schema), np.zeros(frame.height, np.int64)
         if by is not None:
             names = frame.select(by[1]).to_series()
@@ -458,38 +417,33 @@ class Preview:
             held = frame[HELD].to_numpy()
             self._forgotten += int((held & (outcome == Outcome.FORGOTTEN)).sum())
             numbers += held
-        left = (Outcome.FORGOTTEN, *([Outcome.CHANGED] if self._policy.on_changed == "quarantine" else []))
-        for counts, some in ((self._rows, numbers), (self._gone, numbers[np.isin(outcome, left)])):
+        left = np.isin(outcome, (Outcome.FORGOTTEN, Outcome.OVER_CAP))
+        left |= (outcome == Outcome.CHANGED) & (self._policy.on_changed == "quarantine")
+        for counts, some in ((self._rows, numbers), (self._gone, numbers[left])):
             counts.update(dict(enumerate(np.bincount(some).tolist())))
-        return numbers
 
     def _list_changed(self, frame: pl.DataFrame, charged: Charged, changed: npt.NDArray[np.bool_]) -> None:
-        theirs = None if charged.subjects is None else charged.subjects.filter(to_arrow(changed))
-        units = None if theirs is None or self._ledger is None else self._ledger.people.unit_hashes(theirs)
+        subjects = None if charged.subjects is None else charged.subjects.filter(to_arrow(changed))
+        units = None if subjects is None else self._ledger.people.unit_hashes(subjects)
         if self._on_changed is not None and HELD not in frame.columns:  # else they are listed already
             self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)), units)
 
     def expected(self) -> Expected:
-        judged = self.forecast.over()
-        over = judged["records"]
-        answers = Counter(self._answers)
-        for name in (Outcome.RESERVED.name, Outcome.AGAIN.name):
-            left = min(over - answers[Outcome.OVER_CAP.name], answers[name])
-            answers.update({Outcome.OVER_CAP.name: left, name: -left})
+        """Return the counts of all rows, after the last frame."""
         return Expected(
-            answers=dict(+answers),
+            answers=dict(self._answers),
             unkept=self._unkept,
-            drawn=self._drawn - over,
+            drawn=self._drawn,
             charged=dict(self._charged),
             words=self._words,
             computed=self._computed,
             moved=self._moved,
             kept=[] if self._policy.cap is None or self.published else [*self.forecast.kept().values()],
             periods={
-                name: [sum(self._rows[at] for at in pair), sum(self._gone[at] + judged[at] for at in pair)]
-                for name, pair in ((name, (2 * number, 2 * number + 1)) for name, number in self._numbers.items())
+                name: [sum(counts[at] for at in (2 * number, 2 * number + 1)) for counts in (self._rows, self._gone)]
+                for name, number in self._numbers.items()
             },
-            held=(sum(self._gone[at] + judged[at] for at in self._rows if at % 2) - self._forgotten, self._forgotten),
+            held=(sum(self._gone[at] for at in self._rows if at % 2) - self._forgotten, self._forgotten),
             spellings=self._spelled.counts(),
             labels=dict(self._labels),
             pairs=self._pairs,
@@ -497,32 +451,9 @@ class Preview:
 
     def _unwritten(self, charged: Charged) -> int:
         """Count the texts that are committed and not rewritten yet."""
-        if self._ledger is None:
-            return 0
         chains = [(item.ref, item.policy.chain) for item in self._columns if item.policy.chain is not None]
         masks = (self._ledger.postprocessed(ref, chain, charged.ids).mask for ref, chain in chains if ref.id != NEW)
         return sum(int((~mask).sum()) for mask in masks)
-
-    def _answer(self, charged: Charged) -> Any:
-        """Preview the ledger: outcomes, charged columns, kept texts, units, their use, who moved."""
-        units = charged.ids if charged.subjects is None else charged.subjects
-        if self._ledger is None:
-            fresh = np.ones((len(charged.charges), len(charged.ids)), np.bool_)
-            own_units = _OWN_PERSON + pl.Series(charged.ids, dtype=pl.String)  # for records without a subject
-            named = pl.Series(units, dtype=pl.String).fill_null(own_units).to_arrow()
-            used = self.forecast.used_before(None, units)
-            return np.full(len(own_units), Outcome.RESERVED), fresh, fresh[0], named, used, ~fresh[0]
-        policy = self._policy
-        ready = self._ledger.make_ready(
-            policy.unit, charged.ids, charged.subjects, charged.charges, own=policy.on_null_subject == "own"
-        )
-        again = policy.on_changed == "release_again"
-        answer = self._ledger.preview(Scope.of(policy), ready, again=again)
-        # a scope without a cap, or with a cap on another measure, counts other components than the policy's
-        used = answer.used
-        if len(used) != len(self.forecast.components) and not self.published:
-            used = self.forecast.used_before(self._ledger, units)
-        return answer.outcome, answer.charged, answer.changes_committed, answer.units, used, answer.moved
 
 
 def preview_rows(preview: Preview, rows: pl.LazyFrame, meter: Meter) -> Expected:

@@ -180,12 +180,17 @@ def check_partition(policy: Policy, partition: str | None) -> None:
 
 
 def _root(policy: Policy) -> Storage:
-    """Return the storage above staging, by default next to the policy file: no one looks for published tables there."""
-    dataset = folder_name(policy.dataset)
+    """Return the storage above staging, by default next to the policy file: no one looks for published tables there.
+
+    Its name follows from the sink: two tables of one release share no file.
+    """
+    dataset, sink = folder_name(policy.dataset), _local(policy.sink).rstrip("/")
     if policy.staging is not None:
-        return Storage.open(_local(policy.staging), policy.storage_options, grouped=True).child(dataset)
+        place = _local(policy.staging)
+        sink = sink if is_remote(sink) else os.path.relpath(sink, place) if not is_remote(place) else place_of(sink)
+        storage = Storage.open(place, policy.storage_options, grouped=True).child(dataset)
+        return storage.child(hashlib.sha256(sink.encode()).hexdigest()[:16])
     hint = 'write: staging = "staging" (inside the boundary, readable only by you)'
-    sink = _local(policy.sink).rstrip("/")
     if is_remote(sink):
         msg = "the sink is an object store, so the policy must name a place for unpublished rows"
         raise PolicyError(msg, hint)

@@ -32,6 +32,7 @@ from dptext_etl.object_stores import CATALOG, host_of, hosts, variable_of
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
 from dptext_etl.policy.synthetic import Synthetic
 from dptext_etl.runner import table_check
+from dptext_etl.runner.audiences import traced_together
 from dptext_etl.runner.forecast import (
     DELTA,
     Amounts,
@@ -94,6 +95,7 @@ class PlanSummary:
     refusals: list[dict[str, Any]]  # this error, and those that the run would meet after it
     table: dict[str, Any]  # facts about the table: `traceable`, `spellings`, `selection`, `scopes`
     notes: list[str]
+    audiences: list[str]  # names of the audiences, whose tables cost nothing
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as JSON can hold them."""
@@ -156,6 +158,9 @@ def plan(
         collect(refusals, partial(planned_canaries, attempt, source, partial(present, source), sets))
         cap_facts = _facts_of_cap(policy)
         traced = table_check.trace(source, policy)
+        if attempt.audiences:
+            ways, also = (open_table, examine, table_check.trace), partial(collect, refusals)
+            traced = traced_together(attempt, *ways, check=also)
         previewed, over_all = preflight(attempt, source, look, lambda *_: None, refusals, traceable=traced)
     except DPTextError as error:  # this step must succeed before anything can be counted
         refusals.append(error)
@@ -203,6 +208,7 @@ def plan(
             *notes(policy, beyond=source.beyond, replayed=previewed.charged_before),
             *policy_notes(policy),
         ],
+        audiences=[item.name for item in policy.audiences],
     )
 
 
@@ -397,6 +403,7 @@ def contacted(policy: Policy) -> list[str]:
     synthetic = policy.synthetic
     corpora = {} if synthetic is None else {"corpus": synthetic.mechanism.corpus, "pool": synthetic.pool}
     places = {"source": policy.source, "sink": policy.sink, "staging": policy.staging, **corpora}
+    places |= {f"audience {item.name}, sink": item.sink for item in policy.audiences}
     places["ledger.anchors"] = policy.ledger.anchors
     contacts = [f"{entry}: {_store(place)}" for entry, place in places.items() if place and _remote(place)]
     contacts += [f"storage_options.{name}: {_host(url)}" for name, url in hosts(policy.storage_options).items()]

@@ -57,6 +57,7 @@ from dptext_etl.runner.shard.attempt import (
 from dptext_etl.runner.shard.charging import PAIRS, Column, at_most
 from dptext_etl.runner.shard.computing import keep_published, replays, require_earlier_texts
 from dptext_etl.runner.shard.shard import refuse_other_persons
+from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.copies import refuse_copies
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import forms_of
@@ -185,7 +186,8 @@ def preflight(
     """
     policy, planning = attempt.policy, refusals is not None
     check = partial(collect, refusals)
-    same_ledger = partial(require_same_ledger, layout=attempt.layout, policy=policy, freezing=not planning)
+    terms: dict[str, Any] = {"layout": attempt.layout, "policy": policy, "manifest": source.manifest}
+    same_ledger = partial(require_same_ledger, **terms, freezing=not planning)
     with ledger_of(policy, writing=not planning) as ledger:
         if ledger is not None:  # first: another refusal would hide that the ledger lost events
             check(partial(same_ledger, ledger))
@@ -202,7 +204,8 @@ def preflight(
         refuse(attempt, source, columns, ledger, Previews(expected, over_all), check)
         check(partial(refuse_fewer_rows, attempt, source, expected, partial(look, columns, ledger)))
         if ledger is not None and expected.changed and policy.on_changed == "keep":
-            check(partial(keep_published, attempt.layout, policy, columns, keep))
+            for layout in attempt.layouts:
+                check(partial(keep_published, layout, policy, columns, keep, Staging(attempt.layout.staging)))
         if ledger is None and planning:  # a run makes a ledger first, and freezes the dataset in it
             check(partial(same_ledger, None))
     return Previews(expected, over_all)
@@ -230,7 +233,7 @@ def refuse(  # noqa: PLR0917
         check(partial(refuse_unrecorded, layout, policy.ledger, source.base, ledger, refs))
     check(partial(_refuse_changed, policy, layout, over_all.changed, expected.unkept))
     if expected.changed and policy.on_changed == "keep":
-        check(partial(require_earlier_texts, layout, policy))
+        check(partial(require_earlier_texts, attempt.layouts, policy))
     if attempt.refusing:
         check(partial(refuse_over_cap, expected.over_cap))
     for item in columns:
@@ -246,8 +249,7 @@ def refuse(  # noqa: PLR0917
     check(partial(refuse_no_records, policy, expected.admitted))
     asking = len(columns) * source.wanted if ledger is None else sum(expected.charged.values())
     draws = 0 if expected.charged_before or expected.over_cap else expected.words
-    least = (asking - len(columns) * expected.over_cap) * _ROW_BYTES + draws * _DRAW_BYTES
-    check(partial(_require_space, attempt, least))
+    check(partial(_require_space, attempt, asking * _ROW_BYTES + draws * _DRAW_BYTES))
 
 
 def require_whole_table(ledger: Ledger | None, ref: ReleaseRef, expected: Expected) -> None:

@@ -14,7 +14,7 @@ from dptext_etl.accounting import log10_odds
 from dptext_etl.checks.gate import every
 from dptext_etl.errors import InputError, bare
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
-from dptext_etl.ledger import Ledger
+from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.policy import Policy
 from dptext_etl.policy.column_policy import INTERMEDIATE
 from dptext_etl.runner import table_check
@@ -201,7 +201,7 @@ def _limits(pinned: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cap_facts(ledger: Ledger, pinned: Mapping[str, Any], history: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a cap, who set it, and how much of it is left to the unit that has least."""
-    balance = ledger.remaining(table_check.scope_of(pinned)).as_dict()
+    balance = ledger.remaining(Scope.of_cap(pinned)).as_dict()
     return {
         "units": balance["units"],
         "at_the_cap": balance["exhausted"],

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -29,12 +29,13 @@ from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.types import Event
 from dptext_etl.policy import Policy
 from dptext_etl.runner.forecast import ledger_of
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.manifest import Manifest, is_whole, policy_notes
 from dptext_etl.runner.publish.publication import Published
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard import staging
-from dptext_etl.runner.shard.attempt import Attempt
+from dptext_etl.runner.shard.attempt import Attempt, ledger_of_run
 from dptext_etl.runner.shard.charging import refund_notes, spend_facts, total_spends
 from dptext_etl.runner.shard.staging import READING, StagedRun
 from dptext_etl.runner.source.table import READ_HINT, Files
@@ -73,6 +74,7 @@ class RunSummary:
             run in several processes, the stages of the last one.
         table: Findings about the table around the texts: `traceable`, rows that kept columns single out;
             `spellings` of persons; `selection`, rows that caps keep and that are left out of each period.
+        audiences: The tables of audiences: audience, version, path, manifest, rows, changed, note, gates.
     """
 
     dataset: str
@@ -95,6 +97,7 @@ class RunSummary:
     notes: list[str]
     profile: list[dict[str, Any]] = field(default_factory=list)
     table: dict[str, Any] = field(default_factory=dict)
+    audiences: list[dict[str, Any]] = field(default_factory=list)
 
     def __repr__(self) -> str:
         rows = f"{counted(self.rows['released'], 'row')} released, {self.rows['new']:,} new"
@@ -129,10 +132,10 @@ def shown_rows(rows: Mapping[str, int]) -> dict[str, int]:
     return {_TITLES.get(name, name.replace("_", " ")): count for name, count in rows.items()}
 
 
-def remaining(policy: Policy) -> dict[str, Any]:
+def remaining(policy: Policy, ledger: Ledger | None = None) -> dict[str, Any]:
     """Return the remaining budget in the scope of a policy; publishing spends nothing."""
-    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-        return ledger.remaining(Scope.of(policy)).as_dict()
+    with ledger_of_run(policy, ledger) as opened:
+        return opened.remaining(Scope.of(policy)).as_dict()
 
 
 def summarize(
@@ -143,6 +146,7 @@ def summarize(
     *,
     reported: Sequence[Mapping[str, Any]],
     left: dict[str, Any],
+    audiences: Sequence[tuple[StagedRun, Sequence[Verdict], Published]] = (),
 ) -> RunSummary:
     policy, layout, spends = staged.policy, staged.layout, total_spends(shard.spends for shard in staged.shards)
     draws = sum(shard.counts["words"] for shard in staged.shards)
@@ -167,10 +171,20 @@ def summarize(
         notes=[published.note, *_notes(staged), *policy_notes(policy), *refund_notes(spends)],
         profile=staged.profile.as_list(),
         table=staged.table,
+        audiences=[
+            {"audience": run.policy.audience, **asdict(done), "gates": [verdict.as_dict() for verdict in judged]}
+            for run, judged, done in audiences
+        ],
     )
 
 
 _NAMELESS = 'left out (on_null_subject = "quarantine")'
+
+
+_CLASSIFIER_FIRST = (
+    "label texts with the classifier of the release (`dptext label`) before you train on its table; `dptext evaluate` "
+    "compares both with guesses that need no private text, and says which of them loses"
+)
 
 
 def _notes(staged: StagedRun) -> list[str]:
@@ -192,6 +206,8 @@ def _notes(staged: StagedRun) -> list[str]:
     failed = sum(sum(shard.post.get("failed", {}).values()) for shard in staged.shards)
     if failed:
         notes.append(f"{counted(failed, 'text')} stayed as released: the model of a post-processing failed there")
+    if staged.policy.synthetic is not None and staged.policy.synthetic.labels is not None:
+        notes.insert(0, _CLASSIFIER_FIRST)
     if staged.policy.synthetic is None:
         notes.append(f"a report on the texts is in {staged.layout.staging.location(READING)}")
     if staged.dropped:
@@ -320,18 +336,22 @@ def recognized(attempt: Attempt, seal: str, id_type: str) -> RunSummary:
 def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callable[[], str]) -> RunSummary | None:
     """Return the summary of a noted run if its published table is unchanged and the same rows would be left out."""
     layout, policy = attempt.layout, attempt.policy
+    digests = [item["manifest"] for item in noted["summary"].get("audiences", [])]
     with attempt.alone():
-        manifest = Manifest.read(layout)
-        if manifest is None or manifest.digest != noted["manifest"] or not is_whole(layout, manifest):
+        manifest = _intact(layout, noted["manifest"])
+        others = [_intact(item.layout, digest) for item, digest in zip(attempt.audiences, digests, strict=True)]
+        if manifest is None or None in others:
             return None
         with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
             if ledger.reports.events_hash(*ADMITTING) != noted["admitted"]:
                 return None
             if noted["freed"] not in {None, ledger.reports.events_hash(*FREEING)}:
                 return None
-            for ref in attempt.register(ledger, id_type()).values():
-                if manifest.digest not in ledger.releases.published(ref, layout.place).values():
-                    return None
+            for ref in attempt.register(ledger, id_type(), manifest).values():
+                places = [layout.place, *(item.layout.place for item in attempt.audiences)]
+                for place, digest in zip(places, [manifest.digest, *digests], strict=True):
+                    if digest not in ledger.releases.published(ref, place).values():
+                        return None
                 if policy.synthetic is not None and ledger.people.count_forgotten(ref):
                     return None  # its source may hold them still: all steps say so
             left = ledger.remaining(Scope.of(policy)).as_dict()
@@ -350,6 +370,12 @@ def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callab
         seconds=round(seconds, 3),
         draws_per_second=round(summary.draws / seconds, 1),
     )
+
+
+def _intact(layout: Layout, digest: str) -> Manifest | None:
+    """Return the manifest of a sink if it is this one and all its files are there."""
+    manifest = Manifest.read(layout)
+    return manifest if manifest is not None and manifest.digest == digest and is_whole(layout, manifest) else None
 
 
 def note(folder: Storage, key: bytes, summary: RunSummary, sealed: Mapping[str, Any] | None) -> None:

@@ -39,7 +39,7 @@ def of_persons(policy: Policy, ledger: Ledger | None, persons: Iterable[pa.Array
         return {}
     scope_of_policy, others = Scope.of(policy), list[tuple[str, Scope]]()
     for item in ledger.reports.caps():
-        scope = scope_of(item)
+        scope = Scope.of_cap(item)
         if item["unit"] == "subject" and policy.dataset not in item["datasets"] and scope.name != scope_of_policy.name:
             others.append((str(scope), scope))
     if not others:
@@ -51,12 +51,6 @@ def of_persons(policy: Policy, ledger: Ledger | None, persons: Iterable[pa.Array
             used = np.stack([*ledger.used(scope, part).values()])
             shared[name] += int((used > 0).any(axis=0).sum())
     return {"persons": number, "shared": shared, **ledger.reports.together()}
-
-
-def scope_of(pinned: Mapping[str, Any]) -> Scope:
-    """Return the scope of a cap that the ledger reports."""
-    kind, _, name = pinned["scope"].partition(":")
-    return Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
 
 
 def scope_lines(part: dict[str, Any]) -> list[str]:
@@ -292,10 +286,15 @@ def require_untraceable(
     if manifest is None:
         first = ledger is None or all(ref.id == NEW or not ledger.records(ref) for ref in refs)
     else:
-        rules = {name: manifest.coarse.get(name, {}) for name in manifest.schema}
-        first = any(rules.get(item.column) != item.rule for item in policy.kept)
+        first = shows_more(policy, manifest)
     if first:
         refuse_traceable(part)
+
+
+def shows_more(policy: Policy, manifest: Manifest) -> bool:
+    """Return whether a policy keeps a column that its published table lacks, or has in another form."""
+    rules = {name: manifest.coarse.get(name, {}) for name in manifest.schema}
+    return any(rules.get(item.column) != item.rule for item in policy.kept)
 
 
 def refuse_traceable(part: Mapping[str, Any]) -> None:

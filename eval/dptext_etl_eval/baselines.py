@@ -40,7 +40,10 @@ def guesses(free: Free, labels: Values, texts: Sequence[str]) -> dict[str, Value
             guesses_of[title] = fit(counted(rows[0]), rows[1])(counted(texts))
     if free.model is not None:
         topics = {str(label): free.names.get(str(label), _in_words(label)) for label in labels}
-        guesses_of[ZERO_SHOT] = np.array(_zero_shot()(free.model, free.about, topics, texts))
+        key = (free.model, free.about, *topics.items()), tuple(texts)
+        if key not in free.memory:  # seeds share it
+            free.memory[key] = np.array(_zero_shot()(free.model, free.about, topics, texts, free.progress))
+        guesses_of[ZERO_SHOT] = free.memory[key]
     return guesses_of
 
 
@@ -52,6 +55,7 @@ class Asked:
     written: str | None = None
     zero_shot: str | None = None
     about: str = "texts"
+    progress: Callable[[str], None] = lambda _: None
 
     @property
     def options(self) -> list[str]:
@@ -72,6 +76,7 @@ class Asked:
             None if self.written is None else labeled_texts(self.written, "text", "label"),
             self.zero_shot,
             self.about,
+            progress=self.progress,
         )
 
 

@@ -212,6 +212,7 @@ def _charged(statistic: Statistic) -> tuple[float, float, float]:
     return charged, charged * k, float(exact(statistic.delta) * k)
 
 
+DISCRIMINANT = "linear_discriminant"
 _TRAIN = "train classifiers and count labels"
 FORMS: Mapping[str, Form] = {
     "surrogate": Form(
@@ -264,7 +265,7 @@ FORMS: Mapping[str, Form] = {
         _TRAIN,
         "read texts of your records",
     ),
-    "linear_discriminant": Form(
+    DISCRIMINANT: Form(
         _linear_discriminant,
         "central",
         "the same statistic, read by the classifier that comes with it, in the place of a learner on its table",

@@ -6,7 +6,7 @@ A figure computed from pairs of rows is an exact statistic of raw text. It stays
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -52,6 +52,8 @@ class Free:
         model: Causal language model that chooses labels: a folder, a hub's name, or a .gguf file; None without.
         about: One public sentence about the texts, which that model reads.
         names: Public words that describe a label, by label; by default the label in words.
+        progress: Called with lines that say how far the model is.
+        memory: Labels that the model chose before; inside the boundary, in this process only.
     """
 
     public: Rows | None = field(default=None, repr=False)
@@ -59,6 +61,8 @@ class Free:
     model: str | None = None
     about: str = "texts"
     names: Mapping[str, str] = field(default_factory=dict)
+    progress: Callable[[str], None] = field(default=lambda _: None, repr=False)
+    memory: dict[Any, Values] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

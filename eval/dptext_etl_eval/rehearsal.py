@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,9 @@ from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import Policy
 from dptext_etl.runner.shard.charging import VACUOUS, at_most
 from dptext_etl_eval.baselines import BETTER, BLIND, guesses
+from dptext_etl_eval.candidates import Candidate, in_policy
 from dptext_etl_eval.classifier import counted, fit
-from dptext_etl_eval.forms import FORMS, READERS, USUAL
+from dptext_etl_eval.forms import DISCRIMINANT, FORMS, READERS, USUAL
 from dptext_etl_eval.pairs import Free, Values
 from dptext_etl_eval.readers import LINES
 from dptext_etl_eval.stand_in import StandIn
@@ -74,6 +75,13 @@ class Figure:
     delta: float = 0.0  # the most that all records of a person cost in delta
     model: str = "local"  # "local" if each text is protected by its own draw, "central" if the curator is trusted
     entries: tuple[str, ...] = ()  # lines of a policy that publishes the release
+    corpus: str = ""  # another corpus than the one of all forms
+    commands: tuple[str, ...] = ()  # commands that make this corpus
+
+    @property
+    def title(self) -> str:
+        """Return the form, and the corpus if it is another one."""
+        return f"{self.form} over {self.corpus}" if self.corpus else self.form
 
 
 def rehearse(
@@ -84,38 +92,48 @@ def rehearse(
     per_person: int = 1,
     delta: float = DELTA,
     given: Free | None = None,
+    others: Sequence[Candidate] = (),
     progress: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """Return figures, baselines, and one verdict, as JSON can hold them; no ledger is opened."""
+    """Return figures, baselines, and one verdict, as JSON can hold them; no ledger is opened.
+
+    `others` are corpora that are compared with the one of `rows` by the linear discriminant, in seconds.
+    """
     judged = counted(rows.test_texts)
 
     def score(texts: Sequence[str], labels: Values) -> float:
         return float(macro_f1(rows.test_labels, fit(counted(texts), labels)(judged)))
 
+    cells: list[tuple[str, float, Candidate | None]] = [(form, epsilon, None) for form in forms for epsilon in epsilons]
+    if DISCRIMINANT in forms:
+        cells += [(DISCRIMINANT, epsilon, other) for other in others for epsilon in epsilons]
     figures: list[Figure] = []
-    for form in forms:
-        for epsilon in epsilons:
-            if progress is not None:
-                progress(f"{len(figures) + 1} of {len(forms) * len(epsilons)}: {form} at epsilon {epsilon:g}")
-            released = FORMS[form].release(rows, epsilon, per_person, delta)
-            if released.predict is None:
-                reached = score(released.texts, released.labels)
-            else:
-                reached = float(macro_f1(rows.test_labels, np.array(released.predict(rows.test_texts))))
-            figures.append(
-                Figure(
-                    form,
-                    epsilon,
-                    released.epsilon,
-                    released.person,
-                    float(released.person / np.log(10)),
-                    reached,
-                    released.discloses,
-                    released.delta,
-                    FORMS[form].model,
-                    released.entries,
-                )
+    for form, epsilon, other in cells:
+        if progress is not None:
+            over = "" if other is None else f" over {other.name}"
+            progress(f"{len(figures) + 1} of {len(cells)}: {form}{over} at epsilon {epsilon:g}")
+        private = rows if other is None else replace(rows, corpus=other.reference)
+        released = FORMS[form].release(private, epsilon, per_person, delta)
+        if released.predict is None:
+            reached = score(released.texts, released.labels)
+        else:
+            reached = float(macro_f1(rows.test_labels, np.array(released.predict(rows.test_texts))))
+        figures.append(
+            Figure(
+                form,
+                epsilon,
+                released.epsilon,
+                released.person,
+                float(released.person / np.log(10)),
+                reached,
+                released.discloses,
+                released.delta,
+                FORMS[form].model,
+                released.entries if other is None else in_policy(released.entries, other),
+                "" if other is None else other.name,
+                () if other is None else other.commands,
             )
+        )
     baselines = free(rows, given or Free())
     facts = {
         "rows": len(rows.texts),
@@ -149,7 +167,7 @@ def answers(figures: Sequence[Figure], baselines: Mapping[str, float]) -> list[s
     lines = []
     for epsilon in dict.fromkeys(figure.asked for figure in figures):
         here = sorted((one for one in figures if one.asked == epsilon), key=lambda one: -one.macro_f1)
-        sentence = ", ".join(f"{one.form} {one.macro_f1:.2f} ({_bound(one)})" for one in here)
+        sentence = ", ".join(f"{one.title} {one.macro_f1:.2f} ({_bound(one)})" for one in here)
         most = at_most(max(one.person for one in here), 4)
         lines.append(f"A person loses epsilon {most} at most: {sentence}; {name} {baselines[name]:.2f} at no loss.")
     return lines
@@ -173,13 +191,18 @@ def recommendation(figures: Sequence[Figure], baselines: Mapping[str, float]) ->
         verdict = f"Do not publish. Use {name}: macro-F1 {baselines[name]:.2f}."
         return {"verdict": verdict, "policy": [], "reasons": [f"No release beats it by more than {BETTER}."]}
     form = FORMS[take.form]
-    verdict = f"Use {form.title} at epsilon {take.asked:g} per record to {form.use}; do not use it to {form.not_for}."
+    over = f" over {take.corpus}" if take.corpus else ""
+    verdict = (
+        f"Use {form.title}{over} at epsilon {take.asked:g} per record to {form.use}; do not use it to {form.not_for}."
+    )
     reasons = [_reason(take, name, baselines[name])]
     local = [one for one in figures if one.model == "local"]
     if take.model == "central" and local:
         rows = _least(local, baselines[name])
         instead = "no row-wise release is good enough" if rows is None else _reason(rows, name, baselines[name])
         reasons.append(f"If readers need a text per row, or do not trust the curator: {instead}")
+    if take.commands:
+        reasons.append(f"Make its corpus first: {'; '.join(take.commands)}")
     if reader := READERS.get(take.form):
         reasons.append(f"Read it in scikit-learn: {'; '.join(LINES[reader])}")
     return {"verdict": verdict, "policy": list(take.entries), "reasons": reasons}
@@ -196,7 +219,7 @@ def _reason(take: Figure, name: str, baseline: float) -> str:
     delta = f" and delta {at_most(take.delta, 2)}" if take.delta else ""
     exact = f" It releases exactly: {', '.join(take.discloses)}." if take.discloses else ""
     return (
-        f"{take.form} at epsilon {take.asked:g} per record ({take.model}) reaches macro-F1 {take.macro_f1:.2f},"
+        f"{take.title} at epsilon {take.asked:g} per record ({take.model}) reaches macro-F1 {take.macro_f1:.2f},"
         f" {name} {baseline:.2f}. A person spends {at_most(take.person, 4)}{delta} at most on texts like these:"
         f" odds move by a factor of at most 10^{at_most(take.log10_odds, 3)}{' except delta' if delta else ''}.{exact}"
     )

@@ -148,7 +148,8 @@ def _free(free_guesses: Asked, synthetic: Synthetic) -> Free:
     """Read what needs no private text; public tables have the columns of the policy, and written texts its labels."""
     public = None if free_guesses.public is None else _public(free_guesses.public, synthetic)
     written = None if free_guesses.written is None else labeled_texts(free_guesses.written, "text", "label")
-    return Free(public, written, free_guesses.zero_shot, free_guesses.about, synthetic.names)
+    asked = (free_guesses.zero_shot, free_guesses.about, synthetic.names, free_guesses.progress)
+    return Free(public, written, *asked)
 
 
 def _raw(policy: Policy, synthetic: Synthetic, rows: int, tested: str | None) -> Pairs:

@@ -39,8 +39,11 @@ def _best(scores: Sequence[Score]) -> tuple[str, float]:
 
 
 def _instead(name: str, baseline: float, reached: str) -> str:
-    use = f"Use {name}, with macro-F1 {baseline:.2f}" if name != BLIND else "Guessing labels without texts is as good"
-    return f"Do not publish. {use}: {reached} not better by more than {BETTER}."
+    return f"Do not publish. {_use(name, baseline)}: {reached} not better by more than {BETTER}."
+
+
+def _use(name: str, baseline: float) -> str:
+    return f"Use {name}, with macro-F1 {baseline:.2f}" if name != BLIND else "Guessing labels without texts is as good"
 
 
 def _of_rows(scores: Sequence[Score]) -> str:
@@ -61,26 +64,23 @@ def _of_table(scores: Sequence[Score]) -> str:
     name, baseline = _best(scores)
     reader = best_reader(scores)
     reached = {DISCRIMINANT: by_name[DISCRIMINANT], reader: by_name[reader]}
-    called = {DISCRIMINANT: f"the {DISCRIMINANT}", reader: _CALLED[reader]}
+    called = {what: f"{_CALLED.get(what, f'the {what}')} (macro-F1 {value:.2f})" for what, value in reached.items()}
     good = {what: value for what, value in reached.items() if value > baseline + BETTER}
-    poor = [f"{called[what]} (macro-F1 {value:.2f})" for what, value in reached.items() if what not in good]
+    poor = {called[what]: _differs(value - baseline, name) for what, value in reached.items() if what not in good}
     if not good:
-        return _instead(name, baseline, f"{' and '.join(poor)} are")
-    best = max(good, key=lambda what: good[what])
-    shown = [f"{called[what]} (macro-F1 {value:.2f})" for what, value in good.items()]
+        return f"Do not publish. {_use(name, baseline)}: {', and '.join(map(' '.join, poor.items()))}."
     trains = "train classifiers and count labels" if reader in good else "label texts"
-    less = [f" {_difference(poor[0], name, reached[what] - baseline)}" for what in reached if what not in good]
-    take = f" Take {called[best]}." if len(good) > 1 else ""
+    less = "".join(f" Do not use {what}: it {differs}." for what, differs in poor.items())
+    take = f" Take {called[max(good, key=lambda what: good[what])].partition(' (')[0]}." if len(good) > 1 else ""
     return (
-        f"Use {' or '.join(shown)} to {trains}; {name} reaches {baseline:.2f}.{take} Do not use them to read texts of "
-        f"your records.{''.join(less)}"
+        f"Use {' or '.join(called[what] for what in good)} to {trains}; {name} reaches {baseline:.2f}.{take} Do not "
+        f"use them to read texts of your records.{less}"
     )
 
 
-def _difference(what: str, name: str, gain: float) -> str:
+def _differs(gain: float, name: str) -> str:
     """Say by how much something loses to a baseline, or that it wins by too little."""
-    compared = f"loses to {name} by {-gain:.2f}" if gain < 0 else f"beats {name} by only {gain:.2f}"
-    return f"Do not use {what}: it {compared}."
+    return f"loses to {name} by {-gain:.2f}" if gain < 0 else f"beats {name} by only {gain:.2f}"
 
 
 _CALLED = {WORDS: "the synthetic table", VECTORS: "vectors of the synthetic table", SCORES: "scores of its texts"}

@@ -12,18 +12,20 @@ from typer.testing import CliRunner
 from dptext_etl import Policy
 from dptext_etl.accounting.shuffling import central_epsilon
 from dptext_etl.cli.options import Command
-from dptext_etl.corpora import Corpus
+from dptext_etl.corpora import Corpus, static
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.surrogate import Surrogate
 from dptext_etl.policy.synthetic import CLAIM
-from dptext_etl_eval import stand_in
+from dptext_etl_eval import candidates, stand_in
 from dptext_etl_eval.baselines import BLIND, CORPUS, GIVEN, NAMES, PUBLIC, WRITTEN, label_names, public_data
 from dptext_etl_eval.commands.rehearse import KEYS, rehearse
 from dptext_etl_eval.forms import FORMS, STEP, cheapest_draw, two_digits
 from dptext_etl_eval.pairs import Free
 from dptext_etl_eval.rehearsal import Figure, answers, free, recommendation
+from tests.corpus_texts import static_package
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
+OPEN, PLUGGED = Corpus.open, {"plugged": "example"}
 SENTINEL = "zzqsentinelqzz"
 PREDICTING = {"linear_discriminant", "synthetic_vectors", "synthetic_scores"}
 
@@ -55,7 +57,7 @@ def test_the_recommended_reader_comes_with_its_lines(form, words):
 def test_outputs_hold_figures_and_no_text(public, tmp_path):
     page = tmp_path / "page.html"
     given = ("--label", "topic", "--rows", 200, "--epsilon", "4,8", "--words", 4, "--per-person", 3, "--html", page)
-    given = (*given, "--forms", ",".join(FORMS))
+    given = (*given, "--forms", ",".join(FORMS), "--corpus", CORPUS)
     done = run(public, *given, "--json")
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)
@@ -96,6 +98,37 @@ def test_draws_of_a_shuffled_release_cost_more_than_they_are_charged():
     assert delta == Fraction(1, 10**6)
     assert cheapest_draw(2, 1e-6, 1, 1.1)[0] >= 1.1  # the local guarantee of a draw holds without other records
     assert [two_digits(count) for count in (1, 7, 99, 129, 1_438)] == [2, 7, 99, 120, 1_400]
+
+
+def test_corpora_and_installed_vectors_are_compared_in_one_table(public, tmp_path, monkeypatch):
+    pytest.importorskip("tokenizers", reason="tokenizers is not installed (extra: static)")
+    (tmp_path / "site").mkdir()
+    monkeypatch.syspath_prepend(str(static_package(tmp_path / "site", 24)))
+    monkeypatch.setattr(static, "PACKAGE", "smallvec")
+    monkeypatch.setattr(candidates, "names", lambda: ("example", "plugged"))
+    given = (public, "--label", "topic", "--rows", 200, "--epsilon", "8", "--forms", "surrogate,linear_discriminant")
+    monkeypatch.setattr(Corpus, "open", classmethod(lambda cls, name, *more: OPEN(PLUGGED.get(name, name), *more)))
+    facts = json.loads(run(*given, "--json").stdout)
+    (line,) = facts["installs"]
+    assert "a sentence encoder" in line, "static vectors are installed"
+    over = [(figure["form"], figure["corpus"]) for figure in facts["figures"]]
+    static_corpus = "everyday-30k with smallvec"
+    assert over == [("surrogate", ""), *(("linear_discriminant", name) for name in ("", "plugged", static_corpus))]
+    assert all(f"linear_discriminant over {name} " in facts["answers"][0] for name in ("plugged", static_corpus))
+    (figure,) = (figure for figure in facts["figures"] if figure["corpus"] == static_corpus)
+    assert 'corpus = "corpus"' in figure["entries"][-1], "the folder that the commands make"
+    assert figure["commands"][0] == "dptext corpus vectors smallvec --out vectors.safetensors"
+    only = json.loads(run(*given, "--corpus", "example, everyday-30k", "--json").stdout)
+    assert [figure["corpus"] for figure in only["figures"]] == ["", "", "everyday-30k"]
+    assert "static vectors of smallvec" in only["installs"][0]
+
+
+def test_a_corpus_that_wins_comes_with_the_commands_that_make_it():
+    common = {"corpus": "everyday-30k with smallvec", "commands": ("dptext corpus vectors smallvec",)}
+    better = Figure("linear_discriminant", 1, 1, 1, 0.4, 0.9, (), 1e-8, "central", **common)
+    given = recommendation([Figure("linear_discriminant", 1, 1, 1, 0.4, 0.7, (), 1e-8, "central"), better], NAMED)
+    assert "released with a synthetic table over everyday-30k with smallvec at epsilon 1" in given["verdict"]
+    assert "Make its corpus first: dptext corpus vectors smallvec" in given["reasons"]
 
 
 def test_labels_of_one_row_are_not_released_shuffled():

@@ -47,7 +47,12 @@ def shares(seen, near, blind=0.3):
         (OF_TABLE, table(0.51, 0.7), "table (macro-F1 0.51): it beats label names alone by only 0.01."),
         (OF_TABLE, table(0.6, 0.4), "statistic (macro-F1 0.40): it loses to label names alone by 0.10."),
         (OF_TABLE, [*table(0.4, 0.7), Score(f"macro-F1, {SCORES}", 0.66)], "or scores of its texts (macro-F1 0.66)"),
-        (OF_TABLE, table(0.51, 0.52), "Do not publish. Use label names alone, with macro-F1 0.50"),
+        (
+            OF_TABLE,
+            table(0.51, 0.4),
+            f"macro-F1 0.50: the {DISCRIMINANT} (macro-F1 0.40) loses to label names alone by 0.10, and the synthetic",
+        ),
+        (OF_TABLE, table(0.51, 0.4), "table (macro-F1 0.51) beats label names alone by only 0.01."),
         (SHARES, shares(0.1, 0.2), "Use the release to count shares of labels (off by 0.10; the corpus by itself"),
         (SHARES, shares(0.29, 0.4), "Do not publish. Use the corpus by itself"),
         (None, [], "No label was named"),

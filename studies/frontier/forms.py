@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 import surrogate_measures as measures
-from surrogate_measures import EVERYDAY, DataSet, FigureCache
+from surrogate_measures import EVERYDAY, MINILM, DataSet, FigureCache
 
+from dptext_etl.corpora import Corpus
+from dptext_etl.corpora.static import PACKAGE
 from dptext_etl.guarantee import largest_delta
-from dptext_etl_eval.baselines import NAMES, PUBLIC
+from dptext_etl_eval.baselines import BETTER, NAMES, PUBLIC
 from dptext_etl_eval.forms import FORMS, Released
 from dptext_etl_eval.stand_in import StandIn
 from dptext_etl_eval.statistics import macro_f1
-from frontier import of_surrogate, tidy
-from frontier.baselines import LEVEL, verdict
+from frontier import corpora, of_surrogate, tidy
+from frontier.baselines import verdict
 from frontier.cells import WORK_FOLDER
 from frontier.data import DATA
 from frontier.tables import figure, table
@@ -29,38 +32,79 @@ SHOWN = (1.0, 4.0)
 """Budgets of the short table."""
 KEYS = 3
 GUESSES = (NAMES, PUBLIC, of_surrogate.OTHERS, "guessing")
-PLAN = ("Snips", "Banking77", "SST-2", "UCI sentences", "DrugLib, condition", "IMDb")
+PLAN = (
+    "Snips",
+    "Banking77",
+    measures.REQUESTS,
+    "SST-2",
+    "UCI sentences",
+    measures.OPINIONS,
+    "DrugLib, condition",
+    "IMDb",
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A form over a corpus, as the tidy file and the page call it."""
+
+    form: str
+    says: str
+    claim: str = "CENTRAL_ZCDP"
+    variant: str = "maxent"
+    corpus: str = EVERYDAY
+    sets: Sequence[str] = PLAN
+    keys: int = KEYS
+
+
+_STATIC: dict[str, Any] = {"variant": f"maxent, {PACKAGE}", "corpus": measures.STATIC}
 CENTRAL = {
-    "shuffled": ("one per label", "SHUFFLED_APPROX"),
-    "synthetic": ("maxent", "CENTRAL_ZCDP"),
-    "linear_discriminant": ("maxent", "CENTRAL_ZCDP"),
+    "shuffled": Line("shuffled", "shuffled, one per label", "SHUFFLED_APPROX", "one per label"),
+    "synthetic": Line("synthetic", "synthetic table"),
+    "vectors": Line("synthetic_vectors", "its reader of vectors", keys=1),
+    "scores": Line("synthetic_scores", "its reader of scores", keys=1),
+    "linear_discriminant": Line("linear_discriminant", "linear discriminant of its statistic"),
+    "static_vectors": Line("synthetic_vectors", "reader of static vectors", keys=1, **_STATIC),
+    "static_scores": Line("synthetic_scores", "reader of scores of static vectors", keys=1, **_STATIC),
+    "static_discriminant": Line("linear_discriminant", "linear discriminant of static vectors", **_STATIC),
+    "encoder_discriminant": Line(
+        "linear_discriminant",
+        f"linear discriminant of {MINILM}",
+        variant=f"maxent, {MINILM}",
+        corpus=f"{EVERYDAY}, {MINILM}",
+        sets=("Banking77", "UCI sentences"),
+        keys=1,
+    ),
 }
-"""Forms that are measured here, with their variants and classes; forms of `surrogate` row by row are at hand."""
-SAYS = {
-    "surrogate": "surrogate, row by row",
-    "shuffled": "shuffled, one per label",
-    "synthetic": "synthetic table",
-    "linear_discriminant": "linear discriminant of its statistic",
-}
+"""Forms that are measured here; forms of `surrogate` row by row are at hand."""
+PAGE = ("surrogate", "shuffled", "synthetic", "vectors", "linear_discriminant", "static_discriminant")
+"""Forms of the short table of the pages."""
+SAYS = {"surrogate": "surrogate, row by row", **{name: line.says for name, line in CENTRAL.items()}}
 
 
-def rows(kept: FigureCache, names: Sequence[str] = PLAN, keys: int = KEYS) -> Iterator[dict[str, Any]]:
-    """Yield macro-F1 on raw test texts of both forms, one record per person: the first key of all before the second."""
+def rows(kept: FigureCache, names: Sequence[str] = PLAN) -> Iterator[dict[str, Any]]:
+    """Yield macro-F1 on raw test texts of all forms, one record per person: the first key of all before the second."""
     sets = measures.data_sets(DATA)
-    for key in range(keys):
+    for key in range(KEYS):
         for name in names:
-            for form in CENTRAL:
+            for form, line in CENTRAL.items():
+                if name not in line.sets or key >= line.keys:
+                    continue
+                corpus = measures.corpus(line.corpus, DATA, corpora.WORK_FOLDER, sets)
+                if corpus is None:
+                    continue
                 for epsilon in EPSILONS:
-                    yield _row(kept, sets[name], form, epsilon, key)
+                    yield _row(kept, sets[name], form, epsilon, key, corpus)
 
 
-def _row(kept: FigureCache, data: DataSet, form: str, epsilon: float, key: int) -> dict[str, Any]:
-    (texts, labels), (variant, claim) = data.train, CENTRAL[form]
-    training = StandIn(tuple(texts), np.array([data.names[one] for one in labels]), (), np.array([]))
+def _row(kept: FigureCache, data: DataSet, form: str, epsilon: float, key: int, corpus: Corpus) -> dict[str, Any]:
+    (texts, labels), line = data.train, CENTRAL[form]
+    given = EVERYDAY if line.corpus == EVERYDAY else str(corpus.path)
+    training = StandIn(tuple(texts), np.array([data.names[label] for label in labels]), (), np.array([]), given)
     delta = largest_delta(len(texts))
 
     def once() -> float:
-        release = one_per_label if form == "shuffled" else FORMS[form].release
+        release = one_per_label if form == "shuffled" else FORMS[line.form].release
         made, truth = release(training, epsilon, 1, delta), np.array([data.names[one] for one in data.test[1]])
         if made.predict is not None:
             return float(macro_f1(truth, np.array(made.predict(data.test[0]))))
@@ -70,13 +114,13 @@ def _row(kept: FigureCache, data: DataSet, form: str, epsilon: float, key: int) 
     print(data.name, form, f"{epsilon:g}", key, f"{value:.3f}", sep=" | ", flush=True)
     return {
         "dataset": data.name + ENDS,
-        "mechanism": form,
-        "variant": variant,
+        "mechanism": line.form,
+        "variant": line.variant,
         "reading": "per person, central",
         "epsilon": epsilon,
         "epsilon_per_text": epsilon,
         "delta": delta,
-        "guarantee": claim,
+        "guarantee": line.claim,
         "key": key,
         "n": len(texts),
         "kind": "kept",
@@ -117,48 +161,17 @@ def forms(all_rows: pl.DataFrame) -> str:
     return table(head, lines)
 
 
-def choices(all_rows: pl.DataFrame) -> str:
-    """Return a row per data set: all forms at two epsilons per person, and the recommended one, if any."""
-    lines = []
-    for name in measured(all_rows):
-        linked, free = guesses(all_rows, name)
-        at = {form: reached(all_rows, name, form) for form in SAYS}
-        best = max(free, key=lambda what: free[what])
-        cells = (" / ".join(f"{one[epsilon]:.2f}" for epsilon in SHOWN) for one in at.values())
-        choices_at = (f"ε = {epsilon:g}: {_take(free, {form: at[form][epsilon] for form in at})}" for epsilon in SHOWN)
-        lines.append(
-            [
-                f"{name}, {linked.select(pl.max('n')).item():,} texts",
-                *cells,
-                f"{best} {free[best]:.2f}",
-                "; ".join(choices_at),
-            ]
-        )
-    levels = " / ".join(f"{epsilon:g}" for epsilon in SHOWN)
-    return table([f"macro-F1 at ε = {levels}", *SAYS.values(), "best guess without private texts", "take"], lines)
-
-
-def _take(free: Mapping[str, float], at: Mapping[str, float]) -> str:
-    """Say what to do, and what to do without public labeled texts, where these win."""
-    text = advice(free, at)
-    if not text.endswith(of_surrogate.OTHERS):
-        return text
-    return (
-        f"{text} (without such texts: {advice({what: free[what] for what in free if what != of_surrogate.OTHERS}, at)})"
-    )
-
-
-def advice(free: Mapping[str, float], at: Mapping[str, float]) -> str:
-    """Say which form to choose at an epsilon, or to publish nothing.
+def best_form(free: Mapping[str, float], at: Mapping[str, float]) -> str | None:
+    """Return the form to choose at an epsilon; None if no form beats every guess.
 
     Args:
         free: Macro-F1 of guesses that need no private text.
         at: Macro-F1 of each form; among those near the best one, the first is chosen.
     """
-    best = max(free, key=lambda what: free[what])
-    if max(at.values()) <= free[best] + LEVEL:
-        return f"<b>publish nothing, do this instead</b>: {best}"
-    return SAYS[next(form for form, value in at.items() if value >= max(at.values()) - LEVEL)]
+    highest = max(at.values())
+    if highest <= max(free.values()) + BETTER:
+        return None
+    return next(form for form, value in at.items() if value >= highest - BETTER)
 
 
 def measured(all_rows: pl.DataFrame) -> list[str]:
@@ -176,12 +189,12 @@ def guesses(all_rows: pl.DataFrame, name: str) -> tuple[pl.DataFrame, dict[str, 
 
 
 def reached(all_rows: pl.DataFrame, name: str, form: str) -> dict[float, float]:
-    """Return the mean macro-F1 of a form by epsilon per person, over `everyday-30k`."""
-    central = form in CENTRAL
-    ends, variant = (ENDS, CENTRAL[form][0]) if central else (of_surrogate.SETS, EVERYDAY)
+    """Return the mean macro-F1 of a form by epsilon per person, over the corpus of its line."""
+    line = CENTRAL.get(form)
+    ends, variant = (of_surrogate.SETS, EVERYDAY) if line is None else (ENDS, line.variant)
     here = all_rows.filter(
         pl.col("dataset") == name + ends,
-        pl.col("mechanism") == form,
+        pl.col("mechanism") == (form if line is None else line.form),
         pl.col("variant") == variant,
         pl.col("figure") == of_surrogate.F1,
     )
@@ -191,6 +204,7 @@ def reached(all_rows: pl.DataFrame, name: str, form: str) -> dict[float, float]:
 def measure() -> None:
     """Measure missing figures, and write them to the tidy file."""
     WORK_FOLDER.mkdir(parents=True, exist_ok=True)
+    measures.remember()
     tidy.put(MEASURE, rows(FigureCache(WORK_FOLDER / "forms.jsonl")))
 
 

@@ -70,7 +70,7 @@ def style() -> str:
     return f"{FIGURES}{light}@media (prefers-color-scheme: dark) {{ {dark} }}"
 
 
-_PART = re.compile(r"<!-- generated: (frontier_\w+) -->.*?<!-- end -->", re.DOTALL)
+_PART = re.compile(r"<!-- generated: (frontier_\w+)(?: by [^>]*)? -->.*?<!-- end -->", re.DOTALL)
 
 
 def filled(markdown: str) -> str:

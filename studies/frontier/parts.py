@@ -137,7 +137,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "frontier_choice": choice,
     "frontier_baselines": lambda: baselines.baselines(tidy.read(), found().points),
     "frontier_forms": lambda: forms.forms(tidy.read()),
-    "frontier_forms_short": lambda: forms.choices(tidy.read()),
     "frontier_encoders": lambda: of_surrogate.encoders(tidy.read()),
     "frontier_plots": frontiers,
     "frontier_budgets": budgets,

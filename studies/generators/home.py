@@ -10,7 +10,7 @@ EXCLUDED = re.compile(r"^## (?:Figures|Install|Links)\n.*?(?=^## |\Z)", re.MULTI
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
-def home() -> str:
+def home(readme: str) -> str:
     """Return README as a page of `docs/`, without the sections that other pages have and links to other folders."""
 
     def link(match: re.Match[str]) -> str:
@@ -19,4 +19,4 @@ def home() -> str:
             return f"{picture}[{text}]({target.removeprefix('docs/')})"
         return match.group(0) if "://" in target else text
 
-    return LINK.sub(link, EXCLUDED.sub("", README.read_text(encoding="utf-8"))).rstrip() + "\n"
+    return LINK.sub(link, EXCLUDED.sub("", readme)).rstrip() + "\n"

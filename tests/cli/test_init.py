@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from dptext_etl import Policy
+from dptext_etl.runner.source import first_policy
 from tests.command_line import dptext
 
 ROWS = 300
@@ -140,12 +141,21 @@ def test_delta_follows_from_a_public_bound(table, bound, delta, cap):
     assert bound is None or 0.01 / delta >= bound
 
 
-@pytest.mark.parametrize(("labels", "task"), [(["good", "bad"], True), ([f"topic {n}" for n in range(60)], False)])
-def test_a_synthetic_table_comes_with_a_recipe_for_its_kind_of_labels(table, labels, task):
+OPINIONS, TOPICS = ["good", "bad"], [f"topic {n}" for n in range(60)]
+
+
+@pytest.mark.parametrize(("labels", "rows", "source"), [(OPINIONS, 10_000, "reviews"), (TOPICS, 12_000, "written")])
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_synthetic_table_comes_with_a_recipe_for_its_kind_of_labels(
+    table, monkeypatch, labels, rows, source, installed
+):
+    monkeypatch.setattr(first_policy, "find_spec", lambda package: installed or None)
     init("--labels", f"topic={','.join(labels)}")
     values, text = written(table)
-    assert ("written.parquet --task written.parquet" in text, "--guidance 1.6" in text) == (task, task)
-    assert "dptext corpus build everyday-30k-2 written.parquet" in text
-    assert values["synthetic"]["rows"] == (10_000 if task else 12_000), "200 rows of each label at least"
+    assert f"dptext corpus build everyday-30k-2 {source}.parquet" in text
+    assert ("corpus write" in text) == (source == "written"), "a model writes no opinions"
+    assert "--vectors vectors.safetensors" in text
+    assert ("pip install wordllama" in text) == (not installed)
+    assert values["synthetic"]["rows"] == rows, "200 rows of each label at least"
     init("--form", "synthetic", "--labels", "none")
     assert "corpus build" not in written(table)[1]

@@ -17,7 +17,7 @@ from dptext_etl.corpora.corpus import TokenEncoder, quantised
 from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl.families.aggregate import describe, linear_discriminant, noisy, partial_sum
 from dptext_etl.keys import throwaway
-from tests.corpus_texts import texts
+from tests.corpus_texts import static_package, texts
 
 tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed (extra: static)")
 TEXTS = texts()
@@ -27,23 +27,7 @@ WIDTH = 24
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
     """A folder on sys.path with a package of the layout of static embeddings, installed by its metadata only."""
-    room = tmp_path_factory.mktemp("site")
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=400, special_tokens=["[UNK]", "[PAD]"])
-    tokenizer.train_from_iterator(TEXTS, trainer)
-    tokenizer.enable_padding(length=64)
-    tokenizer.enable_truncation(3)
-    (room / "smallvec").mkdir()
-    tokenizer.save(str(room / "smallvec" / "tokenizer.json"))
-    vectors = np.random.default_rng(0).normal(size=(tokenizer.get_vocab_size(), WIDTH)).astype(np.float16)
-    save_file({"embedding.weight": vectors}, room / "smallvec" / "weights.safetensors")
-    info = room / "smallvec-1.2.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.4\nName: smallvec\nVersion: 1.2\nLicense-Expression: MIT\n")
-    rows = ("smallvec/tokenizer.json", "smallvec/weights.safetensors", "smallvec-1.2.dist-info/METADATA")
-    (info / "RECORD").write_text("".join(f"{row},,\n" for row in rows))
-    return room
+    return static_package(tmp_path_factory.mktemp("site"), WIDTH)
 
 
 @pytest.fixture

@@ -134,15 +134,14 @@ def test_figures_of_one_family_take_the_place_of_its_earlier_ones(frontier, tmp_
 
 def test_the_page_advises_a_release_only_where_it_brings_something(frontier):
     verdict, free = frontier.baselines.verdict, {"label names alone": 0.6, "public data alone": 0.7}
-    assert verdict(free, {4.0: 0.6, 8.0: 0.65}) == "<b>publish nothing</b>, do this instead: public data alone"
+    assert verdict(free, {4.0: 0.6, 8.0: 0.65}) == "do not publish; use public data alone"
     assert verdict(free, {8.0: 0.75, 4.0: 0.6}) == "more than public data alone from ε = 8 on"
     assert verdict({"no texts at all": 0.3}, {4.0: 0.6}) == "more than no texts at all from ε = 4 on"
     assert verdict(free, {2.0: 0.75, 4.0: 0.71, 8.0: 0.8}) == "more than public data alone from ε = 8 on", "noise at 4"
-    advice, free = frontier.forms.advice, {"label names alone": 0.6, "public data alone": 0.5}
-    lost = "<b>publish nothing, do this instead</b>: label names alone"
-    assert advice(free, {"surrogate": 0.3, "synthetic": 0.61}) == lost
-    assert advice(free, {"surrogate": 0.3, "synthetic": 0.8}) == "synthetic table"
-    assert advice(free, {"surrogate": 0.79, "synthetic": 0.8}) == "surrogate, row by row"
+    best_form, free = frontier.forms.best_form, {"label names alone": 0.6, "public data alone": 0.5}
+    assert best_form(free, {"surrogate": 0.3, "synthetic": 0.61}) is None
+    assert best_form(free, {"surrogate": 0.3, "synthetic": 0.8}) == "synthetic"
+    assert best_form(free, {"surrogate": 0.79, "synthetic": 0.8}) == "surrogate"
 
 
 @pytest.mark.thorough

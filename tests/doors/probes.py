@@ -116,6 +116,7 @@ def policy(folder: Path, vectors: str) -> dict[str, Any]:
 
 ELSEWHERE = {
     **dict.fromkeys(("source_catalog", "table.name", "table.catalog"), "integration/test_run_iceberg.py"),
+    **dict.fromkeys((path for path in entries() if path.startswith("audience.")), "integration/test_run_audiences.py"),
     **dict.fromkeys((path for path in entries() if path.startswith("shuffled.")), "integration/test_run_labels.py"),
     **dict.fromkeys((path for path in entries() if path.startswith("synthetic.")), "integration/test_run_synthetic.py"),
 }
@@ -202,6 +203,7 @@ def probes(folder: Path, vectors: str) -> dict[str, Probe]:
         "reports": Probe({"reports": ["copies"]}),
         "dagster": Probe({"dagster": {"tags": {"dagster/priority": "3"}}}),
         "dagster.tags": Probe({"dagster": {"tags": {"dagster/priority": "3"}}}),
+        "audience": Probe({"audience": [{"name": "analysts", "sink": str(folder / "analysts"), "keep": ["n"]}]}),
         "shuffled": Probe(
             {"shuffled": {"rows": 10, "delta": 1e-9, "per_subject": 4}}, approx | {"column": [surrogate], "keep": []}
         ),

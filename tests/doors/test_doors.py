@@ -24,7 +24,7 @@ WHOLE = ("view", "asset", "component", "suite", "dbt")
 
 
 UNTESTED = {("spark", "column.postprocess"), ("spark", "column.keep_intermediate")}
-"""Cells without a test: workers of the session lack the package of the small post-processing."""
+"""Workers of the session lack the small post-processing; models/tests/integration/test_run_spark_models.py has it."""
 
 
 def test_the_table_has_every_entry_once_and_every_entry_has_a_value():

@@ -101,7 +101,8 @@ class Iceberg:
 
     @staticmethod
     def rows(job):
-        return pl.DataFrame(Iceberg.table(job).scan().to_arrow()).sort("id")
+        found = pl.DataFrame(Iceberg.table(job).scan().to_arrow())
+        return found.sort("id") if "id" in found.columns else found
 
     @staticmethod
     def versions(job):

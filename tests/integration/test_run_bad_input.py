@@ -14,7 +14,7 @@ from tests.quick import quick
 
 from ..command_line import dptext
 from ..refusals import foretold
-from ..review_jobs import SENTINEL
+from ..review_jobs import SENTINEL, STAGED
 from .bad_input import child, refused, spent
 
 TABLES = {
@@ -337,7 +337,7 @@ def test_a_full_disk(make_job, warm, step):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_a_staging_folder_of_another_user_is_refused(job, level):
-    folder = job.folder / "published.staging" / "reviews" / "2026-11" / "_"
+    folder = job.folder / STAGED / "2026-11" / "_"
     folder.mkdir(parents=True)
     os.chown([folder.parent.parent, folder.parent, folder][level], 12345, -1)
     with pytest.raises(InputError, match="belongs to user 12345") as caught:

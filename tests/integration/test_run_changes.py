@@ -15,6 +15,7 @@ from dptext_etl.spark import run_frame as run_on_spark
 from tests.quick import quick
 
 from ..refusals import same_refusal
+from ..review_jobs import STAGED
 from .spark_runs import used
 
 
@@ -132,7 +133,7 @@ def test_other_bytes_on_a_second_computation_are_not_published(released, monkeyp
         return Released(released.text.take([*range(1, len(released.text)), 0]), released.positions)
 
     monkeypatch.setattr(TableMechanism, "release", drifting)
-    (released.folder / "published.staging/reviews/2026-11/_/unchanged.json").unlink()  # else nothing would be computed
+    (released.folder / f"{STAGED}/2026-11/_/unchanged.json").unlink()  # else nothing would be computed
     with pytest.raises(LedgerError, match="gave other bytes"):
         released.run()
     assert released.files() == before

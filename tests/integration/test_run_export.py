@@ -96,6 +96,8 @@ FORMS = {
             "50 rows of public texts with labels in topic.",
             "no row belongs to a\nrecord",
             "At most 6 records of each person count.",
+            "`dptext label . TEXTS.parquet`",
+            "use words, each label with the same weight",
         ),
     ),
     "make_shuffled": ({}, {"rows": 240}, ("240 rows: public texts, each drawn near one private text of `review`",)),

@@ -21,7 +21,7 @@ from dptext_etl.storage import Storage
 from tests.command_line import dptext
 from tests.quick import quick
 
-from ..review_jobs import StopError, stopping_at
+from ..review_jobs import STAGED, StopError, stopping_at
 from .table_kinds import THEIRS, failing
 
 
@@ -133,7 +133,7 @@ def test_lists_and_shards_in_staging_lose_the_records(make_job, reviews, save):
     job = make_job(cap={"measure": "pure", "epsilon": 150.0, "period": "2026"}, min_released=0.0)
     job.run()
     stage(job.policy(release="2026-12"), accept_fewer_rows=True)
-    listed = pl.read_parquet(job.folder / "published.staging/reviews/*/*/quarantine-*.parquet")["id"].to_list()
+    listed = pl.read_parquet(job.folder / f"{STAGED}/*/*/quarantine-*.parquet")["id"].to_list()
     gone = [*THEIRS, listed[0]]
     save(reviews().filter(~pl.col("id").is_in(gone)), job.folder / "raw.parquet")
     assert forget(job.policy(), records=gone).staged > 0
@@ -146,7 +146,7 @@ def test_lists_and_shards_in_staging_lose_the_records(make_job, reviews, save):
 @pytest.mark.parametrize("written", quick([1, 0, 2, 3]))
 def test_what_was_set_aside_loses_the_records_however_often_it_is_killed(released, reviews, save, monkeypatch, written):
     """Files of one shard are written one after the other; a run that is killed between two of them continues."""
-    aside = released.folder / "published.staging/reviews/2026-11/_/kept-00000-0123456789abcdef.parquet"
+    aside = released.folder / f"{STAGED}/2026-11/_/kept-00000-0123456789abcdef.parquet"
     files = [aside.with_suffix(".draws"), aside.with_name(f"{aside.stem}-0123456789abcdef.post"), aside]
     rows = reviews()
     for path, write in zip(

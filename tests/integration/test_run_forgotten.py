@@ -23,7 +23,7 @@ from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.parts import id_finder
 from tests.quick import quick
 
-from ..review_jobs import StopError, stopping_at
+from ..review_jobs import STAGED, StopError, stopping_at
 from .table_kinds import THEIRS
 
 
@@ -192,7 +192,7 @@ def test_a_person_who_was_never_charged_is_forgotten(make_job, reviews, save):
 
 def test_a_list_without_units_goes_when_a_person_is_forgotten(released, reviews, save):
     """A list of a policy whose unit is the record holds ids only, and nothing shows whose they are."""
-    old = released.folder / "published.staging/reviews/2026-11/_/quarantine-00000.parquet"
+    old = released.folder / f"{STAGED}/2026-11/_/quarantine-00000.parquet"
     pl.DataFrame({"id": ["r00300", "r00301"]}).write_parquet(old)
     source(released, reviews, save, whole=False)
     forget(released.policy(), records=["r00300"])
@@ -265,7 +265,7 @@ def test_what_is_forgotten_during_an_incremental_run_stops_it_before_readers_see
 
 def test_staging_of_a_release_with_another_id_column(released, reviews, save):
     stage(released.policy(release="2026-12"))
-    other = released.folder / "published.staging/reviews/2027-01/_/quarantine-00000.parquet"
+    other = released.folder / f"{STAGED}/2027-01/_/quarantine-00000.parquet"
     other.parent.mkdir(parents=True)
     pl.DataFrame({"user_id": ["u007", "u008"]}).write_parquet(other)
     source(released, reviews, save, whole=False)

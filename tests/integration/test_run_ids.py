@@ -50,13 +50,20 @@ def digest(job):
     return part["sha256"]
 
 
-def expected(job, rid, release="2026-11"):
+def expected(job, rid, release="2026-11", *audience):
     """The formula of docs/spec/stream.md#published-ids, from the standard library."""
     secret = bytes.fromhex((job.folder / "noise.key").read_text().strip())
-    names = json.dumps(["reviews", release], separators=(",", ":")).encode()
+    names = json.dumps(["reviews", release, *audience], separators=(",", ":")).encode()
     key = hmac.digest(secret, b"dptext/seal/v1\0dptext/published-id/v1\0" + names, hashlib.sha256)
     told = b"dptext/id/v1\0rec" + len(rid.encode()).to_bytes(8, "little") + rid.encode()
     return hmac.digest(key, told, hashlib.sha256).hex()
+
+
+def test_the_ids_of_an_audience_are_under_a_key_of_their_own(job):
+    job.values["audience"] = [{"name": "analysts", "sink": str(job.folder / "analysts"), "keep": ["stars"]}]
+    job.run()
+    shown = scan_published(str(job.folder / "analysts")).collect()
+    assert {*shown["id"]} == {expected(job, rid, "2026-11", "analysts") for rid in job.published()["id"]}
 
 
 @pytest.mark.parametrize("suffix", quick([".parquet", ".csv", ".ndjson"]))

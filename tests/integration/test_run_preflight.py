@@ -27,6 +27,7 @@ from dptext_etl.runner import plan, preflight
 
 from ..quick import quick
 from ..refusals import foretold, head, same_refusal
+from ..review_jobs import STAGED
 from ..synthetic_runs import CAP, SYNTHETIC
 from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
 
@@ -265,7 +266,7 @@ def test_a_full_disk_stops_no_run_that_needs_no_room(released, monkeypatch, revi
 
 
 def test_another_run_under_way(released):
-    staging = released.folder / "published.staging" / "reviews" / "2026-11" / "_"
+    staging = released.folder / STAGED / "2026-11" / "_"
     released.forget_that_nothing_changed()
 
     @contextmanager

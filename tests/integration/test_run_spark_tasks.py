@@ -47,7 +47,7 @@ class Bench:
         attempt = Attempt.of(self.policy, None)
         attempt.layout.staging.prepare()
         with Ledger.open(self.policy.ledger.url) as ledger:
-            refs = attempt.register(ledger, "string")
+            refs = attempt.register(ledger, "string", None)
         columns = tuple(WorkerPolicy.of(item, {}).written() for item in attempt.columns)
         raw = pl.read_parquet(self.policy.source)
         names = ("id", "stars", "review", "note", "user_id")
@@ -184,7 +184,7 @@ def test_only_names_and_references_travel(staging_job, sentinel):
     assert "not-to-be-printed" not in repr(bench.order)
 
 
-@pytest.mark.parametrize("step", ["open", "preview"])
+@pytest.mark.parametrize("step", ["open", "judge"])
 def test_a_look_waits_for_a_ledger_that_is_busy(staging_job, monkeypatch, step):
     bench = Bench(staging_job)
     looking = replace(bench.order, phase="look")

@@ -17,6 +17,7 @@ from dptext_etl.runner import check
 from dptext_etl.runner.publish.forgetting import forget
 from tests.quick import quick
 
+from ..review_jobs import STAGED
 from ..toy_mechanisms import again, toys  # noqa: F401  (fixtures)
 
 pytestmark = pytest.mark.usefixtures("toys", "again")
@@ -94,7 +95,7 @@ def test_a_file_that_changed_between_attempts_never_changes_a_charge(request, mo
         job.run()
     else:
         assert job.stop(step)
-    staging, aside = job.folder / "published.staging/reviews/2026-11/_", job.folder.with_name("aside")
+    staging, aside = job.folder / f"{STAGED}/2026-11/_", job.folder.with_name("aside")
     found = staged_kinds(staging)
     assert all(any(kind in each for each in found) for kind in kinds), found
     shutil.copytree(job.folder, aside)

@@ -26,6 +26,7 @@ from ..object_store import remote, upload
 
 STAGING = "s3://bucket/inside"
 SINK = "s3://bucket/published/reviews"
+STAGED = f"inside/reviews/{hashlib.sha256(SINK.encode()).hexdigest()[:16]}"
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_the_bytes_and_the_charge_are_those_of_a_folder(place, make_job, store, 
     parts = {name: data for name, data in local.files().items() if "/part-" in name}
     assert published_parts(store) == {hashlib.sha256(data).hexdigest() for data in parts.values()}
     assert (summary.rows, summary.spend, job.charged()) == (expected.rows, expected.spend, local.charged())
-    assert summary.staging == "s3://bucket/inside/reviews/2026-11/_"
+    assert summary.staging == f"s3://bucket/{STAGED}/2026-11/_"
     assert not staged_names(store)
     assert not [path for path in files.process_folder().rglob("*") if "shard" in path.name]
     before = dict(store.objects)
@@ -160,16 +161,16 @@ def test_one_run_at_a_time_and_a_killed_one_ends(place, make_job, store, machine
 
     stage(job.policy(), checkpoint=checkpoint)
     assert "more seconds" in refused[0]
-    store.objects["inside/reviews/2026-11/_/lease.json"] = b'{"holder": "gone", "renewals": 1}'
-    store.times.pop("inside/reviews/2026-11/_/lease.json", None)
+    store.objects[f"{STAGED}/2026-11/_/lease.json"] = b'{"holder": "gone", "renewals": 1}'
+    store.times.pop(f"{STAGED}/2026-11/_/lease.json", None)
     assert job.run().version == 1
 
 
 def test_names_that_a_url_would_change_stay(place, make_job, store, machine):
     job = place(make_job(release="a/b c"))
     stage(job.policy())
-    assert staged_names(store)[0].startswith("inside/reviews/a%2Fb c/_/shard/00000/")
-    (found,) = Storage.open(f"{STAGING}/reviews", store.options, grouped=True).subfolders()
+    assert staged_names(store)[0].startswith(f"{STAGED}/a%2Fb c/_/shard/00000/")
+    (found,) = Storage.open(f"s3://bucket/{STAGED}", store.options, grouped=True).subfolders()
     assert (found.parent.name, found.name) == ("a%2Fb c", "_")
     assert found.glob("shard-*.json")
 
@@ -189,7 +190,7 @@ def test_the_columns_of_a_staged_shard_are_read_from_its_end(place, make_job, st
 def test_what_was_fetched_before_others_wrote_it_is_fetched_again(store, machine):
     rows = pl.DataFrame({"id": ["a", "b"], "text": ["one", "two"], "__dptext_canary": [False, True]})
     facts = {"counts": {"rows": 1, "words": 2}, "spends": {}, "copies": {}}
-    storage = Storage.open(f"{STAGING}/reviews/2026-11/_", store.options, grouped=True)
+    storage = Storage.open(f"s3://bucket/{STAGED}/2026-11/_", store.options, grouped=True)
     with storage.with_own_copies() as here, storage.with_own_copies() as there:
         one, two = Staging(here, b"key"), Staging(there, b"key")
         one.save(0, rows, pl.DataFrame({"text": [1, 1]}), "inputs", facts)

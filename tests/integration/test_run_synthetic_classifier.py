@@ -22,7 +22,8 @@ def released(make_shared):
     """A job whose table is published, to look at."""
     job = make_shared("classifier", labeled(make_reviews()))
     job.values |= {"column": None, "keep": None, "synthetic": SYNTHETIC, "cap": CAP}
-    job.run()
+    summary = job.run()
+    assert summary.notes[1].startswith("label texts with the classifier of the release"), "it comes first"
     return job
 
 

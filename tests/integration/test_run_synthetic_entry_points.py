@@ -21,7 +21,7 @@ from dptext_etl.runner.shard.staging import from_json, to_json
 from dptext_etl.runner.statement import facts, markdown
 
 from ..corpus_texts import texts
-from ..synthetic_runs import CAP, COLUMN, SYNTHETIC, WITHOUT, labeled
+from ..synthetic_runs import CAP, COLUMN, SCORED, SYNTHETIC, WITHOUT, labeled
 from .bad_input import spent
 
 REFUSED = [
@@ -293,9 +293,6 @@ def test_a_pool_that_is_the_private_column_is_refused(make, rows, tmp_path, way)
     )
 
 
-SCORED = {**{name: entry for name, entry in SYNTHETIC.items() if name != "rows"}, "scores": True}
-
-
 @pytest.mark.parametrize("sink", ["published", "published.ndjson"])
 def test_a_table_with_scores_has_every_text_once_and_is_exported(make_synthetic, tmp_path, sink):
     from typer.testing import CliRunner
@@ -320,6 +317,17 @@ def test_a_table_with_scores_has_every_text_once_and_is_exported(make_synthetic,
     exported = CliRunner().invoke(app, ["export", str(policy), "--to", str(place)])
     assert exported.exit_code == 0, exported.output
     assert verify(tmp_path / "export")["rows"] == len(corpus)
+    assert "regress words on `scores`" in (tmp_path / "export" / "README.md").read_text()
+
+
+def test_the_page_of_an_export_with_many_labels_teaches_a_reader_of_vectors(make_synthetic, tmp_path):
+    from dptext_etl.runner.publish.export import export
+
+    values = ["music", "money", *(f"topic {number}" for number in range(6))]
+    job = make_synthetic(synthetic={**SYNTHETIC, "labels": {"column": "topic", "values": values}})
+    job.run()
+    export(job.policy(), tmp_path / "out")
+    assert "use vectors of the texts first" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_a_csv_file_cannot_hold_scores_and_nothing_is_charged(make_synthetic):

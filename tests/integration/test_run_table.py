@@ -16,6 +16,8 @@ from dptext_etl.errors import GateError, InputError, PolicyError
 from dptext_etl.polars import guard, privatize, released, run_frame
 from dptext_etl.runner import check, publish, scan_published
 
+from ..review_jobs import STAGED
+
 
 def test_the_summary_counts_the_manifest_fits_and_progress_is_told(job, reviews):
     seen, raw = [], reviews()
@@ -104,7 +106,7 @@ def test_a_faithful_mechanism_stays_staged(job, sentinel):
         job.policy(column=[faithful])
     summary = job.run(column=[faithful], publish=False)
     assert summary.version is None
-    staged = pl.read_parquet(job.folder / "published.staging" / "reviews" / "*" / "*" / "shard-*.parquet")
+    staged = pl.read_parquet(job.folder / STAGED / "*" / "*" / "shard-*.parquet")
     assert staged["review"].str.contains(sentinel).any()  # faithful keeps unknown words: that is why it stays inside
 
 

@@ -16,6 +16,7 @@ from dptext_etl.table_formats import rewrites
 from tests.quick import quick
 
 from ..refusals import same_refusal
+from ..synthetic_runs import SCORED
 from .table_kinds import KINDS, THEIRS, failing, place, recorded
 
 
@@ -59,6 +60,21 @@ def test_the_table_holds_the_rows_that_a_folder_would(make_job, job, kind):
     (version,) = kind.versions(job)
     first, named = recorded(job)
     assert named == f"{first}@{version}"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.format, indirect=True)
+def test_a_synthetic_table_with_scores_keeps_its_lists(make_synthetic, kind):
+    plain, job = make_synthetic("plain", synthetic=SCORED), make_synthetic("table", synthetic=SCORED)
+    job.values["table"] = kind.entry(job.folder)
+    plain.run()
+    assert job.run().changed
+    order = ["topic", "review"]
+    expected = plain.published().sort(order)
+    assert expected.schema["scores"] == pl.List(pl.Float32)
+    assert kind.rows(job).sort(order).equals(expected)
+    assert scan_published(place(job)).collect().sort(order).equals(expected)
+    assert not failing(job)
+    assert not job.run().changed
 
 
 def test_an_incremental_run_adds_files_in_one_commit(job, kind, reviews, save):

@@ -1,5 +1,6 @@
 """Tables with their own log in an object store: a server that speaks S3, on the loopback interface."""
 
+import hashlib
 import json
 from urllib.request import urlopen
 
@@ -173,7 +174,7 @@ def test_a_plan_foretells_who_may_not_write(job, user, checked, tmp_path):
         f"{SINK}/_dptext": {"storage_options": user("manifest", "published/reviews/_dptext")},
         f"{SINK}/_delta_log": {"storage_options": log},
         f"{SINK}/metadata": {"storage_options": everything, "table": iceberg(tmp_path, metadata)},
-        "s3://bucket/inside/reviews/2026-11/_": {
+        f"s3://bucket/inside/reviews/{hashlib.sha256(SINK.encode()).hexdigest()[:16]}/2026-11/_": {
             "storage_options": user("staging", "inside"),
             "staging": "s3://bucket/inside",
         },

@@ -16,9 +16,9 @@ from dptext_etl.errors import InputError, KeyReferenceError, LedgerError
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.summary import Input
 from tests.quick import quick
-from tests.review_jobs import make_reviews, save_table
+from tests.review_jobs import STAGED, make_reviews, save_table
 
-NOTED = "published.staging/reviews/2026-11/_/unchanged.json"
+NOTED = f"{STAGED}/2026-11/_/unchanged.json"
 
 
 @pytest.fixture

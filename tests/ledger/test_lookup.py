@@ -145,7 +145,7 @@ def test_a_scope_that_was_never_charged_is_previewed(kit, cap):
     kit.reserve(["a"], ["ann"], 3, cap=cap)
     batch = pa.array(["a", "b"]), pa.array(["bob", "bob"]), [kit.charge(kit.ref(release="r2"), ["a", "b"])]
     ready = kit.ledger.make_ready("subject", *batch)
-    found = kit.ledger.preview(Scope("reviews", "2027"), ready)
+    found = kit.ledger.judge(Scope("reviews", "2027"), None, ready)
     assert found.used.shape == (0, 2)
     assert found.moved.tolist() == [True, False]
     assert found.outcome.tolist() == [Outcome.RESERVED, Outcome.RESERVED]

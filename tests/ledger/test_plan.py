@@ -487,7 +487,7 @@ class FullScan(RuleBasedStateMachine):
         scope, ref = list(SCOPES)[self.steps % len(SCOPES)], list(self.refs.values())[self.steps % len(self.refs)]
         self.remaining(scan, kit, scope)
         self.release(scan, kit, ref)
-        self.preview(scan, kit, scope)
+        self.judged(scan, kit, scope)
         assert kit.sound()["events"] >= len(scan.jobs)
 
     def remaining(self, scan, kit, scope):
@@ -522,7 +522,7 @@ class FullScan(RuleBasedStateMachine):
             if not mark.any():
                 assert kit.ledger.known(ref, pa.array(some_ids)).tolist() == [row is not None for row in rows]
 
-    def preview(self, scan, kit, scope):
+    def judged(self, scan, kit, scope):
         ask = {"scope": scope, "rows": ROWS[:7], "columns": COLUMNS, "release": ("x", self.steps % 2), "words": 1}
         ask |= {"same_words": False, "changed": self.steps % 3, "shift": 0, "job": "", "first_cap": False}
         more = dict.fromkeys(("again", "refuse", "sealed"), False) | {"again": self.steps % 5 == 0}
@@ -535,19 +535,27 @@ class FullScan(RuleBasedStateMachine):
         expected = scan.judge(request, capped=False)
         if expected is None:
             with pytest.raises(LedgerError):
-                kit.ledger.preview(scope, ready, again=request.again)
+                kit.ledger.judge(scope, None, ready, again=request.again)
             return
-        said, (answers, totals) = kit.ledger.preview(scope, ready, again=request.again), expected
+        said, (answers, totals) = kit.ledger.judge(scope, None, ready, again=request.again), expected
         assert said.outcome.tolist() == [outcome for outcome, *_ in answers]
-        assert said.charged.T.tolist() == [charged for _, charged, *_ in answers]
+        assert said.asking.T.tolist() == [charged for _, charged, *_ in answers]
         assert said.moved.tolist() == [moved for *_, moved, _ in answers]
         assert said.changes_committed.tolist() == [done for *_, done in answers]
-        names = scan.cap(scope)[0]
-        used = [
-            [0] * len(names) if mark else totals.get(unit, [0] * len(names))
-            for unit, mark in zip(scan.units(request), request.canary, strict=True)
-        ]
-        assert said.used.T.tolist() == (used if names else [[] for _ in used])
+        names, limits = scan.cap(scope)
+        if names != (PURE,) or any(moved for *_, moved, _ in answers):
+            return
+        said, (answers, _) = (
+            kit.ledger.judge(scope, Cap(epsilon=limits[0] / MICRO), ready, again=request.again),
+            scan.judge(request),
+        )
+        assert said.outcome.tolist() == [outcome for outcome, *_ in answers]
+        if said.asking[:, ~request.canary].any():  # else no balance is read
+            used = [
+                0 if mark else totals.get(unit, [0])[0]
+                for unit, mark in zip(scan.units(request), request.canary, strict=True)
+            ]
+            assert said.used.tolist() == [used]
 
 
 @each_store

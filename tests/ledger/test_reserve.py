@@ -173,9 +173,9 @@ def test_foretelling_writes_nothing(kit):
         ("two", False, Outcome.CHANGED),
     ):
         batch = pa.array(["a"]), pa.array(["ann"]), [kit.charge(kit.ref(), ["a"], 2, text)]
-        forecast = kit.ledger.preview(SCOPE, kit.ledger.make_ready("subject", *batch), again=again)
+        forecast = kit.ledger.judge(SCOPE, CAP, kit.ledger.make_ready("subject", *batch), again=again)
         assert forecast.outcome.tolist() == [outcome]
-        assert forecast.charged.tolist() == [[outcome == Outcome.AGAIN]]
+        assert forecast.asking.tolist() == [[outcome == Outcome.AGAIN]]
     assert str(kit.ledger.anchor()) == head
 
 

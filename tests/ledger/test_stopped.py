@@ -155,7 +155,7 @@ def test_others_go_on_while_a_message_is_stuck(kit, postgres, monkeypatch, bytes
     kit.sound()
 
 
-CALLS = [("reserve", 2000), ("verify", 1), ("commit", 1), ("used", 300), ("preview", 2000), ("backup", 300)]
+CALLS = [("reserve", 2000), ("verify", 1), ("commit", 1), ("used", 300), ("judge", 2000), ("backup", 300)]
 """Every call, and after how many bytes it hears no more; those after the third, and other pairs, are thorough."""
 PAIRS = itertools.product([call for call, _ in CALLS], [1, 300, 2000])
 
@@ -174,8 +174,8 @@ def test_an_answer_that_never_arrives_is_given_up(kit, postgres, monkeypatch, tm
             return far.ledger.verify().problems
         if call == "used":
             return far.ledger.used(scope, ids)
-        if call == "preview":
-            return far.ledger.preview(scope, far.ledger.make_ready("subject", ids, ids, [far.charge(ref, ["a"])]))
+        if call == "judge":
+            return far.ledger.judge(scope, None, far.ledger.make_ready("subject", ids, ids, [far.charge(ref, ["a"])]))
         if call == "backup":
             return far.ledger.backup(tmp_path / f"copy{next(copies)}.db")
         return far.reserve(["b"], refs=[ref]) if call == "reserve" else far.commit(["a"])

@@ -170,9 +170,9 @@ def test_a_charge_and_a_plan_refuse_an_edited_segment(full, column):
     ids, people = pa.array(["a0"]), pa.array(["p0"])
     steps = (
         lambda ledger, charge: ledger.reserve("late", scope, cap, ids, people, charge),
-        lambda ledger, charge: ledger.preview(scope, ledger.make_ready("subject", ids, people, charge)),
+        lambda ledger, charge: ledger.judge(scope, None, ledger.make_ready("subject", ids, people, charge)),
     )
-    for step in steps[: 2 if column == "record" else 1]:  # a preview reads no balance
+    for step in steps[: 2 if column == "record" else 1]:  # without a cap, no balance is read
         with suppress(UndoError), full.db.store.transaction():
             full.db.store.execute("update segment set data=? where seq=? and name=?", (edited, seq, column))
             ledger = Ledger(Database(full.db.store, f"env:{ID_KEY}" if "://" in full.place else None))

@@ -11,7 +11,7 @@ from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.policy import ColumnPolicy, run_policy
 from dptext_etl.policy.column_policy import ColumnSpec
-from dptext_etl.policy.terms import Cap, CsvSpec, DagsterSpec, LedgerSpec, Retention, TableSpec
+from dptext_etl.policy.terms import Audience, Cap, CsvSpec, DagsterSpec, LedgerSpec, Retention, TableSpec
 
 from ..toy_mechanisms import again  # noqa: F401  (a fixture)
 
@@ -55,6 +55,12 @@ cap = { measure = "approx", epsilon = 500.0, delta = 1e-3, period = "2026", grou
 retention = { versions = 2, staging_days = 3.0, quarantine_days = 4.0, kept_days = 5.0 }
 dagster = { tags = { team = "films" } }
 
+[[audience]]
+name = "analysts"
+sink = "s3://bucket/analysts-{partition}"
+keep = ["genre"]
+ids = "drop"
+
 [[column]]
 name = "review"
 mechanism = { name = "custext", epsilon = 2.0, k = 10, vectors = "VECTORS", variant = "plus" }
@@ -88,6 +94,7 @@ def test_no_field_has_its_default(policy):
         policy.csv,
         policy.table,
         policy.columns[0],
+        policy.audiences[0],
     ]
     assert [type(part) for part in parts] == [
         Policy,
@@ -98,6 +105,7 @@ def test_no_field_has_its_default(policy):
         CsvSpec,
         TableSpec,
         ColumnSpec,
+        Audience,
     ]
     for part in parts:
         for name, field in type(part).model_fields.items():

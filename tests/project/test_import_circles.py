@@ -5,7 +5,7 @@ from graphlib import CycleError, TopologicalSorter
 import grimp
 import pytest
 
-PACKAGES = ["dptext_etl", "dptext_etl_eval"]
+PACKAGES = ["dptext_etl", "dptext_etl_eval", "dptext_etl_models"]
 EXPORTS = {"dptext_etl"}
 """Modules whose exports are imported at first use."""
 LEFT = {("dptext_etl.runner.shard.computing", "dptext_etl.runner.shard.shard")}

@@ -122,15 +122,17 @@ def test_a_record_of_an_earlier_way_of_staging_is_no_shard(staging):
 
 def test_a_seal_is_the_one_of_the_specification():
     secret = _kernel.Secret.from_bytes(bytes(range(32)))
-    key = staging_key(secret, "demo", Storage("published.staging/2025-01/_"))
+    key = staging_key(secret, "demo", Storage("published.staging/sink/2025-01/_"))
     content = sealed(key, "shard", {"version": 5})
-    seal = "a05c7dd44d8914345997b1c08efbb0732cb65874dd06d809cc5cea6a29440964"
+    seal = "3769fde53e9fa53b46bbe871683fcad7624fc89f28613abd0d98bdaa572263d5"
     assert json.loads(content) == {"version": 5, "seal": seal}
     assert opened(key, "shard", content) == {"version": 5}
     for changed in (content.replace(b"5", b"4", 1), content[:-1], b"", None):
         assert opened(key, "shard", changed) is None
     assert opened(key, "synthetic", content) is None
-    assert opened(staging_key(secret, "demo", Storage("published.staging/2025-02/_")), "shard", content) is None
+    for other in ("sink/2025-02/_", "elsewhere/2025-01/_", "sink/2025-01/2026-01"):
+        key = staging_key(secret, "demo", Storage(f"published.staging/{other}"))
+        assert opened(key, "shard", content) is None
 
 
 def rows(size, each=1000):

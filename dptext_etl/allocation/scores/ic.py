@@ -115,12 +115,12 @@ class Printed:
         return np.array([(self._of_code if self._as_code else self._one)(token.lower()) for token in tokens])
 
     def _one(self, token: str) -> float:
-        senses = self._senses(token, "n")
-        each = ([table[one.pos()].get(one.offset()) for one in senses if one.pos() in table] for table in self._tables)
-        return statistics.fmean(max(filter(None, counts), default=_UNKNOWN) for counts in each)
+        senses = [(sense.pos(), sense.offset()) for sense in self._senses(token, "n")]
+        by_table = ([table[kind].get(offset) for kind, offset in senses if kind in table] for table in self._tables)
+        return statistics.fmean(max(filter(None, counts), default=_UNKNOWN) for counts in by_table)
 
     def _of_code(self, token: str) -> float:
-        counts = [table["n"].get(one.offset(), 0.0) for one in self._senses(token, "v") for table in self._tables]
+        counts = [table["n"].get(sense.offset(), 0.0) for sense in self._senses(token, "v") for table in self._tables]
         return statistics.fmean(counts or [_UNKNOWN]) or _UNKNOWN
 
     def _senses(self, token: str, kind: str) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dptext_etl.cli import terminal
-from dptext_etl.cli.commands.ledger_commands import command, in_pinned_form, open_ledger, scope_of
+from dptext_etl.cli.commands.ledger_commands import command, in_pinned_form, open_ledger
 from dptext_etl.cli.options import Yes, name_values, require_confirmation
 from dptext_etl.cli.terminal import amounts_text, plain_all
 from dptext_etl.errors import LedgerError, PolicyError, UsageError, counted
@@ -305,7 +305,7 @@ def _subject_scope(handle: Ledger, dataset: str) -> Scope:
     from dptext_etl.ledger import Scope
 
     pinned = [cap for cap in handle.reports.caps() if dataset in cap["datasets"] and cap["unit"] == "subject"]
-    return scope_of(pinned[-1]) if pinned else Scope(dataset)
+    return Scope.of_cap(pinned[-1]) if pinned else Scope(dataset)
 
 
 def _writing(handle: Ledger, dataset: str, release: str | None = None) -> AbstractContextManager[None]:

@@ -270,14 +270,6 @@ def open_ledger(*, write: bool = False) -> Ledger:
     return Ledger.open(*named_ledger(), create=False, read_only=not write)
 
 
-def scope_of(pinned: Mapping[str, Any]) -> Scope:
-    """Return the scope that an entry of `Reports.caps` describes."""
-    from dptext_etl.ledger.types import Scope
-
-    kind, _, name = pinned["scope"].partition(":")
-    return Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
-
-
 def in_pinned_form(handle: Ledger, scope: Scope, ids: Sequence[str]) -> pa.Array:
     """Return units of a scope as the ledger hashes them."""
     import pyarrow as pa
@@ -289,7 +281,9 @@ def in_pinned_form(handle: Ledger, scope: Scope, ids: Sequence[str]) -> pa.Array
 
 
 def _balance(handle: Ledger, pinned: Mapping[str, Any], ids: list[str] | None) -> dict[str, Any]:
-    scope = scope_of(pinned)
+    from dptext_etl.ledger.types import Scope
+
+    scope = Scope.of_cap(pinned)
     if not ids:
         return {**handle.remaining(scope).as_dict(), "charges": []}
     units = in_pinned_form(handle, scope, ids)
@@ -300,11 +294,13 @@ def _refuse_unknown(
     handle: Ledger, caps: Sequence[Mapping[str, Any]], scopes: Sequence[Mapping[str, Any]], ids: Sequence[str]
 ) -> None:
     """Refuse ids of which the ledger holds nothing in any scope, such as those with a typing error."""
+    from dptext_etl.ledger.types import Scope
+
     used = [any(part["used"] for scope in scopes for part in scope["asked"][at].values()) for at in range(len(ids))]
     idle = [person for person, charged in zip(ids, used, strict=True) if not charged]
     ledger_ids = set[str]()
     for cap in caps if idle else ():
-        units = in_pinned_form(handle, scope_of(cap), idle)
+        units = in_pinned_form(handle, Scope.of_cap(cap), idle)
         find = handle.people.known_subjects if cap["unit"] == "subject" else handle.people.known_records
         for dataset in cap["datasets"]:
             ledger_ids.update(compress(idle, find(dataset, units)))

@@ -12,6 +12,7 @@ from dptext_etl import files
 from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.run import show_gates
 from dptext_etl.cli.options import (
+    Audience,
     Partition,
     PolicyFile,
     Yes,
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer()
-CHECK_KEYS = ("passed", "gates")
+CHECK_KEYS = ("passed", "gates", "audiences")
+FORGET_KEYS = ("version", "removed", "rows", "versions", "staged", "noted", "audiences")
 CLEAN_KEYS = ("versions", "stopped", "staged", "quarantined", "kept", "busy", "removed")
 STATEMENT_KEYS = (
     "format", "dataset", "release", "partition", "version", "rows", "files", "id", "in_clear", "coarse", "traceable",
@@ -54,18 +56,27 @@ def check(
 
     Exits with 4 if a gate fails.
     """
-    from dptext_etl.checks import require
+    from dptext_etl.checks import Verdict, require
     from dptext_etl.checks.published import check_published
+    from dptext_etl.policy import tables_of
     from dptext_etl.runner.layout import Layout
     from dptext_etl.runner.publish.parts import id_finder
 
-    loaded = load_policy(policy)
-    layout = Layout.of(loaded, partition)
-    verdicts = check_published(released or layout.sink, loaded, own_ids=id_finder(layout.staging, loaded.ledger))
-    gates = [verdict.as_dict() for verdict in verdicts]
-    if not terminal.emitted({"passed": all(verdict.passed for verdict in verdicts), "gates": gates}):
-        show_gates(gates)
-    require(verdicts)
+    tables, judged = tables_of(load_policy(policy)), list[Verdict]()
+    gates = dict[str, list[dict[str, Any]]]()
+    for table in tables if released is None else tables[:1]:
+        layout = Layout.of(table, partition)
+        own_ids = id_finder(layout.staging, table.ledger)
+        verdicts = check_published(released or layout.sink, table, own_ids=own_ids)
+        judged += verdicts
+        gates[table.audience or ""] = [verdict.as_dict() for verdict in verdicts]
+    passed, own = all(verdict.passed for verdict in judged), gates.pop("")
+    if not terminal.emitted({"passed": passed, "gates": own, "audiences": gates}):
+        for name, listed in {"": own, **gates}.items():
+            if name:
+                terminal.heading(f"Audience {name}")
+            show_gates(listed)
+    require(judged)
 
 
 @command(app, "dptext gx-suite privacy.toml", ("suite", "file"))
@@ -127,7 +138,7 @@ def clean(
         terminal.say("nothing to remove")
 
 
-@command(app, "dptext forget privacy.toml --subject u17", ("version", "removed", "rows", "versions", "staged", "noted"))
+@command(app, "dptext forget privacy.toml --subject u17", FORGET_KEYS)
 def forget(
     policy: Annotated[
         Path, typer.Argument(metavar="POLICY", help="The policy file; with --everywhere, or a folder of policy files.")
@@ -181,7 +192,10 @@ def forget(
         if dry_run:
             terminal.say("this would happen; nothing was changed:")
         _show_forgotten(done)
-    if not done.removed:
+        for name, table in done.audiences.items():
+            terminal.heading(f"Audience {name}")
+            _show_forgotten(table)
+    if not any(table.removed for table in (done, *done.audiences.values())):
         raise typer.Exit(UNCHANGED)
 
 
@@ -229,7 +243,7 @@ def _everywhere(
 
 
 def _note_place(place: ErasedTable) -> None:
-    terminal.note(" ".join(("done:", *filter(None, (place.dataset, place.release, place.partition)))))
+    terminal.note(" ".join(("done:", *filter(None, (place.dataset, place.release, place.audience, place.partition)))))
 
 
 def _show_plan(plan: Erasure) -> None:
@@ -239,7 +253,8 @@ def _show_plan(plan: Erasure) -> None:
 
 
 def _row(place: ErasedTable) -> tuple[str, ...]:
-    return place.dataset, place.release, place.partition or "", f"{place.records:,}", place.outcome
+    release = ", ".join(filter(None, (place.release, place.audience)))
+    return place.dataset, release, place.partition or "", f"{place.records:,}", place.outcome
 
 
 def _other_publications(erasure: Erasure) -> list[str]:
@@ -369,15 +384,17 @@ def export(
     *,
     to: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder.")],
     partition: Partition = None,
+    audience: Audience = None,
 ) -> None:
     """Write the published version for readers elsewhere: data, manifest, public statement, data contract, checksums.
 
     It first runs the gates of `dptext check`, and exits with 4 if one fails. The same version under the same
     caps gives the same bytes.
     """
+    from dptext_etl.policy import table_of
     from dptext_etl.runner.publish import export as exports
 
-    _show_export(exports.export(load_policy(policy), to, partition), "wrote")
+    _show_export(exports.export(table_of(load_policy(policy), audience), to, partition), "wrote")
 
 
 @command(app, "dptext verify-export reviews", EXPORT_KEYS)

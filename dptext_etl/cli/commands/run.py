@@ -40,6 +40,7 @@ app = typer.Typer()
 KEYS = (
     "dataset", "release", "partition", "version", "changed", "rows", "draws", "seconds", "draws_per_second", "spend",
     "remaining", "gates", "reports", "published", "published_rows", "manifest", "staging", "notes", "profile", "table",
+    "audiences",
 )  # fmt: skip
 _PHASES = {
     "ids": "reading",
@@ -54,7 +55,7 @@ _PHASES = {
 PLAN_KEYS = (
     "dataset", "release", "partition", "rows", "already_published", "draws", "columns", "component", "per_record",
     "per_subject", "subjects", "together", "cap", "cap_change", "over_cap", "excluded", "changed", "log10_odds",
-    "on_cap", "dropped", "hosts", "refusal", "refusals", "table", "notes",
+    "on_cap", "dropped", "hosts", "refusal", "refusals", "table", "notes", "audiences",
 )  # fmt: skip
 
 
@@ -225,6 +226,12 @@ def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
             **({} if full or not summary["gates"] else {"gates": f"{tally(summary['gates'])}; --full lists them"}),
         }
     )
+    for table in summary["audiences"]:
+        terminal.heading(f"Audience {table['audience']}")
+        there = table["path"] and f"{table['path']}, version {table['version']}"
+        terminal.pairs({"published": there, "manifest": table["manifest"], "gates": tally(table["gates"])})
+        if listed := [gate for gate in table["gates"] if full or not gate["passed"]]:
+            show_gates(listed)
     if gates:
         terminal.heading("Gates")
         show_gates(gates)
@@ -337,6 +344,7 @@ def _show_plan(forecast: Mapping[str, Any], policy: Path, *, labeled: bool) -> N
             ("people", f"{forecast['subjects']:,}" if forecast["subjects"] else None),
             ("draws", f"{forecast['draws']:,}"),
             ("columns", [f"{item['name']}: {item['mechanism']}, {item['class']}" for item in columns]),
+            ("audiences", forecast["audiences"] or None),
             ("reveals", [meaning for item in columns for meaning in item["meanings"].values()] or "nothing unchanged"),
             ("budget", [f"{name}: epsilon {part['epsilon']:g} for {part['pays']}" for name, part in budgets]),
             (

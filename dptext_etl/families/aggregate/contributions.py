@@ -80,7 +80,7 @@ def upper(width: int) -> tuple[Integers, Integers]:
 
 def added(*digests: bytes) -> bytes:
     """Add digests of disjoint records modulo 2^256, in any order: the digest of all of these records, 32 bytes."""
-    total = sum(int.from_bytes(one, "little") for one in digests)
+    total = sum(int.from_bytes(digest, "little") for digest in digests)
     return int.to_bytes(total % _MODULUS, _DIGEST, "little")
 
 
@@ -103,9 +103,9 @@ def partial_sum(
     blocks = _blocks(statistic, label_column)
     with single_threaded_products():  # the products of a batch are small, and shards are summed in parallel
         for at in range(0, len(texts), _ROWS):
-            some = texts.slice(at, _ROWS)
-            there = to_numpy(some.is_valid())
-            vectors = encoded(statistic, some.filter(pa.array(there)))
+            batch = texts.slice(at, _ROWS)
+            there = to_numpy(batch.is_valid())
+            vectors = encoded(statistic, batch.filter(pa.array(there)))
             add(statistic, total, statistic.contributions(vectors), blocks[at : at + _ROWS][there])
     return total
 

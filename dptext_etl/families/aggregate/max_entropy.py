@@ -162,14 +162,14 @@ def table(
         candidates = np.union1d(np.flatnonzero(owners == number), best)
         drawn.append(candidates[drawn_rows(noisy.digest, flattened(points[candidates] @ slopes[number]), at, share)])
         at += share
-    owned = np.repeat(np.array(labels, object), [len(some) for some in drawn])
+    owned = np.repeat(np.array(labels, object), [*map(len, drawn)])
     texts = [texts_drawn[row] for row in np.concatenate(drawn)]
     pairs = sorted(zip(owned.tolist(), texts, strict=True))
     columns = {"text": pa.array([text for _, text in pairs], pa.large_string())}
     if statistic.labels:
         columns["label"] = pa.array([label for label, _ in pairs], pa.large_string())
-    made = pa.table(columns)
-    return made if written is None else pa.concat_tables([made, _fitting(noisy, names, written)])
+    table = pa.table(columns)
+    return table if written is None else pa.concat_tables([table, _fitting(noisy, names, written)])
 
 
 def _fitting(noisy: Noisy, names: Mapping[str, str] | None, written: pa.Table) -> pa.Table:

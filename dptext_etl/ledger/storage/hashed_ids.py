@@ -118,8 +118,8 @@ def fold(ids: HashedIds, values: Values) -> UnitSums:
     if not wanted.repeated:
         return UnitSums(ids, values)
     order = np.argsort(wanted.places_as_passed(), kind="stable")
-    each = starts(wanted.places_as_passed()[order])
-    return UnitSums(ids.take(order[each]), sums(values[:, order], each))
+    firsts = starts(wanted.places_as_passed()[order])
+    return UnitSums(ids.take(order[firsts]), sums(values[:, order], firsts))
 
 
 def sums(values: Values, starts: Index) -> Values:
@@ -127,6 +127,7 @@ def sums(values: Values, starts: Index) -> Values:
     longest = int(np.diff(starts, append=values.shape[1]).max(initial=0))
     if longest * max(int(values.max(initial=0)), -int(values.min(initial=0))) < SATURATED:
         return np.add.reduceat(values, starts, axis=1)
+    # Python's whole numbers do not wrap: a sum that wrapped would look like an unused balance.
     exact = np.clip(np.add.reduceat(values.astype(object), starts, axis=1), -SATURATED, SATURATED)
     full = np.maximum.reduceat(values, starts, axis=1) >= SATURATED
     return np.where(full, SATURATED, exact).astype(np.int64)

@@ -21,7 +21,7 @@ from dptext_etl.ledger.types import DECISIONS, Anchor, Event
 CONCURRENT_EVENTS = (Event.RESERVE, Event.REPLAY, Event.COMMIT, Event.DIVERGED, Event.SETTLE, Event.POST)
 """Events that writers append next to each other; every other event waits until all writers are done."""
 APPEND = "append"  # the name of the lock for appending events; a transaction acquires it last
-_TAG = b"dptext/ledger/event/v1\0"
+_TAG = b"dptext/ledger/event/v1\0"  # so that the hash of an event is the hash of nothing else
 _GENESIS = b"dptext/ledger/genesis/v1\0"
 
 
@@ -84,6 +84,7 @@ class Journal:
 
         The lock is held until the transaction ends: numbers are in the order of commits, and readers see no gaps.
         """
+        # Such an event binds every writer (releases, caps, freezes), so no other writer may be at work meanwhile.
         if kind not in CONCURRENT_EVENTS:
             self._store.require_exclusive()
         facts |= self._store.who() if kind in DECISIONS else {}

@@ -260,11 +260,11 @@ class _RightsStore(PostgresStore):
             super()._prepare(create=create)
             what = pg.missing_rights(self.rows(pg.LACKING, (self.schema, *pg.run_rights())))
         elif self.rows("select 1 from pg_namespace where nspname=?", (self.schema,)):
-            made = self.rows("select has_schema_privilege(?::text, 'create')", (self.schema,))
-            what = None if made[0][0] else pg.missing_grant("create table")
+            may_create = self.rows("select has_schema_privilege(?::text, 'create')", (self.schema,))
+            what = None if may_create[0][0] else pg.missing_grant("create table")
         else:
-            made = self.rows("select has_database_privilege(current_database(), 'create')")
-            what = None if made[0][0] else pg.missing_grant("create schema")
+            may_create = self.rows("select has_database_privilege(current_database(), 'create')")
+            what = None if may_create[0][0] else pg.missing_grant("create schema")
         if what is not None:
             raise self._denied(*what)
 

@@ -247,7 +247,7 @@ def grants(role: Role, name: str, database: str, schema: str) -> str:
             f"GRANT SELECT ON ALL TABLES IN SCHEMA {space} TO {to};",
         ]
     granted = {"writer": [WRITES], "steward": [WRITES, STEWARDS]}.get(role, [])
-    pairs = [pair for some in granted for pair in some.items() if pair[1]]
+    pairs = [pair for rights in granted for pair in rights.items() if pair[1]]
     lines += [f"GRANT {rights} ON {space}.{table} TO {to};" for table, rights in pairs]
     for table, policies in _POLICIES.items() if granted else ():
         lines.append(f"ALTER TABLE {space}.{table} ENABLE ROW LEVEL SECURITY;")

@@ -74,6 +74,7 @@ def encode(column: Column, columns: Mapping[str, Column]) -> tuple[Rule, Blob | 
 
 def _encode_numbers(values: I64, columns: Mapping[str, Column]) -> tuple[Rule, Blob | None]:
     first = int(values[0])
+    # From the shortest rule to the longest: most columns of a batch are a constant, a range, or a multiple.
     if (values == first).all():
         return {"all": "inf" if first == INFINITE else first}, None
     if first < 1 << 62 and np.array_equal(values, np.arange(first, first + len(values))):
@@ -124,6 +125,7 @@ def seal(kind: Event, columns: Mapping[str, Column]) -> tuple[dict[str, Any], di
     encoded: dict[str, Column] = {}
     for name, _ in layout:
         rules[name], blob = encode(columns[name], encoded)
+        # The event names the hash of each blob, so the chain of events covers the blobs.
         if blob is not None:
             blobs[name] = blob
             rules[name]["sha256"] = hashlib.sha256(blob).hexdigest()
@@ -202,6 +204,7 @@ class Segments:
         """Store the blobs of an event that has no number yet, if other writers may wait; return what finds them."""
         if not self._store.concurrent:
             return None
+        # Below 0, where no event is, and random, so that writers need not agree on numbers.
         number = -secrets.randbits(62)
         self._write(number, blobs)
         return number
@@ -280,8 +283,8 @@ class Places(NamedTuple):
         if (batches[1:] < batches[:-1]).any():
             order = np.argsort(batches, kind="stable")
             batches = batches[order]
-        each = starts(batches)
-        yield from zip(batches[each].tolist(), np.split(order, each[1:]), strict=True)
+        firsts = starts(batches)
+        yield from zip(batches[firsts].tolist(), np.split(order, firsts[1:]), strict=True)
 
     def batches(self) -> list[int]:
         """Return the batches, each once."""

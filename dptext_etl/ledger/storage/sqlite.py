@@ -117,6 +117,7 @@ class SqliteStore(Store):
             self._connection.execute(f"pragma user_version={VERSION}")
 
     def _begin_writing(self, rows: int, *, shared: bool) -> None:  # noqa: ARG002
+        # The right to write comes before the first read, so no other write comes between judgment and charge.
         self._run("begin immediate", ())
 
     def _begin_reading(self) -> None:
@@ -167,6 +168,19 @@ class SqliteStore(Store):
         else:
             return
         raise failure from None
+
+
+class MemoryStore(SqliteStore):
+    """An empty ledger in memory, which judges a plan where there is no ledger yet."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("a new ledger"))
+
+    def _create_file(self) -> None:
+        pass
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
 
 
 # Connections of the parent process: kept, because collecting one would close it. Only `_run` adds, under its lock.

@@ -80,6 +80,7 @@ class Store(ABC):
     def write(self, rows: int, work: Callable[[], T]) -> T:
         """Do something in one transaction: together with other writers if that is possible, else exclusively."""
         if self.concurrent:
+            # Nothing of a shared attempt stays if it meets work that needs all writers out: it runs again, exclusively.
             with suppress(NotExclusiveError), self.transaction(rows, shared=True):
                 return work()
         with self.transaction(rows):

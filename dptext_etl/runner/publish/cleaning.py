@@ -9,10 +9,9 @@ from urllib.parse import unquote
 
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.ledger import Ledger
-from dptext_etl.policy import Policy, PolicyLike, resolve
+from dptext_etl.policy import Policy, PolicyLike, resolve, tables_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import versions
-from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.publication import NOTE
 from dptext_etl.runner.publish.versions import alone_at
 from dptext_etl.runner.shard.staging import READING
@@ -26,7 +25,7 @@ _REMOVING = ("removing expired files", InputError, "the files must be yours")
 class Cleaned:
     """The paths that were removed, or would be removed."""
 
-    # names of published versions, and of versions that were never shown to readers
+    # names of published versions, and of versions that were never shown to readers; of an audience, below its name
     versions: list[str] = field(default_factory=list)
     stopped: list[Path | str] = field(default_factory=list)  # staging folders of runs that a gate stopped
     staged: list[Path | str] = field(default_factory=list)  # files of rows that were never published
@@ -45,9 +44,14 @@ def clean(policy: PolicyLike, *, partition: str | None = None, dry_run: bool = F
     Versions that a killed or refused publication left behind go, too, in folders and object stores. The version that
     readers see, the ledger, and folders that a run is using stay.
     """
-    policy = resolve(policy)
-    layout = Layout.of(policy, partition)
     cleaned = Cleaned()
+    for table in tables_of(resolve(policy)):
+        _clean(table, partition, cleaned, dry_run=dry_run)
+    return cleaned
+
+
+def _clean(policy: Policy, partition: str | None, cleaned: Cleaned, *, dry_run: bool) -> None:
+    layout = Layout.of(policy, partition)
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
         rows = [row for row in ledger.reports.show() if row["burnt"] and row["dataset"] == policy.dataset]
     revoked = {row["release"] for row in rows}
@@ -59,11 +63,11 @@ def clean(policy: PolicyLike, *, partition: str | None = None, dry_run: bool = F
             if isinstance(problem, InputError):
                 raise
             cleaned.busy.append(_location(storage))
-    with alone_at(layout):
-        cleaned.versions += versions.unlisted(layout, Manifest.read(layout), newest=policy.retention.versions)
+    with alone_at(layout) as (manifest, _):
+        older = versions.unlisted(layout, manifest, newest=policy.retention.versions)
         if not dry_run:
-            versions.delete(layout, cleaned.versions)
-    return cleaned
+            versions.delete(layout, older)
+    cleaned.versions += older if policy.audience is None else [f"{policy.audience}/{name}" for name in older]
 
 
 def _clean_staging(storage: Storage, policy: Policy, revoked: set[str], cleaned: Cleaned, *, dry_run: bool) -> None:

@@ -21,18 +21,19 @@ from dptext_etl.checks.sink_files import MANIFEST, TABLE
 from dptext_etl.errors import InputError, PolicyError, bare
 from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.storage.opening import ledger_exists
-from dptext_etl.policy import PARTITION, Policy
+from dptext_etl.policy import PARTITION, Policy, tables_of
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish.forgetting import (
     AS_IN_TABLE,
-    forget,
     forget_drafts,
+    forget_table,
     identified,
     listed,
     look_up,
     subject_ids,
 )
 from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.shard.attempt import require_audiences
 from dptext_etl.storage import Storage
 
 Outcome = Literal["removed", "withdrawn", "statistic stays", "not published", "not in it"]
@@ -43,6 +44,7 @@ class ErasedTable:
     policy: str  # path of the policy file
     dataset: str  # its dataset
     release: str  # its release
+    audience: str | None  # whose table it is; None for the policy's own table
     partition: str | None  # the partition, if the policy has partitions
     # rows are removed; a shuffled release is withdrawn as a whole; a synthetic table keeps its statistic; the table is
     # not published, so only staging changes; or it holds none of these people
@@ -85,7 +87,7 @@ def erase(
     progress: Callable[[ErasedTable], None] | None = None,
 ) -> Erasure:
     """Remove people from every table that the policies in a file, or in a folder at any depth, publish."""
-    policies = list(_policies(where))
+    policies = [(file, table) for file, policy in _policies(where) for table in tables_of(policy)]
     if subjects and any(policy.unit == "record" for _, policy in policies):
         names = ", ".join(sorted(file.name for file, policy in policies if policy.unit == "record"))
         msg = f'{names}: unit is "record", so the ledger does not know whose records they are; nothing was changed'
@@ -112,7 +114,7 @@ def _forget(table: _PublishedTable, place: ErasedTable) -> tuple[ErasedTable, in
     if place.outcome == "not published":
         noted, staged = forget_drafts(table.policy, **named)
         return replace(place, staged=staged), noted
-    forgotten = forget(table.policy, checked=True, **named)
+    forgotten = forget_table(table.policy, checked=True, **named)
     if place.outcome == "not in it" and forgotten.removed:  # another table removed their ids from staging before
         place = replace(place, outcome="removed", records=forgotten.removed)
     return replace(
@@ -149,6 +151,7 @@ def _tables_of(
             continue
         partitions = partitions_of(policy)
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+            require_audiences(ledger, policy)
             layouts = (Layout.of(policy, partition) for partition in partitions)
             known_subjects, known_records = look_up(policy, layouts, ledger, subject_ids(policy, subjects), records)
             names, rows = list(compress(subjects, known_subjects)), list(compress(records, known_records))
@@ -224,4 +227,5 @@ def _outcome(table: _PublishedTable) -> ErasedTable:
             outcome = ("statistic stays" if policy.synthetic is not None else "withdrawn") if count else outcome
         elif people.published:
             outcome, count = "removed", len(people.published)
-    return ErasedTable(str(table.file), policy.dataset, policy.release, table.partition, outcome, count)
+    named = policy.dataset, policy.release, policy.audience
+    return ErasedTable(str(table.file), *named, table.partition, outcome, count)

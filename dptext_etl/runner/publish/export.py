@@ -193,6 +193,10 @@ def _form(manifest: Manifest) -> str:
     return next((form for form in forms if any(form in column for column in manifest.columns)), "rows")
 
 
+_FEW_LABELS = 5
+"""Beyond this number of labels, vectors of texts keep more of them than words."""
+
+
 def _readme(manifest: Manifest) -> str:
     from jinja2 import Template
 
@@ -205,15 +209,19 @@ def _readme(manifest: Manifest) -> str:
         "release": manifest.release,
         "texts": ", ".join(column["name"] for column in manifest.columns),
         "labels": ", ".join(filter(None, labels)),
+        "audience": manifest.audience or "",
     }
     template = Template(Path(__file__).with_name("export_readme.md.jinja").read_text("utf-8"), trim_blocks=True)
     page: str = template.render(
         {name: escaping.markdown(value) for name, value in named.items()},
         **dict(zip(READERS, FORMATS[manifest.file_format].readers, strict=True)),
         form=form,
+        surrogate=any(column["mechanism"] == "surrogate" for column in manifest.columns),
         version=manifest.version,
         rows=f"{manifest.rows:,}",
         contribution=persons if most else None,
+        scores="scores" in column.get("synthetic", {}),
+        many=len(column.get("statistic", {}).get("labels", ())) > _FEW_LABELS,
     )
     return page
 

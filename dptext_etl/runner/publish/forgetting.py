@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -25,7 +25,7 @@ from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.types import Mask
-from dptext_etl.policy import LedgerSpec, Policy, PolicyLike, resolve
+from dptext_etl.policy import LedgerSpec, Policy, PolicyLike, resolve, tables_of
 from dptext_etl.policy.terms import TABLE
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Checkpoint, nothing
@@ -219,6 +219,7 @@ class ForgetSummary:
     noted: int  # number of records that the ledger did not know as forgotten before
     withdrawn: bool = False  # whether the table was a shuffled release, which holds no ids: all of it is gone
     stays: bool = False  # whether the table is a synthetic one: its statistic was charged, and stays as it is
+    audiences: dict[str, ForgetSummary] = field(default_factory=dict)  # of their tables that are published, by name
 
 
 Forgets = Callable[..., pl.Series]
@@ -247,15 +248,39 @@ def forget(
     Remove the rows from the source first: a source that still holds them is refused. If a call was killed, the same
     call completes it. If the ledger, lists in staging, and the source do not know a person or record, nothing is
     changed; `checked` leaves this check out, for a caller that looked in other places as well.
+
+    The tables of audiences follow the policy's own table, in order.
     """
-    policy = resolve(policy)
+    own, *others = tables_of(resolve(policy))
+    named: dict[str, Any] = {"partition": partition, "subjects": subjects, "records": records, "missing": missing}
+    done, also = forget_table(own, **named, checked=checked, checkpoint=checkpoint), dict[str, ForgetSummary]()
+    for item in others:
+        if Manifest.read(Layout.of(item, partition)) is not None:
+            also[str(item.audience)] = forget_table(item, **named, checked=True, checkpoint=checkpoint)
+        elif subjects or records:
+            forget_drafts(item, partition=partition, subjects=subjects, records=records)
+    return replace(done, audiences=also)
+
+
+def forget_table(
+    policy: Policy,
+    *,
+    partition: str | None = None,
+    subjects: Sequence[str] = (),
+    records: Sequence[str] = (),
+    missing: bool = False,
+    checked: bool = False,
+    checkpoint: Checkpoint = nothing,
+) -> ForgetSummary:
+    """Publish a version of one table without some people, as `forget` does."""
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
-    if Manifest.read(layout) is None:  # a table that was never published may have no ledger
+    manifest = Manifest.read(layout)
+    if manifest is None:  # a table that was never published may have no ledger
         hint = "`dptext forget POLICY --everywhere` also removes people from staging; `dptext run POLICY` publishes"
         raise InputError(f"nothing is published at {layout.sink}", hint)
     storage = layout.staging
-    with _opened(layout, policy) as ledger, alone_at(layout) as renew_lock:
+    with _opened(layout, policy, manifest) as ledger, alone_at(layout) as (_, renew_lock):
         versions.require_alone(layout)
         before = published_manifest(layout)
         refs = _refs(ledger, policy, before)
@@ -301,12 +326,21 @@ def preview(
     missing: bool = False,
 ) -> ForgetSummary:
     """Say what `forget` would do, without locks and changes; files in staging are not counted."""
-    policy = resolve(policy)
+    own, *others = tables_of(resolve(policy))
+    named: dict[str, Any] = {"partition": partition, "subjects": subjects, "records": records, "missing": missing}
+    there = [item for item in others if Manifest.read(Layout.of(item, partition)) is not None]
+    done, *also = [_preview(item, **named) for item in (own, *there)]
+    return replace(done, audiences={str(item.audience): outcome for item, outcome in zip(there, also, strict=True)})
+
+
+def _preview(
+    policy: Policy, *, partition: str | None, subjects: Sequence[str], records: Sequence[str], missing: bool
+) -> ForgetSummary:
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
     before = published_manifest(layout)
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-        require_same_ledger(ledger, layout, policy, freezing=False)
+        require_same_ledger(ledger, layout, policy, before, freezing=False)
         refs, ids = _refs(ledger, policy, before), subject_ids(policy, subjects)
         require_known(policy, layout, ledger, ids, records)
         people = listed(policy, layout, before, ledger, ids, records, missing=missing)
@@ -330,7 +364,7 @@ def forget_drafts(
     """Remove people from the staging of a table that was never published; count newly noted records, and files."""
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=False)
-    with _opened(layout, policy) as ledger:
+    with _opened(layout, policy, Manifest.read(layout)) as ledger:
         ids = subject_ids(policy, subjects)
         new = ledger.people.forget(policy.dataset, pa.array(sorted(records), pa.large_string()), ids)
         remember(ledger, policy)
@@ -339,7 +373,7 @@ def forget_drafts(
 
 
 @contextmanager
-def _opened(layout: Layout, policy: Policy) -> Iterator[Ledger]:
+def _opened(layout: Layout, policy: Policy, manifest: Manifest | None) -> Iterator[Ledger]:
     """Lock the staging folder, which a release that did not run yet lacks, and open the ledger."""
     layout.staging.prepare()
     # no run of this release may stage or publish these people while they are removed
@@ -347,7 +381,7 @@ def _opened(layout: Layout, policy: Policy) -> Iterator[Ledger]:
         layout.staging.lock("of this release is under way"),
         Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger,
     ):
-        require_same_ledger(ledger, layout, policy)
+        require_same_ledger(ledger, layout, policy, manifest)
         yield ledger
 
 

@@ -36,6 +36,7 @@ from dptext_etl.guarantee import FINE, MICRO, OWN_PERSONS, PURE, Disclosure, Gua
 from dptext_etl.ledger import Ledger, ReleaseRef, anchor_files
 from dptext_etl.mechanism import Mechanism, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.policy.audience import EQUAL_TEXTS
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.shard.staging import ColumnHardware
 from dptext_etl.runner.source.table import READ_HINT, Files
@@ -101,7 +102,7 @@ def claims(policy: Policy) -> list[dict[str, Any]]:
     if policy.synthetic is None:
         return claimed
     labels, names = policy.synthetic.labels, policy.synthetic.names
-    table: dict[str, Any] = {"rows": policy.table_rows}
+    table: dict[str, Any] = {"rows": policy.table_rows} | ({"scores": True} if policy.synthetic.scores else {})
     if policy.synthetic.pool is not None:
         table["pool_sha256"] = policy.pool.sha256
     if labels is not None:
@@ -163,6 +164,7 @@ def policy_notes(policy: Policy) -> list[str]:
             policy.on_null_subject == "own"
         ),
         'unit = "record": a person with k records has k times the loss': policy.unit == "record",
+        EQUAL_TEXTS: bool(policy.audiences),
     }
     return [*(note for note, applies in notes.items() if applies), *anchor_files.notes(policy.ledger)]
 
@@ -219,6 +221,12 @@ class Manifest:
     exact: bool = False  # whether values of CSV columns keep their spelling under their types; written if true
     coarse: dict[str, dict[str, Any]] = field(default_factory=dict)  # coarsened columns by `Kept.rule`; if any, written
     classifier: str | None = None  # SHA-256 of the classifier of a synthetic table with labels; if any, written
+    audience: str | None = None  # whose table it is; written for audiences
+
+    @staticmethod
+    def audience_of(name: str) -> str | None:
+        """Return the audience of a manifest by its name in the ledger."""
+        return name.partition("@")[0].partition(":")[2] or None
 
     @property
     def rows(self) -> int:
@@ -242,6 +250,7 @@ class Manifest:
             ("exact", False),
             ("coarse", {}),
             ("classifier", None),
+            ("audience", None),
         ):
             if facts[name] == unwritten:
                 del facts[name]
@@ -258,9 +267,12 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        """Its name in the ledger: unique over partitions and sinks, the same when a killed run continues."""
+        """Its name in the ledger: unique over partitions and sinks, the same when a killed run continues.
+
+        It ends with the name of an audience (`audience_of`).
+        """
         where = "" if self.partition is None else f"{self.partition}/"
-        return f"{where}v{self.version}-{self.digest[:12]}"
+        return f"{where}v{self.version}-{self.digest[:12]}{'' if self.audience is None else f':{self.audience}'}"
 
     @classmethod
     def read(cls, layout: Layout) -> Self | None:

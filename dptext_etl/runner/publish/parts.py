@@ -54,7 +54,7 @@ _LISTS_AGAIN = (
 )
 
 
-def keyed_ids(key: str, dataset: str, release: str, ids: pa.Array) -> pl.Series:
+def keyed_ids(key: str, dataset: str, release: str, ids: pa.Array, audience: str | None = None) -> pl.Series:
     """Return the hashes of canonical ids that a release publishes in their place (docs/spec/stream.md#published-ids).
 
     Args:
@@ -62,8 +62,10 @@ def keyed_ids(key: str, dataset: str, release: str, ids: pa.Array) -> pl.Series:
         dataset: Name of the dataset.
         release: Name of the release.
         ids: Canonical ids, shape (ids,).
+        audience: Name of the audience, whose ids are under a separate key; None for the policy's own table.
     """
-    secret = keys.resolve(key).derive("seal", _LABEL + canon([dataset, release]))
+    named = [dataset, release] if audience is None else [dataset, release, audience]
+    secret = keys.resolve(key).derive("seal", _LABEL + canon(named))
     hashed = pa.array(_kernel.hash_ids(_kernel.Secret.from_bytes(secret), "rec", ids))
     return pl.Series(hashed).cast(pl.Binary).bin.encode("hex")
 
@@ -78,12 +80,13 @@ class HiddenIds:
     dataset: str
     release: str
     ledger: LedgerSpec  # the ledger whose id key seals lists
+    audience: str | None = None  # whose ids they are
 
     @classmethod
     def of(cls, policy: Policy) -> HiddenIds | None:
         if policy.ids == "keep":
             return None
-        return cls(policy.ids, policy.id, policy.key, policy.dataset, policy.release, policy.ledger)
+        return cls(policy.ids, policy.id, policy.key, policy.dataset, policy.release, policy.ledger, policy.audience)
 
     def schema(self, schema: pl.Schema) -> pl.Schema:
         if self.mode == "keyed":
@@ -96,7 +99,7 @@ class HiddenIds:
         The order says nothing of the source.
         """
         ids = keys.canonical_series(frame[self.column]).to_arrow()
-        keyed = keyed_ids(self.key, self.dataset, self.release, ids).alias(self.column)
+        keyed = keyed_ids(self.key, self.dataset, self.release, ids, self.audience).alias(self.column)
         order = keyed.arg_sort()
         frame = frame[order]
         if self.mode == "drop":

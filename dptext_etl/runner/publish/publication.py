@@ -40,7 +40,7 @@ from dptext_etl.runner.publish.forgetting import refuse_forgotten_base
 from dptext_etl.runner.publish.manifest import Manifest, Part, claims, is_whole
 from dptext_etl.runner.publish.parts import HiddenIds, Writer, keep_id_lists, write_shuffled, write_table
 from dptext_etl.runner.publish.versions import alone_at, expire, show
-from dptext_etl.runner.shard.attempt import remember, require_same_ledger
+from dptext_etl.runner.shard.attempt import ledger_of_run, remember, require_same_ledger
 from dptext_etl.runner.shard.computing import replays
 from dptext_etl.runner.shard.staging import ColumnHardware, StagedRun, StagedShard, Staging, merge_hardware
 from dptext_etl.runner.source import selection
@@ -75,12 +75,18 @@ def judge_here(staged: StagedRun, candidate: Candidate, count: Callable[[int], o
 
 @bare
 def check(
-    staged: StagedRun, *, judge: Judge = judge_here, progress: Listener | None = None, checkpoint: Checkpoint = nothing
+    staged: StagedRun,
+    *,
+    ledger: Ledger | None = None,
+    judge: Judge = judge_here,
+    progress: Listener | None = None,
+    checkpoint: Checkpoint = nothing,
 ) -> tuple[Verdict, ...]:
     """Evaluate all gates over a staged run; if one fires, revoke the release name and remove texts from staging.
 
     Args:
         staged: The staged run.
+        ledger: The ledger of the run, if it is open already.
         judge: Evaluates the gates; `Engine.judge` of the engine that staged the run.
         progress: Called with the number of rows that are judged, or None.
         checkpoint: Called after the step, for tests.
@@ -105,13 +111,13 @@ def check(
         manifest = staging.folder / _DRAFT  # the gates search it, too; the next attempt writes it again
         content = draft(staged, (), (), 0, {}).text().encode()
         files.write(manifest, content, action="staging the manifest", durable=False)
-        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
+        with ledger_of_run(policy, ledger) as opened:
             candidate = Candidate(
                 policy=policy,
                 parts=staged.parts,
                 rewritten=tuple(staging.post(shard) for shard in staged.shards if shard.post),
                 canaries=staged.canaries,
-                ledger=ledger,
+                ledger=opened,
                 refs=staged.refs,
                 texts=(manifest,),
                 copies=copies_of(staged),
@@ -122,8 +128,8 @@ def check(
             fired = [verdict.name for verdict in verdicts if not verdict.passed]
             if fired:
                 log.error("gates fired: %s; the release name is revoked", ", ".join(fired))
-                ledger.releases.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
-                remember(ledger, policy)  # a restored copy would not know of it
+                opened.releases.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
+                remember(opened, policy)  # a restored copy would not know of it
                 strip(staging, policy)
             judging = [(verdict.name, verdict.passed) for verdict in verdicts if verdict.applicable]
             telemetry.judged(policy.dataset, policy.release, judging)
@@ -199,6 +205,7 @@ def publish(
     staged: StagedRun,
     verdicts: Sequence[Verdict],
     *,
+    ledger: Ledger | None = None,
     write: Write = Writer.add,
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
@@ -208,6 +215,7 @@ def publish(
     Args:
         staged: The staged run.
         verdicts: The verdicts that `check` returned.
+        ledger: The ledger of the run, if it is open already.
         write: Writes staged shards; `Engine.write` of the engine that staged the run.
         progress: Called with the number of rows that are written, or None.
         checkpoint: Called after every step, for tests.
@@ -242,10 +250,12 @@ def publish(
     with (
         staged.profile.stage("publish"),
         staging.storage.lock("of this release is under way"),
-        alone_at(layout) as renew_lock,
+        alone_at(layout) as (before, renew_lock),
+        ledger_of_run(policy, ledger) as opened,
     ):
-        published = _publish(staged, staging, verdicts, write, meter, checkpoint, renew_lock)
-        _record_table(staged)
+        published = _publish(staged, staging, opened, before, verdicts, write, meter, checkpoint, renew_lock)
+        if layout.logged:
+            _record_table(staged, opened)
         selection.note(staging.storage, published.manifest, staged.rows, verdicts)
         return published
 
@@ -253,6 +263,8 @@ def publish(
 def _publish(  # noqa: PLR0917
     staged: StagedRun,
     staging: Staging,
+    ledger: Ledger,
+    before: Manifest | None,
     verdicts: Sequence[Verdict],
     write: Write,
     meter: Meter,
@@ -260,8 +272,8 @@ def _publish(  # noqa: PLR0917
     renew_lock: Callable[[], None],
 ) -> Published:
     layout, policy = staged.layout, staged.policy
-    before = Manifest.read(layout)
-    recorded = _if_recorded(staged, before)
+    held = before is not None and is_recorded(ledger, layout, before.digest, staged.refs.values())
+    recorded = before if held else None
     again = "; the manifest was written again" if recorded is not None and recorded.restore(layout) else ""
     kept = _continued(staged, before, recorded)
     require_enough(policy, staged.rows, sum(part.rows for part in kept))
@@ -288,7 +300,7 @@ def _publish(  # noqa: PLR0917
                 staging.clear()
                 return unchanged(layout, recorded, f"nothing changed but the order of rows{again}")
             manifest = recorded if same else manifest
-        _record(staged, manifest)
+        _record(staged, ledger, manifest, before)
         checkpoint("recorded")
         # files, then the manifest, then the folder: a reader who follows a manifest always finds its files
         restored = writer.restore(manifest.parts, renew_lock) if same else 0
@@ -314,15 +326,6 @@ def _publish(  # noqa: PLR0917
     log.info("published version %d: %d rows", manifest.version, manifest.rows)
     note = f"published version {manifest.version}: {rows} in {parts}"
     return Published(manifest.version, layout.sink, manifest.digest, manifest.rows, changed=True, note=note)
-
-
-def _if_recorded(staged: StagedRun, manifest: Manifest | None) -> Manifest | None:
-    """Return a manifest if the ledger records it."""
-    if manifest is None:
-        return None
-    spec = staged.policy.ledger
-    with Ledger.open(spec.url, spec.id_key, create=False, read_only=True) as ledger:
-        return manifest if is_recorded(ledger, staged.layout, manifest.digest, staged.refs.values()) else None
 
 
 def _write_parts(
@@ -375,15 +378,13 @@ def is_recorded(ledger: Ledger, layout: Layout, digest: str, refs: Iterable[Rele
     return all(digest in ledger.releases.published(ref, layout.place).values() for ref in refs)
 
 
-def _record(staged: StagedRun, manifest: Manifest) -> None:
+def _record(staged: StagedRun, ledger: Ledger, manifest: Manifest, before: Manifest | None) -> None:
     """Record the publication before readers can see it, so that a revoked release never becomes visible."""
-    spec = staged.policy.ledger
-    with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
-        require_same_ledger(ledger, staged.layout, staged.policy)
-        _refuse_forgotten(staged, ledger, manifest)
-        refs, place = list(staged.refs.values()), staged.layout.place
-        ledger.releases.record_publication(refs, manifest.name, manifest.digest, manifest.rows, sink=place)
-        remember(ledger, staged.policy)
+    require_same_ledger(ledger, staged.layout, staged.policy, before)
+    _refuse_forgotten(staged, ledger, manifest)
+    refs, place = list(staged.refs.values()), staged.layout.place
+    ledger.releases.record_publication(refs, manifest.name, manifest.digest, manifest.rows, sink=place)
+    remember(ledger, staged.policy)
 
 
 def require_first_table(policy: Policy, layout: Layout, refs: Mapping[str, ReleaseRef], shard: StagedShard) -> None:
@@ -398,15 +399,12 @@ def require_first_table(policy: Policy, layout: Layout, refs: Mapping[str, Relea
     raise LedgerError(f"{msg}; nothing was published", hint)
 
 
-def _record_table(staged: StagedRun) -> None:
-    """Name the version of the table that readers see in the ledger, where the sink is a table with a log."""
-    manifest, spec = Manifest.read(staged.layout) if staged.layout.logged else None, staged.policy.ledger
-    if manifest is None:
-        return
-    with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
-        if is_recorded(ledger, staged.layout, manifest.digest, staged.refs.values()):
-            versions.record(staged.layout, manifest, ledger, staged.refs.values())
-            remember(ledger, staged.policy)
+def _record_table(staged: StagedRun, ledger: Ledger) -> None:
+    """Name the version of a table with a log that readers see in the ledger."""
+    manifest = Manifest.read(staged.layout)
+    if manifest is not None and is_recorded(ledger, staged.layout, manifest.digest, staged.refs.values()):
+        versions.record(staged.layout, manifest, ledger, staged.refs.values())
+        remember(ledger, staged.policy)
 
 
 def _refuse_forgotten(staged: StagedRun, ledger: Ledger, manifest: Manifest) -> None:
@@ -475,7 +473,6 @@ def draft(
 ) -> Manifest:
     """Put together the manifest of a version of a staged run; models of kept parts computed on `older`."""
     policy, layout = staged.policy, staged.layout
-    before = Manifest.of_release(policy, layout)
     schema, hidden = Staging(layout.staging).schema(staged.shards[0]), HiddenIds.of(policy)
     if policy.shuffled is not None:
         names = policy.shuffled.columns(policy.columns[0].name)
@@ -495,9 +492,10 @@ def draft(
         parts,
         staged.origin,
         policy.ids,
-        staged.exact or (before is not None and before.exact),
+        staged.exact,
         {item.column: item.rule for item in policy.kept if item.rule},
         hashlib.sha256(content).hexdigest() if (content := classifier_of(policy, staged.shards)) else None,
+        policy.audience,
     )
 
 

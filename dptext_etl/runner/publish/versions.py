@@ -152,8 +152,11 @@ def require_sink(layout: Layout, *, making: bool = True) -> None:
 
 
 @contextmanager
-def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
-    """Let one release at a time publish to a sink, after it completes the work of a killed run there."""
+def alone_at(layout: Layout) -> Iterator[tuple[Manifest | None, Callable[[], None]]]:
+    """Let one release at a time publish to a sink, after it completes the work of a killed run there.
+
+    The block gets the manifest of the sink, and a function that renews the lock.
+    """
     require_sink(layout)
     described = layout.described
     with described.lock(PUBLISHING):
@@ -164,10 +167,10 @@ def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
             if rewritten is not None:
                 log.info("another tool wrote the rows of the table into other files (version %s)", rewritten.version)
                 described.write(_REWRITTEN, rewritten.version.encode())
-        before = Manifest.read(layout) if layout.plain else None  # `clean` commits nothing to a table
-        if before is not None:
-            show(layout, before)
-        yield described.renew_lock
+        manifest = Manifest.read(layout)
+        if manifest is not None and layout.plain:  # `clean` commits nothing to a table
+            show(layout, manifest)
+        yield manifest, described.renew_lock
 
 
 def show(layout: Layout, manifest: Manifest) -> None:

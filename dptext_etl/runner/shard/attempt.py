@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn
 from urllib.parse import unquote
@@ -19,7 +19,7 @@ from dptext_etl._kernel import Secret
 from dptext_etl.errors import BudgetError, InputError, KeyReferenceError, LedgerError, counted
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope, anchor_files
 from dptext_etl.parallel import require_threads
-from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.policy import ColumnPolicy, Policy, tables_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.manifest import Manifest, register, require_provenance
@@ -30,28 +30,52 @@ from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.selection import LEFT_OUT
 
 
-def require_same_ledger(ledger: Ledger | None, layout: Layout, policy: Policy, *, freezing: bool = True) -> None:
+@contextmanager
+def ledger_of_run(policy: Policy, ledger: Ledger | None = None) -> Iterator[Ledger]:
+    """Use the ledger that is open already, or open the policy's ledger for the block."""
+    if ledger is not None:
+        yield ledger
+        return
+    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as opened:
+        yield opened
+
+
+def require_same_ledger(
+    ledger: Ledger | None, layout: Layout, policy: Policy, manifest: Manifest | None, *, freezing: bool = True
+) -> None:
     """Refuse a ledger that does not hold the anchor that an earlier run stored, and freeze the dataset if asked to.
 
-    None means a ledger that a run would create: it holds no anchor at all.
+    It also refuses a policy that lacks an audience of the release.
+
+    No ledger means one that a run would create: it holds no anchor at all. `manifest` is the one in the sink.
     """
-    released = partial(_releases_in_use, layout, policy)
+    released = partial(_releases_in_use, layout, policy, manifest if policy.publish else None)
     if ledger is None:
         if released():
             anchor_files.refuse_no_ledger(policy.dataset)
         return
     scope, options = Scope.of(policy), policy.storage_options
     anchor_files.require(ledger, scope, policy.ledger, options, released=released, freezing=freezing)
+    require_audiences(ledger, policy)
 
 
-def _releases_in_use(layout: Layout, policy: Policy) -> set[str]:
+def _releases_in_use(layout: Layout, policy: Policy, manifest: Manifest | None) -> set[str]:
     """Return the release names of the dataset that sink and staging hold: an anchor was stored before each."""
-    published = Manifest.read(layout) if policy.publish else None
-    names = set() if published is None or published.dataset != policy.dataset else {published.release}
+    names = set() if manifest is None or manifest.dataset != policy.dataset else {manifest.release}
     for folder in layout.memory.subfolders():
         if any(name.startswith("shard-") or name == LEFT_OUT for name in folder.names()):
             names.add(unquote(folder.parent.name))
     return names
+
+
+def require_audiences(ledger: Ledger, policy: Policy) -> None:
+    """Refuse a policy without an audience whose table is published: no run would renew it, or remove people from it."""
+    names, refs = {item.name for item in policy.audiences}, ledger.releases.find_all(policy).values()
+    recorded = {Manifest.audience_of(name) for ref in refs for name in ledger.releases.published(ref)} - {None}
+    if policy.audience is None and (gone := ", ".join(sorted(map(str, recorded - names)))):
+        msg = f"the ledger records published tables of this release for audiences that the policy does not name: {gone}"
+        hint = "write their entries [[audience]] again; a new release name goes without them"
+        raise LedgerError(f"{msg}; nothing was changed", hint)
 
 
 def remember(ledger: Ledger, policy: Policy, options: Mapping[str, str] | None = None) -> None:
@@ -79,6 +103,8 @@ class Attempt:
     job: str = field(default_factory=lambda: uuid.uuid4().hex)  # the name of this attempt in the ledger
     began: float = field(default_factory=time.monotonic)  # when it began, on the monotonic clock
     profile: Profile = field(default_factory=Profile, repr=False)  # time and memory of its stages
+    audiences: tuple[Attempt, ...] = ()  # attempts at the tables of audiences, which come after this one
+    main: Attempt | None = None  # of an audience: the attempt at the policy's own table
 
     @classmethod
     def of(
@@ -90,6 +116,7 @@ class Attempt:
         accept_fewer_rows: bool = False,
     ) -> Attempt:
         require_threads()
+        _, *others = tables_of(policy)
         require_provenance(policy)
         columns = policy.charged_columns()
         secret = columns[0].secret
@@ -97,7 +124,14 @@ class Attempt:
             msg = "the key is printed in documents, so anyone can undo a release under it"
             raise KeyReferenceError(msg, 'run `dptext key new PATH` and write key = "file:PATH"')
         accepted = accept_lower_cap, accept_fewer_rows
-        return cls(policy, partition, Layout.of(policy, partition), columns, secret, *accepted)
+        main = cls(policy, partition, Layout.of(policy, partition), columns, secret, *accepted)
+        ways = {"accept_lower_cap": accept_lower_cap, "accept_fewer_rows": accept_fewer_rows}
+        return replace(main, audiences=tuple(replace(cls.of(item, partition, **ways), main=main) for item in others))
+
+    @property
+    def layouts(self) -> list[Layout]:
+        """The places of tables that may hold earlier texts of this release."""
+        return [self.layout] if self.main is None else [self.layout, self.main.layout]
 
     @property
     def refusing(self) -> bool:
@@ -125,10 +159,14 @@ class Attempt:
         with staging.storage.lock(UNDER_WAY):
             if replays(self.policy) or self.policy.on_changed == "keep":
                 staging.set_aside()
+                if self.main is not None:
+                    earlier = Staging(self.main.layout.staging, self.main.staging_key)
+                    earlier.set_aside()
+                    earlier.share(staging)
             yield staging
 
-    def register(self, ledger: Ledger, id_type: str) -> dict[str, ReleaseRef]:
-        require_same_ledger(ledger, self.layout, self.policy)
+    def register(self, ledger: Ledger, id_type: str, manifest: Manifest | None) -> dict[str, ReleaseRef]:
+        require_same_ledger(ledger, self.layout, self.policy, manifest)
         self.require_environment(ledger, recording=True)
         self.agree_on_cap(ledger)
         refs = self.pin_releases(ledger, id_type)
@@ -164,19 +202,17 @@ def refuse_over_cap(over: int) -> None:
         raise BudgetError(msg, hint, {"records": over})
 
 
-def pin_table(attempt: Attempt, refs: Mapping[str, ReleaseRef], table: WholeTable) -> None:
+def pin_table(attempt: Attempt, ledger: Ledger, refs: Mapping[str, ReleaseRef], table: WholeTable) -> None:
     """Pin a table, or refuse a table other than the pinned one.
 
     A release without a pinned table must hold only the records of the table. A record that was read twice counts twice
     here and once in the ledger; records of an earlier attempt count there.
     """
-    spec = attempt.policy.ledger
-    with Ledger.open(spec.url, spec.id_key) as ledger:
-        for ref in refs.values():
-            if ledger.releases.pinned_table(ref) is None and ledger.records(ref) != table.records:
-                refuse_other_records(ref)
-            ledger.releases.pin_table(ref, table.digest)
-        remember(ledger, attempt.policy)
+    for ref in refs.values():
+        if ledger.releases.pinned_table(ref) is None and ledger.records(ref) != table.records:
+            refuse_other_records(ref)
+        ledger.releases.pin_table(ref, table.digest)
+    remember(ledger, attempt.policy)
 
 
 def refuse_other_records(ref: ReleaseRef) -> NoReturn:

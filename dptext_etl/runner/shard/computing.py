@@ -181,22 +181,27 @@ def require_found(replay: Replay, changed: npt.NDArray[np.bool_]) -> None:
         raise InputError(msg, _NOTHING_DRAWN)
 
 
-def require_earlier_texts(layout: Layout, policy: Policy) -> None:
+def require_earlier_texts(layouts: Sequence[Layout], policy: Policy) -> None:
     """Refuse to keep texts where none are published or staged."""
-    glob = layout.staging.glob
-    if Manifest.of_release(policy, layout) is None and not (glob("kept-*.parquet") or glob("shard-*.parquet")):
+    names = (name for layout in layouts for name in layout.staging.glob("*.parquet"))
+    staged = any(name.startswith(("kept-", "shard-")) for name in names)
+    if not staged and all(Manifest.of_release(policy, layout) is None for layout in layouts):
         msg = "released texts of changed records are to be kept, and none are published or kept in staging"
         raise InputError(msg, "bring back the published version, or use a new release name; nothing was charged")
 
 
 def keep_published(
-    layout: Layout, policy: Policy, columns: Sequence[Column], keep: Callable[[int, str, pl.DataFrame], object]
+    layout: Layout,
+    policy: Policy,
+    columns: Sequence[Column],
+    keep: Callable[[int, str, pl.DataFrame], object],
+    staging: Staging,
 ) -> None:
-    """Read the published parts that staging does not keep; `keep` gets their numbers, digests, and rows with ids.
+    """Read the published parts that `staging` does not keep; `keep` gets their numbers, digests, and rows with ids.
 
     A run keeps them in staging (`Staging.keep`), a plan nowhere. The ledger has the draws of their rows.
     """
-    staging, manifest = Staging(layout.staging), Manifest.of_release(policy, layout)
+    manifest = Manifest.of_release(policy, layout)
     if manifest is None:
         return
     published = {item.name: f"{item.name}_intermediate" if item.policy.postprocess else item.name for item in columns}

@@ -43,8 +43,9 @@ _TAIL = len(', "seal": "') + 64 + len('"}')
 
 
 def staging_key(secret: Secret, dataset: str, storage: Storage) -> bytes:
-    """Return the key that seals the files of one release and partition, whose folders `storage` names."""
-    return secret.derive("seal", _LABEL + canon([dataset, storage.parent.name, storage.name]))
+    """Return the key that seals the files of one table, release, and partition, whose folders `storage` names."""
+    table = storage.parent.parent
+    return secret.derive("seal", _LABEL + canon([dataset, table.name, storage.parent.name, storage.name]))
 
 
 def sealed(key: bytes, kind: str, facts: Mapping[str, Any]) -> bytes:
@@ -373,6 +374,17 @@ class Staging:
                 self.storage.copy(post.name, f"{kept}-{sha256(post)[:16]}.post")
             for suffix in ("json", "draws", "parquet"):  # rows come last: with them, all is there
                 self.storage.copy(f"{stem}.{suffix}", f"{kept}.{suffix}")
+
+    def share(self, other: Staging) -> None:
+        """Keep in another folder the rows that are kept here: it publishes the same draws."""
+        there = other.storage.glob(f"{_KEPT}-*")
+        for name in (name for name in self.storage.glob(f"{_KEPT}-*") if name not in there):
+            content = self.storage.read(name)
+            shard = self._recorded(name) if name.endswith(".json") else None
+            if shard is not None:
+                content = sealed(other._key, _RECORD, shard.as_dict())
+            if content is not None:
+                other.storage.write(name, content, action="keeping released rows")
 
     def keeps(self, index: int, digest: str) -> bool:
         return bool(self.storage.glob(f"{_KEPT}-{index:05d}-{digest[:16]}.parquet"))

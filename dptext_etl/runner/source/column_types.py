@@ -199,9 +199,11 @@ def keeps_spelling(files: Files, policy: Policy, layout: Layout, schema: Mapping
     """Return whether a table of CSV files has types that no policy named, and values keep their spelling under them."""
     free = {item.column for item in policy.kept if not item.rule} - policy.csv.types.keys()
     typed = [name for name in free if schema[name] != pl.String]
+    if files.kind.holds != "none" or not typed:
+        return False
     manifest = Manifest.of_release(policy, layout)
     before = {} if manifest is None or manifest.exact else manifest.schema
-    return files.kind.holds == "none" and bool(typed) and not before.keys() & {*typed}
+    return not before.keys() & {*typed}
 
 
 def _count(

@@ -112,6 +112,12 @@ class Examined(Generic[Rows]):
         added = replace(examined, rows=new, wanted=count, base=manifest.digest, first=first)
         return replace(added, every_row=rows, rows_before=manifest.rows)
 
+    def published_exact(self, policy: Policy) -> bool:
+        """Return whether values of CSV columns keep their spelling in the published version of this release."""
+        manifest = self.manifest
+        same = manifest is not None and (manifest.dataset, manifest.release) == (policy.dataset, policy.release)
+        return manifest is not None and same and manifest.exact
+
     @property
     def version_rows(self) -> tuple[Rows, int]:
         """All rows that the version would hold, lazily, and their number."""

@@ -8,9 +8,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context, Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from dptext_etl.corpora.static import PACKAGE
 from dptext_etl.errors import UsageError, bare, counted
 from dptext_etl.guarantee import largest_delta
 from dptext_etl.parameters import validated
@@ -395,20 +397,33 @@ def _synthetic(guess: Guess, choices: Choices) -> list[str]:
 
 
 def recipe_of(labels: Labels | None) -> list[str]:
-    """Return how to make a corpus with texts about the labels, by the number of labels."""
+    """Return the recommended corpus, vectors, and encoder for the kind of labels, why, and how to make them."""
     if labels is None:
         return []
-    few = len(labels.cells) <= FEW_LABELS
-    guidance, task = (" --guidance 1.6", " --task written.parquet") if few else ("", "")
-    return [
-        "A corpus with texts about your labels keeps more. A model writes them; it reads these names, nothing private:",
-        f'  dptext corpus write --model FOLDER --about "SENTENCE" --labels POLICY{guidance} --out written.parquet',
-        f"  dptext corpus build {CORPUS} written.parquet{task} --out corpus --license TERMS --provenance WORDS",
-        "Few labels are often opinions, a weak direction of word vectors, so --task strengthens it."
-        if few
-        else "Among many labels, --task would strengthen none, so the written texts are rows only.",
-        'Then name it: corpus = "corpus". Compare both on public texts first (`dptext rehearse --corpus`).',
-    ]
+    vectors = [f"  dptext corpus vectors {PACKAGE} --out vectors.safetensors"]
+    if find_spec(PACKAGE) is None:
+        vectors = [f'  pip install {PACKAGE} "dptext-etl[static]"', *vectors]
+    build, out = f"  dptext corpus build {CORPUS}", "--out corpus --license TERMS --provenance WORDS"
+    if len(labels.cells) <= FEW_LABELS:
+        lines = [
+            f"{CORPUS} and its encoder `words` come with the library. Few labels are often opinions, a weak direction",
+            "of word vectors, and everyday sentences hold few. Recommended instead: sentences of public reviews and",
+            "static vectors, not texts that a model wrote. If public texts have these labels, a classifier may",
+            "do without a release (`dptext rehearse --public`), and --task strengthens the direction of the labels.",
+            *vectors,
+            f"{build} reviews.parquet --sentences --texts 40000 --vectors vectors.safetensors {out}",
+        ]
+    else:
+        lines = [
+            f"{CORPUS} and its encoder `words` come with the library. Many labels lie close together, and word",
+            "vectors hardly separate them. Recommended instead: static vectors, and texts that a model writes about",
+            "the labels. It reads their names, nothing private. A sentence encoder separates labels best: build with",
+            "--encoder sentence-transformers --model FOLDER in the place of --vectors.",
+            *vectors,
+            '  dptext corpus write --model FOLDER --about "SENTENCE" --labels POLICY --out written.parquet',
+            f"{build} written.parquet --vectors vectors.safetensors {out}",
+        ]
+    return [*lines, 'Then name it: corpus = "corpus". Compare both on public texts first: `dptext rehearse --corpus`.']
 
 
 def _of_one_table(guess: Guess) -> list[str]:

@@ -188,7 +188,7 @@ def check_roles(
         raise together(problems)
     schema = pl.Schema({**schema, **dict.fromkeys(label_columns(policy), pl.String())})  # as they are counted
     schema = coarse_schema(schema, policy)
-    scores = {SCORES: pl.List(pl.Float32)} if policy.synthetic is not None and policy.synthetic.scores else {}
+    scores = {SCORES: pl.List(pl.Float32())} if policy.synthetic is not None and policy.synthetic.scores else {}
     schema = pl.Schema({**schema, **scores})
     _require_fit(output_columns(policy), schema, FORMATS[layout.sink_format])
     if (table := layout.table_format) is not None:

@@ -98,6 +98,7 @@ def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool
         "format": layout.sink_format,
         "cfg": {item.column: item.mechanism.cfg() for item in items},
         "ids": policy.ids,
+        "audience": policy.audience,
         "keep": _labels({item.column: item.rule for item in policy.kept}),
         "postprocess": {item.column: item.chain for item in items if item.chain is not None},
     }
@@ -105,6 +106,7 @@ def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool
         "columns": list(manifest.schema),
         "format": manifest.file_format,
         "ids": manifest.ids,
+        "audience": manifest.audience,
         "keep": _labels(manifest.coarse),
         "cfg": {item["name"]: item["cfg"] for item in manifest.columns},
         "postprocess": {item["name"]: item["chain"] for item in manifest.columns if "chain" in item},

@@ -16,7 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from dptext_etl import _kernel
 from dptext_etl.accounting import is_finite
@@ -32,6 +33,9 @@ from dptext_etl.policy.synthetic import no_rows
 from dptext_etl_eval.auditing.certificate import Certificate, certificate_of, far_texts, far_words, list_distances
 from dptext_etl_eval.auditing.results import ALARM, Audit, judge, largest_loss
 from dptext_etl_eval.auditing.trials import REPEATED, UNKNOWN, Pair, Subject, at_small, limit_of, trials, trials_of
+
+if TYPE_CHECKING:
+    from dptext_etl_models.families.model import ModelMechanism
 
 DRAWS = 100_000
 CONFIDENCE = 0.95
@@ -117,6 +121,10 @@ def audit_mechanism(
     if hasattr(mechanism, "audit"):
         result: Audit = mechanism.audit(draws=draws, confidence=confidence, secrets=secrets, progress=progress)
         return result
+    if _has_model(mechanism):
+        from dptext_etl_eval.auditing.models import audit_model
+
+        return audit_model(mechanism, draws=draws, confidence=confidence, secrets=secrets, progress=progress)
     if isinstance(mechanism, ChoiceMechanism):
         return _of_choice(mechanism, begun, draws, confidence, secrets, progress)
     if not isinstance(mechanism, WordMechanism):
@@ -155,6 +163,15 @@ def audit_mechanism(
         largest=largest,
         note=note,
     )
+
+
+def _has_model(mechanism: Mechanism) -> TypeGuard[ModelMechanism]:
+    """Return whether a mechanism needs a neural model; none does where dptext-etl-models is not installed."""
+    if find_spec("dptext_etl_models") is None:
+        return False
+    from dptext_etl_models.families.model import ModelMechanism
+
+    return isinstance(mechanism, ModelMechanism)
 
 
 class _Pair(NamedTuple):

@@ -162,7 +162,7 @@ def evaluate(
         stand_in.refuse_raw(table, [Path(raw)] if raw.endswith(".toml") else [])
         if Path(table).resolve() == Path(raw).resolve():
             raise PolicyError("--public or --written names the raw table", "name a table of public texts")
-    free_guesses = Asked(public, written, zero_shot, about)
+    free_guesses = Asked(public, written, zero_shot, about, terminal.note)
     progress = None if terminal.as_json() else _say
     if raw.endswith(".toml"):
         given |= {

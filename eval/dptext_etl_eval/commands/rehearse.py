@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import escape
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +25,7 @@ KEYS = (
     "verdict",
     "policy",
     "reasons",
+    "installs",
 )
 
 
@@ -58,7 +60,11 @@ def rehearse(
     words: Annotated[int | None, typer.Option(min=1, help="Most words of a private text.")] = None,
     corpus: Annotated[
         str | None,
-        typer.Option(metavar="CORPUS", help="The corpus of all forms but custext; by default everyday-30k."),
+        typer.Option(
+            metavar="CORPUS,...",
+            help="The corpus of all forms but custext, and others to compare; by default everyday-30k, and all others "
+            "that are installed.",
+        ),
     ] = None,
     labeled: Annotated[
         str | None,
@@ -84,6 +90,10 @@ def rehearse(
     person loses the same in each. A policy gives epsilon, rows per person, label, corpus, and delta; options replace
     them. `dptext init` and `dptext plan` print the call that fits your table.
 
+    Other corpora, vectors, and encoders are compared by the linear discriminant: without --corpus, the installed
+    corpora, and the first corpus with the static vectors of the package wordllama, if it is installed. Lines at the end
+    name those that an install would add.
+
     The set `everyday` has the labels topic (60) and kind (5). Each release is compared with baselines that need no
     private text: no texts at all; label names alone, where each text gets the label whose name has the largest inner
     product with it; public data alone, a classifier that learned from texts of `everyday-30k`, labeled by these names;
@@ -97,9 +107,9 @@ def rehearse(
     from dptext_etl.cli.options import load_policy
     from dptext_etl.errors import PolicyError, seam
     from dptext_etl.html_output import document
-    from dptext_etl_eval import rehearsal, stand_in
+    from dptext_etl_eval import candidates, rehearsal, stand_in
     from dptext_etl_eval.baselines import CORPUS, Asked
-    from dptext_etl_eval.forms import FORMS, USUAL
+    from dptext_etl_eval.forms import DISCRIMINANT, FORMS, USUAL
 
     try:
         asked = None if epsilon is None else [float(part) for part in epsilon.split(",")]
@@ -119,19 +129,23 @@ def rehearse(
         terminal.note(stand_in.UPPER_END)
         text = "text"
     values = terms.values if label == terms.label else ()
-    rows_read = stand_in.read(
-        public, text=text, label=label, rows=rows, words=words, corpus=corpus or terms.corpus or CORPUS, values=values
-    )
-    given = Asked(labeled, written, zero_shot, about).read(text, label)
-    facts = rehearsal.rehearse(
-        rows_read,
-        asked or terms.epsilons,
-        forms=chosen,
-        per_person=per_person or terms.per_person,
-        delta=terms.delta,
-        given=given,
-        progress=terminal.note,
-    )
+    first, others = candidates.listed(corpus or terms.corpus or CORPUS)
+    rows_read = stand_in.read(public, text=text, label=label, rows=rows, words=words, corpus=first, values=values)
+    given = Asked(labeled, written, zero_shot, about, terminal.note).read(text, label)
+    with TemporaryDirectory() as room:
+        if corpus is None and DISCRIMINANT in chosen:
+            others = candidates.installed(first, Path(room), terminal.note)
+        facts = rehearsal.rehearse(
+            rows_read,
+            asked or terms.epsilons,
+            forms=chosen,
+            per_person=per_person or terms.per_person,
+            delta=terms.delta,
+            given=given,
+            others=others,
+            progress=terminal.note,
+        )
+        facts["installs"] = candidates.installs(first, others) if DISCRIMINANT in chosen else []
     heads = (
         "release",
         "guarantee",
@@ -165,7 +179,7 @@ def rehearse(
 
 def _sentences(facts: dict[str, Any]) -> list[str]:
     """Return the lines below the table: each form, and the results at each epsilon."""
-    return [*(f"{form}, {what}." for form, what in facts["forms"].items()), *facts["answers"]]
+    return [*(f"{form}, {what}." for form, what in facts["forms"].items()), *facts["answers"], *facts["installs"]]
 
 
 def _cells(facts: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -173,7 +187,7 @@ def _cells(facts: dict[str, Any]) -> list[tuple[str, ...]]:
 
     made = [
         (
-            one["form"],
+            f"{one['form']} over {one['corpus']}" if one["corpus"] else one["form"],
             one["model"],
             f"{one['epsilon']:.2f}",
             at_most(one["person"], 4),

@@ -40,7 +40,7 @@ from dptext_etl.sampling import Sampler
 from dptext_etl_models.families.score import ScoreMechanism
 from dptext_etl_models.inference import device_draws, language_model
 from dptext_etl_models.inference.device_draws import Undrawn
-from dptext_etl_models.inference.masked.scorer import Adjustment, Lexicon, MaskedScorer
+from dptext_etl_models.inference.masked.scorer import Adjustment, Lexicon
 from dptext_etl_models.inference.masked.script import (
     Numbers,
     Script,
@@ -52,6 +52,7 @@ from dptext_etl_models.inference.masked.script import (
     write_faithful,
     write_strict,
 )
+from dptext_etl_models.inference.masked.session import MaskedScorer
 from dptext_etl_models.inference.masked.steps import Drawn, DrawParameters, Scorer, draw
 from dptext_etl_models.inference.masked.vocabulary import MaskedVocabulary
 from dptext_etl_models.inference.running import Listener

@@ -80,12 +80,6 @@ class ModelMechanism(Mechanism):
             hint = f'write model = "{small}" for the small one that is installed; or {exc.hint}'
             raise PolicyError(exc.message, hint) from None
 
-    def audit(self, **asked: Any) -> Any:
-        """Audit one step under the worst model there can be, for `dptext audit` (docs/extending.md)."""
-        from dptext_etl_eval.auditing.models import audit_model
-
-        return audit_model(self, **asked)
-
     def artifacts(self) -> dict[str, Artifact]:
         """Return the model's files by role."""
         return {**self.model_files, **super().artifacts()}

@@ -169,7 +169,7 @@ def new_model(tokenizer: Any, settings: Settings) -> Any:
         torch.manual_seed(settings.seed)
         before = tokenizer(settings.template.partition(FIELD)[0], add_special_tokens=False)["input_ids"]
         if settings.kind == "causal":
-            model = causal(len(tokenizer), settings)
+            model = causal(len(tokenizer), layers=settings.layers, inner=settings.inner, places=settings.places)
             weight = model.get_input_embeddings().weight[:, :WORD_COLUMNS]
         else:
             sizes = Sizes(settings.width, settings.layers, settings.heads, settings.inner, settings.places)

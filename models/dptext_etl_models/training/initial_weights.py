@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import RobertaConfig, RobertaForMaskedLM
 
-    from dptext_etl_models.training.denoiser import Settings
-
 
 class Sizes(NamedTuple):
     """The sizes of a model."""
@@ -85,17 +83,20 @@ _COPIED = 3.0  # factor of the copied word, which must outweigh the present one
 _SCALE = 0.25  # factor of the last layer's output: larger logits are hard to train
 
 
-def causal(entries: int, settings: Settings) -> Any:
-    """Return a GPT-2 of width `WIDTH` that continues a text as it continued where the present word was before."""
+def causal(entries: int, *, layers: int, inner: int, places: int) -> Any:
+    """Return a GPT-2 of width `WIDTH` that continues a text as it continued where the present word was before.
+
+    The other sizes are as in `Sizes`.
+    """
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(
         vocab_size=entries,
-        n_positions=settings.places,
+        n_positions=places,
         n_embd=WIDTH,
-        n_layer=max(2, settings.layers),
+        n_layer=max(2, layers),
         n_head=WIDTH // HEAD,
-        n_inner=settings.inner,
+        n_inner=inner,
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,
@@ -108,7 +109,7 @@ def causal(entries: int, settings: Settings) -> Any:
     body.wte.weight.normal_()
     body.wte.weight[:, WORD_COLUMNS:] = 0.0
     body.wpe.weight.zero_()
-    place, turns = torch.arange(settings.places)[:, None], _turns()
+    place, turns = torch.arange(places)[:, None], _turns()
     body.wpe.weight[:, WORD_COLUMNS : WORD_COLUMNS + HEAD] = math.sqrt(2) * torch.cat(
         [(place * turns).sin(), (place * turns).cos()], 1
     )

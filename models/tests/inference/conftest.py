@@ -41,7 +41,7 @@ def mechanism(of_kind, monkeypatch):
 @pytest.fixture
 def whole(mechanism):
     """A scorer of whole numbers in the place of a model's (`masked_loops.Whole`)."""
-    from dptext_etl_models.inference.masked.scorer import MaskedScorer
+    from dptext_etl_models.inference.masked.session import MaskedScorer
     from models.tests.inference.masked_loops import Whole  # needs torch
 
     def of(**options):

@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dptext_etl_models.inference.masked import scorer as masked_scorer
 from dptext_etl_models.inference.masked.layout import Layout
 from dptext_etl_models.inference.masked.script import Item, Script
+from dptext_etl_models.inference.masked.session import MaskedScorer
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from models.tests.toy_scorer import Recorded, keys
 from tests.computing import PRECISE, settle
@@ -55,7 +55,7 @@ def lost(made, window, texts):
     real = made.scorer()
     model = Counting(torch.device("cpu"), len(real.lexicon.tokens), window)
     frame = real.frame._replace(window=window)
-    scorer = masked_scorer.MaskedScorer(model, frame, real.lexicon, made.clip_range)
+    scorer = MaskedScorer(model, frame, real.lexicon, made.clip_range)
     sampler = Recorded()
     out = made.release_with(scorer, sampler, pa.array(texts), keys(len(texts)))
     made_draws = len(sampler.scores) + len(sampler.uniform)

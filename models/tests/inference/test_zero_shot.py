@@ -42,7 +42,20 @@ def test_the_label_of_the_largest_probability_is_chosen(model, monkeypatch):
         return prompt(about, topic, random.Random(0))
 
     monkeypatch.setattr(zero_shot, "prompt", noted)
-    found = zero_shot.choose("toy", "messages to a bank", TOPICS, TEXTS * 5)
+    monkeypatch.setattr(zero_shot, "_BATCH", 3)
+    calls, lines, forward = [], [], model.forward
+
+    def counted(ids, **given):
+        calls.append(tuple(ids.shape))
+        return forward(ids, **given)
+
+    monkeypatch.setattr(model, "forward", counted)
+    found = zero_shot.choose("toy", "messages to a bank", TOPICS, TEXTS * 5, lines.append)
+    shared = len(prompt("messages to a bank", "", random.Random(0))) - len("\nText:")
+    assert calls[0] == (1, shared), "the examples are read once for all labels"
+    assert [rows for rows, _ in calls[1:]] == [1, 3, 1] * 2, "each text is read once for each label, in batches"
+    assert lines[0].startswith("zero-shot labels: 1 of 4 batches; about ")
+    assert lines[-1] == "zero-shot labels: 4 of 4 batches; about 0 s are left"
     assert asked == [("messages to a bank", topic) for topic in TOPICS.values()]
     wanted = []
     for text in TEXTS:

@@ -17,8 +17,7 @@ import numpy.typing as npt
 from dptext_etl.sampling import Clip
 from dptext_etl_models.inference.masked.layout import Asked, Frame, Layout, Pieces, Rows
 from dptext_etl_models.inference.masked.model import MaskedModel
-from dptext_etl_models.inference.masked.script import Numbers, Script
-from dptext_etl_models.inference.masked.steps import Session
+from dptext_etl_models.inference.masked.script import Numbers
 from dptext_etl_models.inference.running import to_device
 
 BUCKET = 8
@@ -77,8 +76,8 @@ class Made(NamedTuple):
     event: Any = None
 
 
-class MaskedScorer:
-    """Score positions with a masked language model."""
+class BatchScorer:
+    """Fill batches with rows of texts, and score them with a masked language model."""
 
     def __init__(
         self, model: MaskedModel, frame: Frame, lexicon: Lexicon, clip: Clip, adjustment: Adjustment | None = None
@@ -94,12 +93,6 @@ class MaskedScorer:
         """Largest number of masks of one row; the rest of a copy's half of the window is context."""
         self.batch_rows: dict[Shape, int] = {}
         self.likeness = None if self.adjustment.likeness is None else _unit(model.embeddings)
-
-    def open(self, scripts: Sequence[Script]) -> Session:
-        """Start scoring some texts."""
-        from dptext_etl_models.inference.masked.session import MaskedSession
-
-        return MaskedSession(self, scripts)
 
     def shapes(self, totals: Numbers, masks: Numbers) -> npt.NDArray[np.int64]:
         """Return the padded tokens and masks of rows, shape (n, 2); they depend only on each row."""

@@ -18,7 +18,7 @@ import numpy as np
 from dptext_etl.errors import without_panics
 from dptext_etl.sampling import Choices
 from dptext_etl_models.inference.masked.layout import Asked, Layout, Rows
-from dptext_etl_models.inference.masked.scorer import Batch, MaskedScorer, Shape
+from dptext_etl_models.inference.masked.scorer import Batch, BatchScorer, Shape
 from dptext_etl_models.inference.masked.script import PADDED, Numbers, Script, Scripts
 from dptext_etl_models.inference.masked.steps import Answer
 from dptext_etl_models.inference.running import out_of_memory
@@ -76,7 +76,7 @@ _WORTH = 0.5  # share of a batch's rows that makes it worth a thread while other
 class MaskedSession:
     """Hold the texts that a masked language model is scoring."""
 
-    def __init__(self, scorer: MaskedScorer, scripts: Sequence[Script]) -> None:
+    def __init__(self, scorer: BatchScorer, scripts: Sequence[Script]) -> None:
         self._scorer, every = scorer, Scripts.of(scripts)
         self._layout = Layout(every, scorer.lexicon.encode, scorer.frame, scorer.longest)
         self._inside = every.counted(every.drawn & (every.word != PADDED))  # draws before the end of each text
@@ -197,3 +197,11 @@ def _every(draws: Asked) -> Numbers:
     counts = draws.last - draws.first
     inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.asarray(np.repeat(draws.first, counts) + inside)
+
+
+class MaskedScorer(BatchScorer):
+    """Score positions with a masked language model (`steps.Scorer`)."""
+
+    def open(self, scripts: Sequence[Script]) -> MaskedSession:
+        """Start scoring some texts."""
+        return MaskedSession(self, scripts)

@@ -1,0 +1,107 @@
+"""Write figures of pages that a stored result holds, so that no page repeats a figure by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+from frontier import of_surrogate, parts, tidy
+from frontier.tables import amount
+from generators.markdown import table
+
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results.json"
+SHIFT = RESULTS.with_name("word_shift.json")
+EVERYDAY, WHOLE, DIRECT = "everyday-30k", "", "at once"
+CELLS = (
+    ("UCI", "surrogate", EVERYDAY, 4.0),
+    ("UCI", "surrogate", EVERYDAY, 8.0),
+    ("UCI", "custext", WHOLE, 2.0),
+    ("UCI", "custext", WHOLE, 10.0),
+    ("Snips", "surrogate", EVERYDAY, 4.0),
+    ("Snips", "surrogate", EVERYDAY, 8.0),
+    ("Snips", "dpmlm", DIRECT, 25.0),
+)
+"""Data set, mechanism, variant, and epsilon of the rows of `reidentified`."""
+
+
+def reidentified() -> str:
+    """Return how often an attacker's first guess is the raw text, next to the usefulness of the same release."""
+    rows = []
+    for cell in CELLS:
+        (measured,) = parts.found().cells(cell)
+        name, mechanism, _, epsilon = cell
+        rows.append(
+            (
+                f"`{mechanism}`, ε = {epsilon:g} {measured['reading'].partition(',')[0]}",
+                amount(measured["epsilon_per_text"]),
+                f"{name}, {measured['n']:,}",
+                f"{measured['use']:.2f} / {measured['raw']:.2f}",
+                f"{measured['blind_attack']:.2%}",
+                f"{measured['attack']:.1%}",
+            )
+        )
+    return table(("mechanism", "ε per text", "set, texts", "F1 / raw texts", "by chance", "first guess is right"), rows)
+
+
+def corpora_of_snips() -> str:
+    """Return macro-F1 of three corpora on the requests of Snips at epsilon 4."""
+    at = {name: _mean("Snips" + of_surrogate.SETS, name) for name in ("film reviews", "dialogue turns", EVERYDAY)}
+    films, turns, everyday = (f"{value:.2f}" for value in at.values())
+    return (
+        f"At ε = 4, requests of Snips reach {films} with film reviews, {turns} with dialogue turns, and {everyday} "
+        f"with `{EVERYDAY}` (in domain)."
+    )
+
+
+def sentence_encoder() -> str:
+    """Return the usefulness of a sentence encoder, next to sums of word vectors."""
+    apart, few = of_surrogate.BESIDE, f"UCI sentences, 2,000 texts{of_surrogate.BESIDE}"
+    model, films = "all-MiniLM-L6-v2", "5,000 film reviews"
+    snips = _mean("Snips" + apart, f"{EVERYDAY}, {model}"), _mean("Snips" + of_surrogate.SETS, EVERYDAY)
+    opinions = _mean(few, f"{films}, {model}"), _mean(few, films)
+    speed = tidy.read().filter(pl.col("variant") == model, pl.col("figure") == "texts per CPU-second, one by one")
+    return (
+        f"Over `{EVERYDAY}`, `{model}` kept {snips[0]:.2f} of Snips at ε = 4 (`words`: {snips[1]:.2f}). On UCI "
+        f"sentences over film reviews, it kept {opinions[0]:.2f} (`words`: {opinions[1]:.2f}). "
+        f"It encodes {speed['value'].item():.0f} texts per CPU-second."
+    )
+
+
+def _mean(data_set: str, variant: str, epsilon: float = 4.0) -> float:
+    rows = tidy.read().filter(
+        pl.col("dataset") == data_set,
+        pl.col("variant") == variant,
+        pl.col("epsilon") == epsilon,
+        pl.col("figure") == of_surrogate.F1,
+    )
+    return float(rows.select(pl.mean("value")).item())
+
+
+def word_shift() -> str:
+    """Return the shares of texts that hold a word, in raw and in drawn texts."""
+    facts = json.loads(SHIFT.read_text("utf-8"))
+    words = next(iter(facts["shares"].values()))
+    rows = [(title, *(f"{share:.1%}" for share in shares.values())) for title, shares in facts["shares"].items()]
+    return table(
+        (f"{facts['set']}, {facts['texts']:,} texts, over `{facts['corpus']}`", *(f"*{word}*" for word in words)), rows
+    )
+
+
+def scale() -> str:
+    """Return the cost of runs over a million rows, with the machine."""
+    part = json.loads(RESULTS.read_text("utf-8"))["parts"]["scale"]
+    first, memory, again, more = part["rows"]
+    peak, whole = more["measured"].removesuffix(" at the peak"), "the first run"
+    rows = (
+        ("first run over 10⁶ rows", first, f"{_amount(first)}, {_amount(memory)}", "the cost per row over 10⁵ rows"),
+        ("the same run again, nothing changed", again, _amount(again), whole),
+        ("1,000 new rows next to 10⁶ published rows", more, peak, whole),
+    )
+    shown = ((work, cost, f"{float(row['ratio']):.1%} of {against}") for work, row, cost, against in rows)
+    return f"Measured on {part['date']} ({part['machine']}):\n\n{table(('work', 'cost', 'relative to'), shown)}"
+
+
+def _amount(row: dict[str, str]) -> str:
+    """Return the first quantity of a measured row."""
+    return row["measured"].partition(",")[0].partition(" (")[0]
