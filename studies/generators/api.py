@@ -25,7 +25,7 @@ PACKAGES = (
     "dptext_etl.checks.great_expectations.expectations",
     "dptext_etl_eval",
 )
-"""Packages whose `__all__` is public (docs/policy.md, Upgrades and stability), and those of `_CHOSEN`."""
+"""Packages whose `__all__` is public (docs/policy.md, Upgrades and stability), and modules in `_CHOSEN`."""
 _CHOSEN = {
     "dptext_etl.runner": ("scan_published", "open_classifier"),
     "dptext_etl.families.aggregate.classifier": ("Classifier",),
@@ -84,7 +84,7 @@ def _entry(package: str, name: str) -> Iterator[str]:
 
 
 def _methods(package: str, definition: ast.ClassDef) -> dict[str, str]:
-    """Return the first paragraph about each public method and property, those of parents in the package last."""
+    """Return the first paragraph about each public method and property, then about those that parents define."""
     found = {
         method.name: " ".join((ast.get_docstring(method) or "").partition("\n\n")[0].split())
         for method in definition.body
