@@ -45,7 +45,7 @@ WRITERS = {
     "policy_entries": policy_tables.policy_entries,
     "doors": policy_tables.doors,
 }
-_FIGURES = ("corpora_of_snips", "reidentified", "scale", "sentence_encoder", "word_shift")
+_FIGURES = ("corpora_of_snips", "encoder_discriminant", "reidentified", "scale", "sentence_encoder", "word_shift")
 WRITERS |= {"row_by_row": choices.row_by_row, "all_forms": choices.all_forms, "rule": choices.rule}
 WRITERS["demo_forms"] = pictures.demo_words
 WRITERS |= {name: getattr(measured, name) for name in _FIGURES}
@@ -54,6 +54,7 @@ MEASURED_BY = {
     "benchmarks": "make -C studies bench",
     "corpora_of_snips": "make -C studies surrogate-utility",
     "demo_forms": "make -C studies demo-figures",
+    "encoder_discriminant": "make -C studies encoder-utility",
     "reidentified": "make -C studies frontier",
     "row_by_row": "make -C studies surrogate-utility",
     "scale": "make -C studies bench",

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import polars as pl
-from frontier import of_surrogate, parts, tidy
+from frontier import forms, of_surrogate, parts, tidy
 from frontier.tables import amount
 from generators.markdown import table
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results.json"
-SHIFT = RESULTS.with_name("word_shift.json")
+SHIFT, ENCODER = RESULTS.with_name("word_shift.json"), RESULTS.with_name("encoder.json")
 EVERYDAY, WHOLE, DIRECT = "everyday-30k", "", "at once"
 CELLS = (
     ("UCI", "surrogate", EVERYDAY, 4.0),
@@ -76,6 +76,17 @@ def _mean(data_set: str, variant: str, epsilon: float = 4.0) -> float:
         pl.col("figure") == of_surrogate.F1,
     )
     return float(rows.select(pl.mean("value")).item())
+
+
+def encoder_discriminant() -> str:
+    """Return macro-F1 of the linear discriminant over words, static vectors, and a sentence encoder."""
+    facts, all_rows, rows = json.loads(ENCODER.read_text("utf-8")), tidy.read(), []
+    for name, texts in dict.fromkeys((row["set"], row["texts"]) for row in facts["rows"]):
+        at = {row["epsilon"]: row["value"] for row in facts["rows"] if row["set"] == name}
+        lines = [*(forms.reached(all_rows, name, form) for form in ("linear_discriminant", "static_discriminant")), at]
+        rows.append((f"{name}, {texts:,}", *(" / ".join(f"{line[epsilon]:.2f}" for epsilon in at) for line in lines)))
+    budgets = " / ".join(f"{epsilon:g}" for epsilon in at)
+    return table((f"set, texts: F1 at ε = {budgets}", "`words`", "static vectors", f"`{facts['encoder']}`"), rows)
 
 
 def word_shift() -> str:

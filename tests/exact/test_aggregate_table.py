@@ -47,6 +47,19 @@ def released(statistic, copies):
     return noisy(statistic, key(statistic), partial)
 
 
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view()])
+def test_every_type_of_string_has_the_same_sums(statistic, kind):
+    texts, labels = ["a new album", None, "the rent"], ["music", "money", None]
+    ids = pa.array(["a", "b", "c"])
+    plain, other = (
+        partial_sum(statistic, key(statistic), ids, pa.array(texts, dtype), pa.array(labels, dtype))
+        for dtype in (pa.string(), kind)
+    )
+    assert other.digest == plain.digest
+    assert np.array_equal(other.sums, plain.sums)
+    assert np.array_equal(other.moments, plain.moments)
+
+
 def test_the_table_holds_public_texts_listed_labels_and_the_rows_asked_for(statistic):
     made = table(released(statistic, 300), 1000)
     assert made.num_rows == 1000

@@ -105,6 +105,8 @@ def partial_sum(  # noqa: PLR0917
         )
     if pa.types.is_dictionary(label_column.type):
         label_column = label_column.cast(label_column.type.value_type)
+    if pa.types.is_string_view(texts.type):  # Arrow fills no nulls of views
+        texts = texts.cast(pa.large_string())
     total = replace(Partial.zero(statistic), digest=_kernel.table_digest(release_key, ids, texts, label_column))
     blocks = _blocks(statistic, label_column)
     with single_threaded_products():  # the products of a batch are small, and shards are summed in parallel
