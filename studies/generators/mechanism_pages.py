@@ -29,13 +29,40 @@ _SHARED = 2
 """A parameter of at least this number of mechanisms, with one meaning, is described once."""
 
 
+RECOMMENDED = ("surrogate",)
+"""Mechanisms that pages recommend; all others are of the papers."""
+
+
 def sections() -> str:
-    """Return a section for each mechanism."""
+    """Return a section for each mechanism: the recommended ones first, then those of the papers."""
     from dptext_etl import available
 
     facts = {name: command_json("explain", name) for name in available()}
     shared = _shared(facts)
-    return "\n\n".join("\n\n".join(_section(one, shared)) for one in facts.values())
+    parts = {name: "\n\n".join(_section(item, shared)) for name, item in facts.items()}
+    papers = (f"#{part}" for name, part in parts.items() if name not in RECOMMENDED)
+    recommended = [parts[name] for name in RECOMMENDED]
+    return "\n\n".join([*recommended, _synthetic(), "## Mechanisms of the papers {#papers}", *papers])
+
+
+def _synthetic() -> str:
+    """Return the section about the mechanism of synthetic tables, which takes a whole column."""
+    from dptext_etl.policy.synthetic import CLAIM, MaxEnt
+
+    summary, meanings = inspect.getdoc(MaxEnt) or "", []
+    for line in summary.partition("Attributes:")[2].strip().splitlines():
+        name, _, meaning = line.strip().partition(": ")
+        meanings += [f"* `{name}`: {meaning}"] if name != "name" else []
+    about = (
+        "It adds noise once to sums over a whole column, and draws public texts that follow them. "
+        "[Synthetic tables](synthetic-tables.md) explains the form. "
+        '`mechanism = { name = "maxent", epsilon = 1.0, delta = 1e-6, corpus = "everyday-30k" }` in `[synthetic]`'
+    )
+    claim = (
+        f"* **Guarantee**: `{CLAIM.guarantee_class.value}`, ε per {CLAIM.unit} for the whole table. "
+        "**Rules**: [synthetic](spec/synthetic.md)."
+    )
+    return "\n\n".join(("## Synthetic tables (`maxent`) {#maxent}", about, claim, "\n".join(meanings)))
 
 
 def shared_parameters() -> str:

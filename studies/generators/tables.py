@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 from generators.markdown import linked, table
+from generators.mechanism_pages import RECOMMENDED
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,9 +18,10 @@ def mechanisms() -> str:
     from dptext_etl import available, load
     from dptext_etl.cli import options
     from dptext_etl.families.words import WordMechanism
+    from dptext_etl.policy.synthetic import CLAIM
 
     rows: dict[tuple[str, ...], list[str]] = {}
-    for name in available():
+    for name in sorted(available(), key=lambda name: name not in RECOMMENDED):
         for variant, example in options.examples(load(name)).items():
             claim = example.guarantee
             details = ", ".join(f"`{item.value}`" for item in sorted(claim.disclosures - {"nullness"}))
@@ -34,7 +36,16 @@ def mechanisms() -> str:
             )
             rows.setdefault(said, []).append(variant or "")
     header = ("mechanism", "class", "ε is per", "released exactly, with nullness", "ε per distance", "ε of a text")
-    return table(header, [(f"{name} {', '.join(variants)}".strip(), *said) for (name, *said), variants in rows.items()])
+    listed = [(f"{name} {', '.join(variants)}".strip(), *said) for (name, *said), variants in rows.items()]
+    whole = (
+        "[maxent](#maxent), a synthetic table",
+        f"`{CLAIM.guarantee_class.value}`",
+        CLAIM.unit,
+        "",
+        "",
+        "ε of the table",
+    )
+    return table(header, [*listed[: len(RECOMMENDED)], whole, *listed[len(RECOMMENDED) :]])
 
 
 def exit_codes() -> str:
