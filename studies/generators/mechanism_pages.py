@@ -34,7 +34,7 @@ RECOMMENDED = ("surrogate",)
 
 
 def sections() -> str:
-    """Return a section for each mechanism: the recommended ones first, then those of the papers."""
+    """Return a section for each mechanism: the recommended ones first, then the mechanisms of the papers."""
     from dptext_etl import available
 
     facts = {name: command_json("explain", name) for name in available()}
@@ -46,7 +46,7 @@ def sections() -> str:
 
 
 def _synthetic() -> str:
-    """Return the section about the mechanism of synthetic tables, which takes a whole column."""
+    """Return the section about the mechanism of synthetic tables, which covers a whole column."""
     from dptext_etl.policy.synthetic import CLAIM, MaxEnt
 
     summary, meanings = inspect.getdoc(MaxEnt) or "", []

@@ -231,7 +231,7 @@ def test_pages_are_generated_and_link_to_the_rules(site):
         sources = re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"'](https?:)?//", page.read_text())
         assert not sources, page.name
     page = (site / "mechanisms.html").read_text()
-    sections = re.split(r"<h2 id=\"([\w-]+)\">", page)
+    sections = re.split(r"<h[23] id=\"([\w-]+)\">", page)
     found = dict(zip(sections[1::2], sections[2::2], strict=True))
     for name in available():
         for fact in ("Guarantee", "Released exactly", "log10 odds", "epsilon"):
