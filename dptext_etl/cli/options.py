@@ -439,11 +439,8 @@ def store_options() -> dict[str, str]:
 def require_confirmation(question: str, *, yes: bool) -> None:
     if yes:
         return
-    try:
-        agreed = typer.confirm(question, err=True)
-    except typer.Abort:  # the input ended
-        agreed = False
-    if not agreed:
+    typer.echo(f"{question} [y/N]: ", err=True, nl=False)  # typer.confirm writes to the standard output, too
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
         raise PolicyError("this was not confirmed; nothing was changed", "answer y, or give --yes in a script")
 
 
