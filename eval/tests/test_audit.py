@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dptext_etl.errors import InputError
+from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Mechanism, Released
 from dptext_etl.mechanisms.custext import CusText
@@ -96,8 +96,6 @@ class OneDrawPerRecord(CusText):
 PLANTED = {
     Memoised: ("holds", {"two positions"}),  # of two records, too, unless both words were memoised alike
     TopThree: ("holds", {"one draw"}),
-    TwiceEpsilon: ("refuted", {"one draw"}),
-    Understated: ("refuted", set()),
     PublicSeed: ("holds", {"two keys"}),
     SharedGenerator: ("holds", {"two records"}),
     OneDrawPerRecord: ("holds", {"two positions"}),
@@ -163,13 +161,21 @@ def test_closed_forms_agree_with_fractions(mechanism):
     assert found.realized == pytest.approx(compared.realized, abs=1e-9)
 
 
-def test_a_law_that_shuts_out_an_output_has_no_bound(small_vectors):
-    class Shut(Table):
-        @property
-        def word_disclosures(self):
-            return frozenset()
+class Shut(Table):
+    """Output sets that can rule a word out, and that the mechanism does not disclose."""
 
-    assert certificate_of(Shut(epsilon=1.0, k=5, vectors=small_vectors)).realized == math.inf
+    @property
+    def word_disclosures(self):
+        return frozenset()
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"), [(TwiceEpsilon, "loses|less"), (Understated, "charges less"), (Shut, "no loss is finite")]
+)
+@pytest.mark.parametrize("epsilon", [2.0, 30.0])
+def test_defects_of_the_law_are_refused_before_an_audit(kind, problem, epsilon, small_vectors):
+    with pytest.raises(PolicyError, match=problem):
+        audit_mechanism(kind(epsilon=epsilon, k=5, vectors=small_vectors), draws=DRAWS, secrets=SECRETS)
 
 
 def test_distance_is_the_largest_over_the_lists():

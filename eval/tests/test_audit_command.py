@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from dptext_etl import Policy
 from dptext_etl.cli.app import app
-from dptext_etl.families import distance, lists
+from dptext_etl.families import distance, lists, loss
 from dptext_etl.mechanism import Released
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.mechanisms.diffractor import Diffractor
@@ -49,7 +49,7 @@ def test_the_command_reads_no_data_and_no_key(policy_file):
 
 def test_several_policies_are_compared_by_what_they_claim_and_what_trials_show(policy_file, tmp_path):
     other = tmp_path / "other.toml"
-    other.write_text(policy_file.read_text().replace("epsilon = 2.0, k = 5", "epsilon = 6.0, k = 5"))
+    other.write_text(policy_file.read_text().replace('"epsilon" = 2.0', '"epsilon" = 6.0', 1))
     words = ["audit", str(policy_file), str(other), "--draws", "2000"]
     done = CliRunner().invoke(app, [*words, "--json"])
     assert done.exit_code == 0, done.output
@@ -90,6 +90,7 @@ def test_a_table_that_understates_itself_is_found_by_other_code(mechanism, state
     """Planted in the code that states the loss of a table: a certificate by the same code would agree with it."""
     monkeypatch.setenv("DPTEXT_CACHE", str(tmp_path))
     honest = certificate_of(mechanism).realized
+    monkeypatch.setattr(loss, "_compare", lambda *_: None)  # else the library refuses the table before
     monkeypatch.setattr(*states)
     made = type(mechanism)(**mechanism.model_dump(exclude_unset=True) | {"epsilon": mechanism.epsilon / 1.001})
     found = audit_mechanism(made, draws=1_000, secrets=SECRETS)
