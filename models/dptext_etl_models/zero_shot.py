@@ -47,13 +47,13 @@ def choose(
     prompts = [list(tokenizer(prompt(about, topics[label], _order()))["input_ids"]) for label in labels]
     shared = prompts[0][: _shared(prompts)]
     done, of = 0, len(labels) * -(-len(distinct) // _BATCH)
-    began = told = time.monotonic()
+    began = reported = time.monotonic()
 
     def tell() -> None:
-        nonlocal done, told
+        nonlocal done, reported
         done, now = done + 1, time.monotonic()
-        if done in {1, of} or now - told >= _REPORT:
-            left, told = (now - began) / done * (of - done), now
+        if done in {1, of} or now - reported >= _REPORT:
+            left, reported = (now - began) / done * (of - done), now
             progress(f"zero-shot labels: {done:,} of {of:,} batches; about {left:.0f} s are left")
 
     read = _read(model_and_files, shared)
