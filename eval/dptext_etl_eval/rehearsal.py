@@ -209,10 +209,13 @@ def recommendation(figures: Sequence[Figure], baselines: Mapping[str, float]) ->
 
 
 def _least(figures: Sequence[Figure], baseline: float) -> Figure | None:
-    """Return the best release at the smallest epsilon that beats the baseline; None if there is none."""
+    """Return the best release at the smallest epsilon that beats the baseline; None if there is none.
+
+    Another corpus than the one of all forms is worth its work if it wins by more than `BETTER`.
+    """
     better = [one for one in figures if one.macro_f1 > baseline + BETTER]
     better = [one for one in better if _UNCONDITIONAL.issuperset(one.discloses)] or better
-    return min(better, key=lambda one: (one.asked, -one.macro_f1), default=None)
+    return min(better, key=lambda figure: (figure.asked, BETTER * bool(figure.corpus) - figure.macro_f1), default=None)
 
 
 def _reason(take: Figure, name: str, baseline: float) -> str:

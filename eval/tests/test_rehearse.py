@@ -1,6 +1,7 @@
 """A rehearsal reads only public texts, quotes none, and says what to do."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -16,6 +17,7 @@ from dptext_etl.corpora import Corpus, static
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.surrogate import Surrogate
 from dptext_etl.policy.synthetic import CLAIM
+from dptext_etl.runner.publish.export import Rehearsal
 from dptext_etl_eval import candidates, stand_in
 from dptext_etl_eval.baselines import BLIND, CORPUS, GIVEN, NAMES, PUBLIC, WRITTEN, label_names, public_data
 from dptext_etl_eval.commands.rehearse import KEYS, rehearse
@@ -61,6 +63,8 @@ def test_outputs_hold_figures_and_no_text(public, tmp_path):
     done = run(public, *given, "--json")
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)
+    exported = Rehearsal.model_validate_json(done.stdout)
+    assert [figure.macro_f1 for figure in exported.figures] == [figure["macro_f1"] for figure in facts["figures"]]
     assert tuple(facts) == KEYS
     assert (facts["rows"], facts["tested"], facts["labels"], facts["mean_words"] <= 4) == (200, 100, 2, True)
     assert [(one["form"], one["asked"]) for one in facts["figures"]] == [(f, e) for f in FORMS for e in (4, 8)]
@@ -126,9 +130,12 @@ def test_corpora_and_installed_vectors_are_compared_in_one_table(public, tmp_pat
 def test_a_corpus_that_wins_comes_with_the_commands_that_make_it():
     common = {"corpus": "everyday-30k with smallvec", "commands": ("dptext corpus vectors smallvec",)}
     better = Figure("linear_discriminant", 1, 1, 1, 0.4, 0.9, (), 1e-8, "central", **common)
-    given = recommendation([Figure("linear_discriminant", 1, 1, 1, 0.4, 0.7, (), 1e-8, "central"), better], NAMED)
+    own = Figure("linear_discriminant", 1, 1, 1, 0.4, 0.7, (), 1e-8, "central")
+    given = recommendation([own, better], NAMED)
     assert "released with a synthetic table over everyday-30k with smallvec at epsilon 1" in given["verdict"]
     assert "Make its corpus first: dptext corpus vectors smallvec" in given["reasons"]
+    as_good = recommendation([replace(own, macro_f1=0.88), better], NAMED)
+    assert "over" not in as_good["verdict"], "another corpus is not worth its work"
 
 
 def test_labels_of_one_row_are_not_released_shuffled():

@@ -13,9 +13,10 @@ import polars as pl
 import pytest
 
 from dptext_etl.errors import GateError, InputError
-from dptext_etl.runner.publish.export import CONTRACT, MANIFEST, SUMS, contract_text, export, verify
+from dptext_etl.runner.publish.export import CONTRACT, MANIFEST, REHEARSAL, SUMS, contract_text, export, verify
 from dptext_etl.runner.publish.manifest import Manifest, scan_published
 from tests.command_line import dptext, facts
+from tests.review_jobs import SURROGATE
 
 
 def contents(place):
@@ -122,6 +123,66 @@ def test_every_form_of_release_is_exported_with_a_page_of_its_own(request, make,
     assert [text for text in stated if text not in page] == []
     assert ("rewritten" in page + purpose) == (make == "make_job")
     assert "{{" not in page
+
+
+VERDICT = "Use a synthetic table at epsilon 3 per record to train classifiers; do not use it to read texts."
+
+
+def rehearsal(place, *figures, **changes):
+    """Write what `dptext rehearse --json` prints, with the policy lines of each figure."""
+    facts = {"rows": 4711, "verdict": VERDICT, "tested": 2000, "labels": 3, "raw": 1.0, "installs": ["pip"]}
+    facts["baselines"] = {"label names alone": 0.5}
+    facts["figures"] = [
+        {"form": form, "corpus": "", "asked": 1.0, "macro_f1": f1, "entries": lines, "person": 1.0}
+        for form, f1, lines in figures
+    ]
+    place.write_text(json.dumps(facts | changes))
+    return place
+
+
+def lines_of(form, mechanism):
+    """Return the lines of a policy that publishes a form of release."""
+    given = ", ".join(f"{name} = {json.dumps(value)}" for name, value in mechanism.items())
+    return ["[synthetic]" if form == "synthetic" else "[[column]]", f"mechanism = {{ {given} }}"] + (
+        ["[shuffled]", "rows = 100"] if form == "shuffled" else []
+    )
+
+
+@pytest.mark.parametrize("form", ["rows", "shuffled", "synthetic"])
+def test_an_export_shows_the_rehearsal_of_its_own_release(request, form, tmp_path):
+    job = request.getfixturevalue({"rows": "make_job"}.get(form, f"make_{form}"))()
+    if form == "rows":
+        job.values["column"] = [{"name": "review", "mechanism": SURROGATE}]
+    job.run()
+    mechanism = (job.values["synthetic"] if form == "synthetic" else job.values["column"][0])["mechanism"]
+    other = {**mechanism, "epsilon": 0.5}
+    figures = [(name, 0.8, lines_of(name, mechanism)) for name in ("rows", "shuffled", "synthetic")]
+    given = rehearsal(tmp_path / "r.json", *figures, ("other", 0.99, lines_of(form, other)))
+    export(job.policy(), tmp_path / "out", rehearsal=given)
+    assert verify(tmp_path / "out")["rows"] > 0
+    held = json.loads((tmp_path / "out" / REHEARSAL).read_text())
+    assert ([figure["form"] for figure in held["figures"]], held["verdict"]) == ([form], VERDICT)
+    assert b"4711" not in b"".join(contents(tmp_path / "out").values()), "the number of people stays inside"
+    page = (tmp_path / "out" / "README.md").read_text()
+    assert f"> {VERDICT}" in page
+    assert re.findall(r"^(0\.\d+|1\.00) +█+ +(.*)$", page, re.MULTILINE) == [
+        ("0.50", "label names alone"),
+        ("0.80", form),
+        ("1.00", "raw texts"),
+    ]
+    with pytest.raises(InputError, match="did not measure this release"):
+        export(job.policy(), tmp_path / "no", rehearsal=rehearsal(given, ("other", 0.99, lines_of(form, other))))
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"verdict": "use it"}', "evaluated"])
+def test_another_file_than_a_rehearsal_is_refused(job, tmp_path, content):
+    job.run()
+    given = rehearsal(tmp_path / "r.json", ("rows", 1.5, ["[[column]]"]))
+    if content != "evaluated":
+        given.write_text(content)
+    with pytest.raises(InputError, match="is not the output of `dptext rehearse --json`"):
+        export(job.policy(), tmp_path / "out", rehearsal=given)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_store_gives_the_bytes_that_a_folder_would(make_job, store, tmp_path):

@@ -383,18 +383,22 @@ def export(
     policy: PolicyFile,
     *,
     to: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder.")],
+    rehearsal: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The output of `dptext rehearse --json`: adds its verdict and figures."),
+    ] = None,
     partition: Partition = None,
     audience: Audience = None,
 ) -> None:
     """Write the published version for readers elsewhere: data, manifest, public statement, data contract, checksums.
 
     It first runs the gates of `dptext check`, and exits with 4 if one fails. The same version under the same
-    caps gives the same bytes.
+    caps gives the same bytes. Figures of `dptext evaluate` are functions of raw texts, and are never exported.
     """
     from dptext_etl.policy import table_of
     from dptext_etl.runner.publish import export as exports
 
-    _show_export(exports.export(table_of(load_policy(policy), audience), to, partition), "wrote")
+    _show_export(exports.export(table_of(load_policy(policy), audience), to, partition, rehearsal), "wrote")
 
 
 @command(app, "dptext verify-export reviews", EXPORT_KEYS)

@@ -1,7 +1,8 @@
 """Export a published version as a folder for readers elsewhere, and verify such a folder.
 
 An export holds only published facts: the parts, the manifest, the public statement, a data contract (Open Data
-Contract Standard 3.1), a page for readers, and checksums. The same version under the same caps gives the same bytes.
+Contract Standard 3.1), a page for readers, checksums, and, if one is given, a rehearsal on public texts. The same
+version under the same caps with the same rehearsal gives the same bytes.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import io
 import json
 import os
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any
 
 import polars as pl
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dptext_etl import escaping, files
 from dptext_etl.checks import require
@@ -35,6 +38,7 @@ from dptext_etl.storage import Storage
 
 FORMAT = "dptext-export/1"
 CONTRACT, MANIFEST, README, SUMS = "contract.odcs.yaml", "manifest.json", "README.md", "SHA256SUMS"
+REHEARSAL = "rehearsal.json"
 STATEMENTS = "statement.md", "statement.html"
 _LOGICAL = {
     "integer": r"U?Int\d+",
@@ -48,14 +52,57 @@ _LOGICAL = {
 }
 """Types of the contract, by the types of the manifest; all others are strings."""
 _HINT = "ask for a new copy of the export: `dptext export POLICY --to FOLDER` makes it"
+_FORMS = "synthetic", "shuffled"  # of a release; all others are rows
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Public(BaseModel):
+    """Facts that `dptext rehearse` measured on public texts; others that it prints, such as counts, are dropped."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+
+class Measured(_Public):
+    """The macro-F1 that one form kept in a rehearsal."""
+
+    form: str
+    corpus: str  # another corpus than the one of all forms; "" for that one
+    asked: float  # epsilon per record
+    macro_f1: Share
+    entries: Annotated[list[str], Field(min_length=1)]  # lines of a policy that publishes this form
+
+    def publishes(self, form: str, mechanism: object, name: str) -> bool:
+        """Return whether the policy lines publish this form of release with `mechanism`, which is called `name`."""
+        lines = tomllib.loads("\n".join(self.entries))
+        given = dict((lines.get("synthetic") or lines["column"][0])["mechanism"])
+        same = given.pop("name") == name and all(getattr(mechanism, key) == value for key, value in given.items())
+        return same and form == next((form for form in _FORMS if form in lines), "rows")
+
+
+class Rehearsal(_Public):
+    """The public half of `dptext rehearse --json`."""
+
+    verdict: str
+    tested: int  # public texts that no learner saw
+    labels: int  # number of labels
+    raw: Share
+    baselines: dict[str, Share]
+    figures: list[Measured]
 
 
 @bare
-def export(policy: Policy, target: Path, partition: str | None = None) -> dict[str, Any]:
+def export(policy: Policy, target: Path, partition: str | None = None, rehearsal: Path | None = None) -> dict[str, Any]:
     """Write the current published version into a new folder if `dptext check` passes.
 
+    Args:
+        policy: The policy of the release.
+        target: A new folder.
+        partition: The partition, if the table has partitions.
+        rehearsal: A file with the output of `dptext rehearse --json` for this release. Its verdict and macro-F1 are
+            exported.
+
     Raises:
-        InputError: The target exists, or nothing of this release is published.
+        InputError: The target exists, nothing of this release is published, or the file holds no rehearsal of it.
         GateError: A gate fails for the published table.
     """
     if os.path.lexists(target):
@@ -64,11 +111,12 @@ def export(policy: Policy, target: Path, partition: str | None = None) -> dict[s
     manifest = published_manifest(layout)
     manifest.require_of(policy, layout.partition)
     require(check_published(layout.sink, policy, own_ids=id_finder(layout.staging, policy.ledger)))
+    rehearsed = None if rehearsal is None else _rehearsed(rehearsal, policy, manifest)
     facts = statement.facts(policy=policy, partition=partition, public=True)
     if facts["manifest_sha256"] != manifest.digest:
         raise InputError("a run published to this sink meanwhile", "export again")
     facts["sink"] = PurePosixPath(facts["sink"]).name
-    sums = _write(target, _contents(layout, manifest, facts))
+    sums = _write(target, _contents(layout, manifest, facts, rehearsed))
     return _summary(target, manifest, sums)
 
 
@@ -79,9 +127,30 @@ def _summary(place: Path, manifest: Manifest, sums: bytes) -> dict[str, Any]:
             "manifest_sha256": manifest.digest, "sums_sha256": _digest(sums)}  # fmt: skip
 
 
-def _contents(layout: Layout, manifest: Manifest, facts: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+def _rehearsed(file: Path, policy: Policy, manifest: Manifest) -> Rehearsal:
+    """Read a rehearsal, and keep the figures of the mechanism that the manifest states."""
+    hint = "write it with `dptext rehearse PUBLIC.parquet --policy POLICY --json > FILE`"
+    with seam("reading the rehearsal", InputError, hint):
+        text = file.read_text("utf-8")
+    synthetic = policy.synthetic
+    mechanisms = [column.mechanism for column in policy.columns] if synthetic is None else [synthetic.mechanism]
+    names = [column["mechanism"] for column in manifest.columns]
+    own, form = [*zip(mechanisms, names, strict=True)], _form(manifest)
+    try:
+        facts = Rehearsal.model_validate_json(text)
+        same = [figure for figure in facts.figures if any(figure.publishes(form, *pair) for pair in own)]
+    except (ValidationError, LookupError, AttributeError, TypeError, ValueError):
+        raise InputError("the file of --rehearsal is not the output of `dptext rehearse --json`", hint) from None
+    if not same:
+        raise InputError("the rehearsal did not measure this release: form, epsilon, or corpus differ", hint)
+    return facts.model_copy(update={"figures": same})
+
+
+def _contents(
+    layout: Layout, manifest: Manifest, facts: dict[str, Any], rehearsal: Rehearsal | None
+) -> Iterator[tuple[str, bytes]]:
     """Yield names and bytes of all files but the checksums, in the order in which the checksums list them."""
-    yield README, _readme(manifest).encode()
+    yield README, _readme(manifest, rehearsal).encode()
     yield CONTRACT, contract_text(manifest).encode()
     yield MANIFEST, manifest.text().encode()
     for name, text in zip(STATEMENTS, (statement.markdown(facts), statement.page(facts)), strict=True):
@@ -91,6 +160,8 @@ def _contents(layout: Layout, manifest: Manifest, facts: dict[str, Any]) -> Iter
         if classifier is None:
             raise InputError("the classifier changed during the export", "export again; `dptext check` says more")
         yield EXPORTED, classifier
+    if rehearsal is not None:
+        yield REHEARSAL, (rehearsal.model_dump_json(indent=1) + "\n").encode()
     storage = layout.published if layout.remote_sink else Storage("")
     for name, part in _data(manifest).items():
         content = storage.read(part.path if layout.remote_sink else layout.part(part.path))
@@ -189,15 +260,22 @@ _PURPOSES = {
 
 def _form(manifest: Manifest) -> str:
     """Return the form of a release: synthetic, shuffled, or rows."""
-    forms = ("synthetic", "shuffled")
-    return next((form for form in forms if any(form in column for column in manifest.columns)), "rows")
+    return next((form for form in _FORMS if any(form in column for column in manifest.columns)), "rows")
 
 
 _FEW_LABELS = 5
 """Beyond this number of labels, vectors of texts keep more of them than words."""
 
 
-def _readme(manifest: Manifest) -> str:
+def _bars(rehearsal: Rehearsal) -> Iterator[str]:
+    """Yield a bar for the macro-F1 of this release, of the baselines, and of raw texts."""
+    released = {figure.form.replace("_", " "): figure.macro_f1 for figure in rehearsal.figures}
+    shares = {**released, **rehearsal.baselines, "raw texts": rehearsal.raw}
+    for name, share in sorted(shares.items(), key=lambda item: item[1]):
+        yield f"{share:.2f} {'█' * round(40 * share):40} {escaping.one_line_each(name)}"
+
+
+def _readme(manifest: Manifest, rehearsal: Rehearsal | None) -> str:
     from jinja2 import Template
 
     form, (column, *_) = _form(manifest), manifest.columns
@@ -221,6 +299,9 @@ def _readme(manifest: Manifest) -> str:
         rows=f"{manifest.rows:,}",
         contribution=persons if most else None,
         scores="scores" in column.get("synthetic", {}),
+        rehearsal=rehearsal,
+        verdict=rehearsal and escaping.markdown(rehearsal.verdict),
+        bars=rehearsal and [*_bars(rehearsal)],
         many=len(column.get("statistic", {}).get("labels", ())) > _FEW_LABELS,
     )
     return page
@@ -250,10 +331,11 @@ def _names(folder: Path) -> list[str]:
     return [path.relative_to(folder).as_posix() for path in paths]
 
 
-def _listed(manifest: Manifest) -> list[str]:
-    """Return the names of all files of an export, checksums last."""
+def _listed(manifest: Manifest, names: list[str]) -> list[str]:
+    """Return the names that the files of an export should have, checksums last."""
     classifier = [] if manifest.classifier is None else [EXPORTED]
-    return [README, CONTRACT, MANIFEST, *STATEMENTS, *classifier, *_data(manifest), SUMS]
+    rehearsal = [REHEARSAL] if REHEARSAL in names else []
+    return [README, CONTRACT, MANIFEST, *STATEMENTS, *classifier, *rehearsal, *_data(manifest), SUMS]
 
 
 def _verified(names: list[str], read: Any) -> tuple[Manifest, bytes]:
@@ -261,7 +343,7 @@ def _verified(names: list[str], read: Any) -> tuple[Manifest, bytes]:
     _require({MANIFEST, CONTRACT, SUMS} <= {*names}, "not an export: manifest, contract, or checksums are missing")
     text = read(MANIFEST).decode("ascii")
     manifest = Manifest.parse(text)
-    *expected, _ = listed = _listed(manifest)
+    *expected, _ = listed = _listed(manifest, names)
     _require(sorted(names) == sorted(listed), "the files do not match the manifest")
     lines = [f"{_digest(read(name))}  {name}" for name in expected]
     sums = read(SUMS)
