@@ -267,7 +267,7 @@ def _cost(column: ColumnPolicy, gate: int, facts: Mapping[str, Any] | None, posi
     mechanism = column.mechanism
     pairs = [{} if facts is None else facts.get("configuration", {}), mechanism.configuration()]
     varying = {"epsilon", "table"}  # a table follows from epsilon
-    before, now = ({name: value for name, value in each.items() if name not in varying} for each in pairs)
+    before, now = ({name: value for name, value in settings.items() if name not in varying} for settings in pairs)
     if before == now:
         counts = np.minimum(positions, mechanism.most_positions).astype(np.uint32)
         return with_gate(spends(mechanism, to_arrow(counts)), gate)
@@ -379,14 +379,14 @@ def _notes(policy: Policy, beyond: int, replayed: int) -> list[str]:
 
 
 def _notes_on_table(policy: Policy, synthetic: Synthetic, beyond: int, replayed: int) -> list[str]:
-    made, most = synthetic.mechanism, synthetic.per_subject
+    most = synthetic.per_subject
     notes = [
         f"published are {synthetic.rows:,} public texts that follow one noisy statistic; no record's text is released"
     ]
     (column,) = policy.charged_columns()
     person, who = at_most(most * worst_spend(column.mechanism).eps_approx / MICRO), f"one {policy.unit}"
     who += f" with {most} records, each of which is charged 1/{most} of it" if most > 1 else ""
-    notes.append(f"epsilon {person} at delta {made.delta:g} holds for the whole table and {who}")
+    notes.append(f"epsilon {person} at delta {synthetic.mechanism.delta:g} holds for the whole table and {who}")
     notes.append("the guarantee is central: it trusts you, who hold the exact sums while the run is under way")
     if beyond:
         notes.append(f"{counted(beyond, 'record does', 'records do')} not count: per_subject = {most} of a person do")
