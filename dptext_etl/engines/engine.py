@@ -26,6 +26,7 @@ from dptext_etl.checks.canaries import CanaryPlan, prepare
 from dptext_etl.device import threads
 from dptext_etl.errors import PolicyError, bare, collect
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef
+from dptext_etl.ledger.account import ChargeSteps
 from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner import table_check
@@ -58,7 +59,7 @@ from dptext_etl.runner.shard.attempt import (
     row_counts,
 )
 from dptext_etl.runner.shard.charging import PAIRS, Column
-from dptext_etl.runner.shard.shard import Phase, ShardResult, give_back, outcomes, refuse_other_persons, whole_table
+from dptext_etl.runner.shard.shard import Phase, ShardResult, outcomes, refuse_other_persons, whole_table
 from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import Rows, Table
@@ -531,7 +532,7 @@ def _reserve_all(engine: Engine[Any], work: Work[Any], ledger: Ledger, progress:
             refuse_too_few(policy, table.draws, table.labels)
             pin_table(work.attempt, ledger, work.refs, table, sums)
     except BaseException:
-        give_back(ledger, work.attempt.job)
+        ChargeSteps.of(ledger, work.attempt.job, policy).give_back()
         raise
     if policy.one_table:
         work.checkpoint("pinned")

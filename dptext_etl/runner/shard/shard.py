@@ -23,16 +23,16 @@ import pyarrow.compute as pc
 
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.column import output_digests, possible_costs, require_charged_draws
+from dptext_etl.column import output_digests, possible_costs
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, counted, seam
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, PreparedBatch, PreparedCommit, ReserveResult, Scope
+from dptext_etl.ledger import Ledger, Outcome, PreparedBatch, PreparedCommit, ReserveResult
+from dptext_etl.ledger.account import ChargeSteps
 from dptext_etl.ledger.types import EXCLUDED
 from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy
 from dptext_etl.runner.progress import Checkpoint, Profile
-from dptext_etl.runner.shard.attempt import remember
 from dptext_etl.runner.shard.charging import (
     DEFECT,
     MODULUS,
@@ -79,16 +79,6 @@ class Schedule:
         return work()
 
 
-def give_back(ledger: Ledger, job: str) -> None:
-    """Give back the reservations of an attempt, because nothing was drawn. Others stay charged."""
-    try:
-        returned = ledger.abort(job, compute_never_started=True)
-    except LedgerError:
-        log.warning("reservations of this attempt stay charged: another run relies on them")
-    else:
-        log.info("%d reservations given back", returned)
-
-
 class _Result(NamedTuple):
     digests: pa.Array  # digests of its texts
     draws: npt.NDArray[np.uint32]  # draws that were charged
@@ -127,18 +117,23 @@ class Shards:
         with self.profile.stage("reserve"):
             canary = ready.batch.canary
             self._probe_before(charged, canary)
-            batch = (Scope.of(self.policy), self.policy.cap, charged.ids, charged.subjects, charged.charges)
-            again = self.policy.on_changed == "release_again"
-            result = self.ledger.reserve(job, *batch, canary=canary, forms=charged.forms, ready=ready, again=again)
-            # before any text is scored: if the ledger is lost later, the stored anchor shows it
-            remember(self.ledger, self.policy, dict(self.staging.storage.options))
+            steps = replace(self.steps, job=job)
+            outcome = steps.reserve(ready, charged.forms, again=self.policy.on_changed == "release_again")
             self.profile.count("reserve", rows=raw.height)
         self.checkpoint("reserved")
-        self._refuse_changed(result.outcome, canary)
+        # canary rows never change
+        changed = (outcome == Outcome.CHANGED) & (canary | (self.policy.on_changed == "refuse"))
+        if changed.any():
+            self.give_back()
+            steps.refuse_changed(changed)
         if self.policy.on_changed == "keep":
-            charged = with_earlier_texts(self.ledger, charged, result.outcome)
+            charged = with_earlier_texts(self.ledger, charged, outcome)
         self.computed |= self.schedule.parallel  # another shard may be scoring when the next one is refused
-        return Reserved(raw, charged, result.outcome, ReserveResult(result.outcome[~canary]).counts, pairs)
+        return Reserved(raw, charged, outcome, ReserveResult(outcome[~canary]).counts, pairs)
+
+    @property
+    def steps(self) -> ChargeSteps:
+        return ChargeSteps.of(self.ledger, self.job, self.policy, dict(self.staging.storage.options))
 
     @property
     def excluded(self) -> tuple[Outcome, ...]:
@@ -180,7 +175,7 @@ class Shards:
     def give_back(self) -> None:
         """Give back the reservations of this attempt, if it has scored no text. Others stay charged."""
         if not self.computed:
-            give_back(self.ledger, self.job)
+            self.steps.give_back()
 
     def _resume(self, reserved: Reserved, index: int, inputs: str) -> StagedShard | None:
         """Finish an attempt that was staged from these inputs; None if the ledger holds other bytes."""
@@ -275,21 +270,12 @@ class Shards:
         """Have the ledger compare results as soon as they are there, while they are staged."""
 
         def examine() -> list[PreparedCommit]:
-            ids, canary, charges = reserved.charged.ids, reserved.canary, reserved.charged.charges
-            for column, charged, result in zip(self.columns, charges, results, strict=True):
-                require_charged_draws(column.policy, charged.n_worst, result.draws)
+            ids, canary, steps = reserved.charged.ids, reserved.canary, self.steps
+            triples = zip(self.columns, reserved.charged.charges, results, strict=True)
             with self.profile.stage("commit"):
                 return [
-                    self.ledger.examine(
-                        charged.ref,
-                        ids,
-                        charged.idem_keys,
-                        result.digests,
-                        positions=result.draws,
-                        canary=canary,
-                        spent=result.spent,
-                    )
-                    for charged, result in zip(charges, results, strict=True)
+                    steps.compare(column.policy, charge, ids, item.digests, item.draws, canary=canary, spent=item.spent)
+                    for column, charge, item in triples
                 ]
 
         return self.schedule.run(None, index, examine)
@@ -298,13 +284,9 @@ class Shards:
         """Commit all columns of a shard, or say how many rows of one differ from committed ones."""
         with self.profile.stage("commit"):
             self.profile.count("commit", rows=reserved.frame.height)
-            for column, prepared_commit in zip(self.columns, ready, strict=True):
-                diverged = int((self.ledger.commit_examined(self.job, prepared_commit) == CommitOutcome.DIVERGED).sum())
-                if diverged:
-                    return (
-                        f"column {column.name!r}: {counted(diverged, 'record')}, computed "
-                        "again, gave other bytes than committed"
-                    )
+            for prepared_commit in ready:
+                if diverged := self.steps.commit(prepared_commit):
+                    return diverged
                 self.checkpoint("committed")
         return None
 
@@ -329,14 +311,6 @@ class Shards:
         except DPTextError:
             self.give_back()
             raise
-
-    def _refuse_changed(self, outcome: npt.NDArray[np.uint8], canary: npt.NDArray[np.bool_]) -> None:
-        """Refuse changed texts, unless the policy allows changes; canary rows never change."""
-        changed = (outcome == Outcome.CHANGED) & (canary | (self.policy.on_changed == "refuse"))
-        if changed.any():
-            self.give_back()
-            msg = f"the texts of {counted(int(changed.sum()), 'record')} changed since this release charged them"
-            raise InputError(msg, "nothing of these rows was charged; another key also needs a new release name")
 
     def _inputs(self, reserved: Reserved) -> str:
         """Hash the inputs of a staged shard: identities (keyed hashes of the texts), ids, kept values, order."""
