@@ -30,11 +30,10 @@ from dptext_etl.ledger.account import ChargeSteps
 from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner import table_check
-from dptext_etl.runner.audiences import traced_together
 from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.observing import observed
-from dptext_etl.runner.preflight import planned_canaries, preflight, published_facts, require_places
+from dptext_etl.runner.preflight import planned_canaries, preflight, published_facts, require_places, traced_together
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import (

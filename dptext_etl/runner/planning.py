@@ -32,7 +32,6 @@ from dptext_etl.object_stores import CATALOG, host_of, hosts, variable_of
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
 from dptext_etl.policy.synthetic import Synthetic
 from dptext_etl.runner import table_check
-from dptext_etl.runner.audiences import traced_together
 from dptext_etl.runner.forecast import (
     DELTA,
     Amounts,
@@ -52,6 +51,7 @@ from dptext_etl.runner.preflight import (
     require_models,
     require_places,
     rows_by_outcome,
+    traced_together,
 )
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import claims, policy_notes, with_gate, worst_with_gate

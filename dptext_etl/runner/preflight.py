@@ -4,6 +4,9 @@ Nothing is drawn or charged, and the ledger is only read. A run raises the first
 steps in the same order and collects the refusals: places, source, canary rows, pinned terms, and the ledger's answers
 to the rows. Refusals depend on counts, spends, and balances, on which texts changed, and on whether a column that is
 published unchanged holds texts (`runner.source.copies`); on nothing else in a text.
+
+A run stages and judges the tables of all audiences before it publishes any of them: a gate that fires revokes the
+release for all.
 """
 
 from __future__ import annotations
@@ -41,12 +44,14 @@ from dptext_etl.ledger.storage.store import POSTGRES, resolve_url, sqlite_path
 from dptext_etl.ledger.types import NEW
 from dptext_etl.mechanism import stated_records, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.policy.audience import together
 from dptext_etl.runner.forecast import Expected, ledger_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.publication import refuse_unrecorded, require_enough
 from dptext_etl.runner.publish.versions import PUBLISHING, require_sink
 from dptext_etl.runner.shard.attempt import (
+    UNDER_WAY,
     Attempt,
     refuse_no_records,
     refuse_other_records,
@@ -61,7 +66,7 @@ from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.copies import refuse_copies
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import forms_of
-from dptext_etl.runner.table_check import require_untraceable
+from dptext_etl.runner.table_check import refuse_traceable, require_untraceable, shows_more
 
 _ROW_BYTES, _DRAW_BYTES = 256, 4
 """The least that a run writes for a new record in a column, in ledger and staging together, and for a new draw."""
@@ -393,3 +398,31 @@ def _existing(path: Path) -> Path:
 
 def disk_of(place: Path) -> int:
     return place.stat().st_dev
+
+
+def traced_together(
+    attempt: Attempt,
+    opened: Callable[[Policy, Layout], Any],
+    examine: Callable[[Any, Policy, Layout, None], Examined[Any]],
+    trace: Callable[[Examined[Any], Policy], dict[str, Any]],
+    *,
+    check: Callable[[Callable[[], object]], object],
+) -> dict[str, Any]:
+    """Return the facts of `table_check.of_source` about the columns of all tables together.
+
+    `check` refuses, or collects the refusals of, places and columns of the audiences, and columns that single out many
+    rows together if one of the tables is new, or newly shows one of them.
+    """
+    tables = (attempt, *attempt.audiences)
+    for other in attempt.audiences:
+        check(partial(opened, other.policy, other.layout))
+        check(partial(require_places, other))
+        check(partial(other.layout.staging.require_unlocked, UNDER_WAY))
+    policy = together(item.policy for item in tables)
+    source = examine(opened(policy, attempt.layout), policy, attempt.layout, None)
+    check(partial(refuse_copies, policy, source.copied))
+    facts, manifests = trace(source, policy), [Manifest.of_release(item.policy, item.layout) for item in tables]
+    shown = zip(tables, manifests, strict=True)
+    if any(manifest is None or shows_more(item.policy, manifest) for item, manifest in shown):
+        check(partial(refuse_traceable, facts))
+    return facts

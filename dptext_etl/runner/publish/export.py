@@ -28,8 +28,7 @@ from dptext_etl.guarantee import GuaranteeClass
 from dptext_etl.policy import Policy
 from dptext_etl.runner import statement, statement_facts
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.classifiers import EXPORTED
-from dptext_etl.runner.publish.manifest import Manifest, Part, published_manifest, stated
+from dptext_etl.runner.publish.manifest import EXPORTED, Manifest, Part, published_manifest, stated
 from dptext_etl.runner.publish.parts import id_finder
 from dptext_etl.storage import Storage
 
