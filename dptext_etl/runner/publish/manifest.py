@@ -29,8 +29,7 @@ from dptext_etl.checks.sink_files import MANIFEST, classifier_name
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE
 from dptext_etl.data_types import by_name, from_text, in_json, parsed, readable
-from dptext_etl.errors import InputError, PolicyError, bare, seam
-from dptext_etl.families.aggregate import Classifier
+from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.file_formats import FORMATS
 from dptext_etl.guarantee import FINE, MICRO, OWN_PERSONS, PURE, Disclosure, Guarantee, GuaranteeClass, Micro, Spend
@@ -445,43 +444,3 @@ def as_stored(layout: Layout, manifest: Manifest, paths: tuple[str, ...]) -> pl.
     """Scan parts of a manifest as their files hold them: all columns of CSV files are text."""
     files = Files(paths, manifest.file_format, layout.storage_options)
     return files.scan(all_text=True, in_json=in_json(manifest.schema))
-
-
-EXPORTED = "classifier.safetensors"
-"""Name of the classifier in an export."""
-_HINT = "name the folder or URL that `dptext run` published, a folder of `dptext export`, or the file of a classifier"
-
-
-@bare
-def open_classifier(place: str | Path, storage_options: Mapping[str, str] | None = None) -> Classifier:
-    """Return the classifier of a release, after its file is compared with the manifest.
-
-    Args:
-        place: The published folder or URL, a folder of `dptext export`, or the file of a classifier.
-        storage_options: Options for object stores, as a policy has them.
-
-    Raises:
-        InputError: There is no release, it has no classifier, or the file is another one than the manifest names.
-    """
-    path = Path(place)
-    if path.suffix == ".safetensors" and path.is_file():
-        return Classifier.read(path)
-    if (path / EXPORTED).is_file() or (path / "manifest.json").is_file():
-        with seam("reading the export", InputError, _HINT):
-            manifest: Manifest | None = Manifest.parse((path / "manifest.json").read_text("ascii"))
-            content = (path / EXPORTED).read_bytes() if (path / EXPORTED).is_file() else None
-        whole = (
-            manifest is not None and content is not None and hashlib.sha256(content).hexdigest() == manifest.classifier
-        )
-    else:
-        layout = Layout.of_sink(str(place), dict(storage_options or {}))
-        manifest = Manifest.read(layout)
-        content = None if manifest is None else manifest.read_classifier(layout)
-        whole = content is not None
-    if manifest is None:
-        raise InputError("nothing is published there", _HINT)
-    if manifest.classifier is None:
-        raise InputError("the release has no classifier: only synthetic tables with labels have one", _HINT)
-    if not whole or content is None:
-        raise InputError("the file of the classifier is missing, or is not the one that the manifest names", _HINT)
-    return Classifier.read(content)
