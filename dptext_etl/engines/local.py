@@ -36,8 +36,8 @@ from dptext_etl.runner.preflight import require_models
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import ledger_of_run, refuse_other_rows
 from dptext_etl.runner.shard.charging import Column, refunds, subjects_of
-from dptext_etl.runner.shard.computing import replays
-from dptext_etl.runner.shard.shard import Phase, Result, Schedule, ShardResult, Shards, Step, StoppedError
+from dptext_etl.runner.shard.computing import Result, Schedule, Step, replays
+from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards, StoppedError
 from dptext_etl.runner.shard.staging import StagedRun
 from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.examine import Examined, examine, present

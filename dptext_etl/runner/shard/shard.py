@@ -10,10 +10,10 @@ from __future__ import annotations
 import io
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,17 +27,14 @@ from dptext_etl.column import output_digests, possible_costs
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, counted, seam
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import Ledger, Outcome, PreparedBatch, PreparedCommit, ReserveResult
+from dptext_etl.ledger import Outcome, PreparedBatch, PreparedCommit, ReserveResult
 from dptext_etl.ledger.account import ChargeSteps
 from dptext_etl.ledger.types import EXCLUDED
 from dptext_etl.parallel import run_both
-from dptext_etl.policy import Policy
-from dptext_etl.runner.progress import Checkpoint, Profile
 from dptext_etl.runner.shard.charging import (
     DEFECT,
     MODULUS,
     Charged,
-    Column,
     Reserved,
     canary_marks,
     charge,
@@ -46,6 +43,7 @@ from dptext_etl.runner.shard.charging import (
 from dptext_etl.runner.shard.computing import (
     Computed,
     Replay,
+    ShardContext,
     compute,
     find_replay,
     replays,
@@ -53,30 +51,16 @@ from dptext_etl.runner.shard.computing import (
     rewrite_shard,
     with_earlier_texts,
 )
-from dptext_etl.runner.shard.staging import StagedShard, Staging, WholeTable, read_draws
+from dptext_etl.runner.shard.staging import StagedShard, WholeTable, read_draws
 
 log = logging.getLogger("dptext_etl.runner")
 
-Step = Literal["reserve", "commit"]
-"""The steps that write to the ledger. Shards reserve in their order, and commit in their order."""
 _FEW = 1_000
 """Rows of a shard up to which another thread costs more than it saves."""
-Result = TypeVar("Result")
 
 
 class StoppedError(DPTextError):
     """A shard stops because one before it has failed; users see the error of that one."""
-
-
-class Schedule:
-    """Decide when a shard may use shared state: here at once, because one shard comes after the other."""
-
-    parallel = False
-
-    def run(self, step: Step | None, index: int, work: Callable[[], Result]) -> Result:
-        """Do some work when its time has come, and return its result."""
-        del step, index
-        return work()
 
 
 class _Result(NamedTuple):
@@ -87,16 +71,7 @@ class _Result(NamedTuple):
 
 
 @dataclass
-class Shards:
-    policy: Policy
-    columns: list[Column]
-    ledger: Ledger  # the ledger that is charged
-    job: str  # the name of this attempt in the ledger
-    staging: Staging  # the folder where results wait for the gates
-    checkpoint: Checkpoint  # called after every step
-    profile: Profile = field(default_factory=Profile)  # counts the cost of the stages
-    # decides when a shard may use the ledger, and call `checkpoint`
-    schedule: Schedule = field(default_factory=Schedule)
+class Shards(ShardContext):
     computed: bool = False  # whether this attempt has scored a text, or is about to
     pairs: Mapping[str, int] | None = None  # by shard, as they were previewed (`Charged.pairs`); None if unknown
 
