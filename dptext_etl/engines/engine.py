@@ -439,7 +439,8 @@ def staged(
             checkpoint("registered")
             work = replace(work, refs=refs, checkpoint=checkpoint, pairs=previews.rows.pairs, ledger=ledger)
             answers = Counter({name: count for name, count in previews.rows.answers.items() if count})
-            if _encodes(policy) and [*answers] == ["COMMITTED"] and is_released(policy, attempt.layout, ledger, refs):
+            encodes = policy.synthetic is not None and policy.statistic.corpus.in_floats
+            if encodes and [*answers] == ["COMMITTED"] and is_released(policy, attempt.layout, ledger, refs):
                 shards, released, other = list[StagedShard](), {"released": answers.total()}, True  # nothing is encoded
             else:
                 reserved = _reserve_all(engine, work, ledger, progress) if attempt.charges_first else None
@@ -456,10 +457,6 @@ def staged(
         checked = {name: part for name, part in checked.items() if part}
         exact = (table.exact and policy.synthetic is None) or source.published_exact(policy)
         yield replace(staged, exact=exact, other=other, table=checked), ledger
-
-
-def _encodes(policy: Policy) -> bool:
-    return policy.synthetic is not None and policy.statistic.corpus.in_floats
 
 
 Released = tuple[list[StagedShard], Counter[str], dict[str, int], bool]

@@ -202,7 +202,8 @@ def preflight(
         columns = columns_of(attempt, ledger, source)
         check(partial(refuse_copies, policy, source.copied))
         check(partial(require_untraceable, policy, attempt.layout, traceable, ledger, [item.ref for item in columns]))
-        free = not planning and _is_free(policy, ledger)
+        # Nothing is released, nothing can be over a cap, and no model can fail: then no row can matter
+        free = ledger is None and not (planning or policy.cap is not None or policy.one_table or replays(policy))
         expected = Expected() if free else look(columns, ledger, source.rows)
         over_all = expected if source.every_row is None else look(columns, ledger, source.every_row)
         refuse(attempt, source, columns, ledger, Previews(expected, over_all), check)
@@ -213,11 +214,6 @@ def preflight(
         if ledger is None and planning:  # a run makes a ledger first, and freezes the dataset in it
             check(partial(same_ledger, None))
     return Previews(expected, over_all)
-
-
-def _is_free(policy: Policy, ledger: Ledger | None) -> bool:
-    """Return whether nothing is released, nothing can be over a cap, and no model can fail: then no row can matter."""
-    return ledger is None and policy.cap is None and not policy.one_table and not replays(policy)
 
 
 def refuse(  # noqa: PLR0917

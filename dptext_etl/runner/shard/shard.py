@@ -124,7 +124,11 @@ class Shards(ShardContext):
         if over and self.policy.on_cap == "refuse":
             raise BudgetError(f"{counted(over, 'record')} would exceed the cap", "did the source change? Run again")
         kept = self.leave_out(reserved, index)
-        inputs = self._inputs(kept)
+        # Identities (keyed hashes of the texts), ids, kept values, and their order
+        clear, buffer = kept.frame[[self.policy.id, *self.policy.kept_columns, CANARY]], io.BytesIO()
+        with seam("hashing kept columns", DPTextError, DEFECT):
+            clear.write_ipc(buffer)
+        inputs = digest_of(buffer.getvalue(), *kept.charged.identities())
         staged = self._resume(kept, index, inputs) or self._compute(kept, index, inputs)
         log.info("shard %d: %d rows staged and committed", index, kept.frame.height)
         return rewrite_shard(self, kept, staged, index, inputs), reserved
@@ -286,14 +290,6 @@ class Shards(ShardContext):
         except DPTextError:
             self.give_back()
             raise
-
-    def _inputs(self, reserved: Reserved) -> str:
-        """Hash the inputs of a staged shard: identities (keyed hashes of the texts), ids, kept values, order."""
-        clear = reserved.frame[[self.policy.id, *self.policy.kept_columns, CANARY]]
-        with seam("hashing kept columns", DPTextError, DEFECT):
-            buffer = io.BytesIO()
-            clear.write_ipc(buffer)
-        return digest_of(buffer.getvalue(), *reserved.charged.identities())
 
 
 Phase = Literal["reserve", "compare", "release"]
