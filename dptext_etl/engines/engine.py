@@ -63,7 +63,8 @@ from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import Files
-from dptext_etl.runner.summary import Input, RunSummary, remaining, summarize
+from dptext_etl.runner.summary import RunSummary, remaining, summarize
+from dptext_etl.runner.unchanged import Input
 
 
 @dataclass(frozen=True)
@@ -280,7 +281,7 @@ def run(
     """Release the text columns of a table: charge, compute, stage, commit, check, publish.
 
     A second run with the same policy over the same data costs nothing and gives the same bytes. If its files are those
-    of the run before, byte for byte, it computes nothing (`runner.summary`). A run that was killed continues where it
+    of the run before, byte for byte, it computes nothing (`runner.unchanged`). A run that was killed continues where it
     stopped.
 
     Args:
@@ -368,7 +369,7 @@ def stage(
         accept_fewer_rows: Leave out more than 10% of the published rows that the source still holds.
         progress: Called with counts, rate, and remaining time of every phase.
         checkpoint: Called after every step, for tests.
-        recognize: Stage nothing if the input is the same as in the run before (`runner.summary`); the result says so.
+        recognize: Stage nothing if the input is the same as in the run before (`runner.unchanged`); the result says so.
 
     Returns:
         The staged run: paths, counts, and hashes.

@@ -1,6 +1,6 @@
-"""Charge batches in steps: reserve, compute, commit. Runs and functions of queries take the same ones.
+"""Charge batches in steps: reserve, compute, commit. Runs and functions of queries share them.
 
-An `Account` takes all of them for a function: a batch is reserved, computed, committed, and only then returned
+In a function, an `Account` reserves, computes, and commits a batch, and only then returns it
 (docs/spec/privacy.md#ledger-in-sql). Every step is idempotent: a batch that an engine evaluates again reserves nothing
 new, computes the same bytes, and finds them committed. This holds only for reproducible mechanisms, so others are
 refused before.
