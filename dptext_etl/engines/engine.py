@@ -24,7 +24,7 @@ from dptext_etl import extensions
 from dptext_etl.checks import Candidate, Verdict, require
 from dptext_etl.checks.canaries import CanaryPlan, prepare
 from dptext_etl.device import threads
-from dptext_etl.errors import PolicyError, bare, collect
+from dptext_etl.errors import PolicyError, bare
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef
 from dptext_etl.ledger.account import ChargeSteps
 from dptext_etl.parallel import run_both
@@ -33,7 +33,7 @@ from dptext_etl.runner import table_check
 from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.observing import observed
-from dptext_etl.runner.preflight import planned_canaries, preflight, published_facts, require_places, traced_together
+from dptext_etl.runner.preflight import planned_canaries, preflight, published_facts, require_places
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import (
@@ -427,11 +427,8 @@ def staged(
                 staging.no_changes()
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
-                table_facts = engine.trace(source, policy)
-                if attempt.audiences:
-                    ways = engine.open, engine.examine, engine.trace
-                    table_facts = traced_together(attempt, *ways, check=partial(collect, None))
-                previews = preflight(attempt, source, look, staging.keep, traceable=table_facts)
+                ways = engine.open, engine.examine, engine.trace
+                previews = preflight(attempt, source, look, staging.keep, ways=ways)
                 checkpoint("prefetched")
                 ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
             profile.count("examine", rows=source.total)
@@ -453,7 +450,7 @@ def staged(
         read = (rows, table.dropped, source.base, seconds, table.origin, profile)
         staged = StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read)
         selected = table_check.selection_facts(policy, source, previews.rows)
-        checked = {"traceable": table_facts, "spellings": previews.over_all.spellings, "selection": selected}
+        checked = {"traceable": previews.traceable, "spellings": previews.over_all.spellings, "selection": selected}
         checked["published"] = published_facts(policy, source, previews.rows)
         checked = {name: part for name, part in checked.items() if part}
         exact = (table.exact and policy.synthetic is None) or source.published_exact(policy)

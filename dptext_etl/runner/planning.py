@@ -51,7 +51,6 @@ from dptext_etl.runner.preflight import (
     require_models,
     require_places,
     rows_by_outcome,
-    traced_together,
 )
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import claims, policy_notes, with_gate, worst_with_gate
@@ -157,11 +156,8 @@ def plan(
         sets = canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
         collect(refusals, partial(planned_canaries, attempt, source, partial(present, source), sets))
         cap_facts = _facts_of_cap(policy)
-        traced = table_check.trace(source, policy)
-        if attempt.audiences:
-            ways, also = (open_table, examine, table_check.trace), partial(collect, refusals)
-            traced = traced_together(attempt, *ways, check=also)
-        previewed, over_all = preflight(attempt, source, look, lambda *_: None, refusals, traceable=traced)
+        ways = open_table, examine, table_check.trace
+        previewed, over_all, traced = preflight(attempt, source, look, lambda *_: None, refusals, ways=ways)
     except DPTextError as error:  # this step must succeed before anything can be counted
         refusals.append(error)
         if "counts" in error.fields and policy.keep:  # only the ids are wrong: kept columns can be judged all the same

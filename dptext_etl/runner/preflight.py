@@ -167,11 +167,19 @@ def refuse_late_disclosure(policy: Policy, ledger: Ledger | None) -> None:
             raise LedgerError(msg, f"{hint}{records} again, each epsilon {cost} at most")
 
 
+Open = Callable[[Policy, Layout], Any]
+Examine = Callable[[Any, Policy, Layout, None], Examined[Any]]
+Trace = Callable[[Examined[Any], Policy], dict[str, Any]]
+Ways = tuple[Open, Examine, Trace]
+"""How an engine opens and examines a source, and counts the rows that its kept columns single out."""
+
+
 class Previews(NamedTuple):
     """The preview of a run, in counts."""
 
     rows: Expected  # in the rows of the run
     over_all: Expected  # in all rows, also in those that an incremental run leaves out
+    traceable: Mapping[str, Any]  # the facts of `table_check.of_source`
 
 
 def preflight(
@@ -181,7 +189,7 @@ def preflight(
     keep: Callable[[int, str, pl.DataFrame], object],
     refusals: list[DPTextError] | None = None,
     *,
-    traceable: Mapping[str, Any],
+    ways: Ways,
 ) -> Previews:
     """Refuse a run that could not end, before it charges anything.
 
@@ -190,6 +198,9 @@ def preflight(
     """
     policy, planning = attempt.policy, refusals is not None
     check = partial(collect, refusals)
+    traceable = ways[2](source, policy)
+    if attempt.audiences:
+        traceable = _traced_together(attempt, *ways, check=check)
     terms: dict[str, Any] = {"layout": attempt.layout, "policy": policy, "manifest": source.manifest}
     same_ledger = partial(require_same_ledger, **terms, freezing=not planning)
     with ledger_of(policy, writing=not planning) as ledger:
@@ -206,14 +217,14 @@ def preflight(
         free = ledger is None and not (planning or policy.cap is not None or policy.one_table or replays(policy))
         expected = Expected() if free else look(columns, ledger, source.rows)
         over_all = expected if source.every_row is None else look(columns, ledger, source.every_row)
-        refuse(attempt, source, columns, ledger, Previews(expected, over_all), check)
+        refuse(attempt, source, columns, ledger, (expected, over_all), check)
         check(partial(refuse_fewer_rows, attempt, source, expected, partial(look, columns, ledger)))
         if ledger is not None and expected.changed and policy.on_changed == "keep":
             for layout in attempt.layouts:
                 check(partial(keep_published, layout, policy, columns, keep, Staging(attempt.layout.staging)))
         if ledger is None and planning:  # a run makes a ledger first, and freezes the dataset in it
             check(partial(same_ledger, None))
-    return Previews(expected, over_all)
+    return Previews(expected, over_all, traceable)
 
 
 def refuse(  # noqa: PLR0917
@@ -221,7 +232,7 @@ def refuse(  # noqa: PLR0917
     source: Examined[Any],
     columns: list[Column],
     ledger: Ledger | None,
-    both: Previews,
+    both: tuple[Expected, Expected],
     check: Callable[[Callable[[], object]], object],
 ) -> None:
     """Refuse a run by its preview."""
@@ -396,13 +407,8 @@ def disk_of(place: Path) -> int:
     return place.stat().st_dev
 
 
-def traced_together(
-    attempt: Attempt,
-    opened: Callable[[Policy, Layout], Any],
-    examine: Callable[[Any, Policy, Layout, None], Examined[Any]],
-    trace: Callable[[Examined[Any], Policy], dict[str, Any]],
-    *,
-    check: Callable[[Callable[[], object]], object],
+def _traced_together(
+    attempt: Attempt, opened: Open, examine: Examine, trace: Trace, *, check: Callable[[Callable[[], object]], object]
 ) -> dict[str, Any]:
     """Return the facts of `table_check.of_source` about the columns of all tables together.
 
