@@ -211,9 +211,8 @@ def _refuse_after_a_loss(contents: Contents, scope: Scope) -> None:
         if facts["dataset"] == scope.dataset or scope.group in facts.get("groups", ()):
             thawed = f"the dataset {facts['dataset']} was thawed"
             msg = f"{thawed}, and this ledger knows no cap of {scope} that it lowered"
-            raise LedgerError(
-                msg, f"lower the cap by the amount that may have been lost, and set it on purpose: {_SET_CAP}"
-            )
+            hint = f"lower the cap by the amount that may have been lost, and set it on purpose: {_SET_CAP}"
+            raise LedgerError(msg, hint)
 
 
 def _change(before: Pinned, after: Pinned) -> Change:
