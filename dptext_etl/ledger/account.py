@@ -79,10 +79,8 @@ class ChargeSteps:
     def commit(self, ready: PreparedCommit) -> str | None:
         """Commit the results of a column, or say how many rows differ from committed ones."""
         diverged = int((self.ledger.commit_examined(self.job, ready) == CommitOutcome.DIVERGED).sum())
-        if not diverged:
-            return None
         what = f"column {ready.ref.column!r}: {counted(diverged, 'record')}"
-        return f"{what}, computed again, gave other bytes than committed"
+        return f"{what}, computed again, gave other bytes than committed" if diverged else None
 
     def give_back(self) -> None:
         """Give back the reservations of the job, because nothing was drawn. Others stay charged."""
