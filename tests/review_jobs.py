@@ -16,7 +16,7 @@ import pytest
 from dptext_etl import Ledger, Policy, _kernel
 from dptext_etl.engines import run
 from dptext_etl.runner import RunSummary, scan_published
-from dptext_etl.runner.summary import FILE as UNCHANGED
+from dptext_etl.runner.unchanged import FILE as UNCHANGED
 from tests.policy_files import write_policy
 
 SENTINEL = "zzqsentinelqzz"

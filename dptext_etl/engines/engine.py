@@ -24,12 +24,12 @@ from dptext_etl import extensions
 from dptext_etl.checks import Candidate, Verdict, require
 from dptext_etl.checks.canaries import CanaryPlan, prepare
 from dptext_etl.device import threads
-from dptext_etl.errors import PolicyError, bare, collect
+from dptext_etl.errors import PolicyError, bare
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef
+from dptext_etl.ledger.account import ChargeSteps
 from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner import table_check
-from dptext_etl.runner.audiences import traced_together
 from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.observing import observed
@@ -58,12 +58,13 @@ from dptext_etl.runner.shard.attempt import (
     row_counts,
 )
 from dptext_etl.runner.shard.charging import PAIRS, Column
-from dptext_etl.runner.shard.shard import Phase, ShardResult, give_back, outcomes, refuse_other_persons, whole_table
+from dptext_etl.runner.shard.shard import Phase, ShardResult, outcomes, refuse_other_persons, whole_table
 from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import Files
-from dptext_etl.runner.summary import Input, RunSummary, remaining, summarize
+from dptext_etl.runner.summary import RunSummary, remaining, summarize
+from dptext_etl.runner.unchanged import Input
 
 
 @dataclass(frozen=True)
@@ -280,7 +281,7 @@ def run(
     """Release the text columns of a table: charge, compute, stage, commit, check, publish.
 
     A second run with the same policy over the same data costs nothing and gives the same bytes. If its files are those
-    of the run before, byte for byte, it computes nothing (`runner.summary`). A run that was killed continues where it
+    of the run before, byte for byte, it computes nothing (`runner.unchanged`). A run that was killed continues where it
     stopped.
 
     Args:
@@ -368,7 +369,7 @@ def stage(
         accept_fewer_rows: Leave out more than 10% of the published rows that the source still holds.
         progress: Called with counts, rate, and remaining time of every phase.
         checkpoint: Called after every step, for tests.
-        recognize: Stage nothing if the input is the same as in the run before (`runner.summary`); the result says so.
+        recognize: Stage nothing if the input is the same as in the run before (`runner.unchanged`); the result says so.
 
     Returns:
         The staged run: paths, counts, and hashes.
@@ -426,11 +427,8 @@ def staged(
                 staging.no_changes()
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
-                table_facts = engine.trace(source, policy)
-                if attempt.audiences:
-                    ways = engine.open, engine.examine, engine.trace
-                    table_facts = traced_together(attempt, *ways, check=partial(collect, None))
-                previews = preflight(attempt, source, look, staging.keep, traceable=table_facts)
+                ways = engine.open, engine.examine, engine.trace
+                previews = preflight(attempt, source, look, staging.keep, ways=ways)
                 checkpoint("prefetched")
                 ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
             profile.count("examine", rows=source.total)
@@ -439,7 +437,8 @@ def staged(
             checkpoint("registered")
             work = replace(work, refs=refs, checkpoint=checkpoint, pairs=previews.rows.pairs, ledger=ledger)
             answers = Counter({name: count for name, count in previews.rows.answers.items() if count})
-            if _encodes(policy) and [*answers] == ["COMMITTED"] and is_released(policy, attempt.layout, ledger, refs):
+            encodes = policy.synthetic is not None and policy.statistic.corpus.in_floats
+            if encodes and [*answers] == ["COMMITTED"] and is_released(policy, attempt.layout, ledger, refs):
                 shards, released, other = list[StagedShard](), {"released": answers.total()}, True  # nothing is encoded
             else:
                 reserved = _reserve_all(engine, work, ledger, progress) if attempt.charges_first else None
@@ -451,15 +450,11 @@ def staged(
         read = (rows, table.dropped, source.base, seconds, table.origin, profile)
         staged = StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read)
         selected = table_check.selection_facts(policy, source, previews.rows)
-        checked = {"traceable": table_facts, "spellings": previews.over_all.spellings, "selection": selected}
+        checked = {"traceable": previews.traceable, "spellings": previews.over_all.spellings, "selection": selected}
         checked["published"] = published_facts(policy, source, previews.rows)
         checked = {name: part for name, part in checked.items() if part}
         exact = (table.exact and policy.synthetic is None) or source.published_exact(policy)
         yield replace(staged, exact=exact, other=other, table=checked), ledger
-
-
-def _encodes(policy: Policy) -> bool:
-    return policy.synthetic is not None and policy.statistic.corpus.in_floats
 
 
 Released = tuple[list[StagedShard], Counter[str], dict[str, int], bool]
@@ -531,7 +526,7 @@ def _reserve_all(engine: Engine[Any], work: Work[Any], ledger: Ledger, progress:
             refuse_too_few(policy, table.draws, table.labels)
             pin_table(work.attempt, ledger, work.refs, table, sums)
     except BaseException:
-        give_back(ledger, work.attempt.job)
+        ChargeSteps.of(ledger, work.attempt.job, policy).give_back()
         raise
     if policy.one_table:
         work.checkpoint("pinned")

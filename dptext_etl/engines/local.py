@@ -36,8 +36,8 @@ from dptext_etl.runner.preflight import require_models
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import ledger_of_run, refuse_other_rows
 from dptext_etl.runner.shard.charging import Column, refunds, subjects_of
-from dptext_etl.runner.shard.computing import replays
-from dptext_etl.runner.shard.shard import Phase, Result, Schedule, ShardResult, Shards, Step, StoppedError
+from dptext_etl.runner.shard.computing import Result, Schedule, Step, replays
+from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards, StoppedError
 from dptext_etl.runner.shard.staging import StagedRun
 from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.examine import Examined, examine, present
@@ -160,7 +160,9 @@ class LocalEngine(Engine[pl.LazyFrame]):
             places = (attempt.job, work.staging, work.checkpoint, attempt.profile)
             shards = Shards(policy, columns, ledger, *places)
             ledger.read_key()
-            numbers = _numbers(work.source, policy)
+            source = work.source
+            many = cutting.count(source.rows, policy) if source.shards is None else source.shards
+            numbers = range(source.first, source.first + (many if source.wanted else 0))
             self._use_plan(work, ledger, len(numbers))
             width = min(shards_at_once(policy), len(numbers))
             if policy.synthetic is not None:
@@ -206,11 +208,6 @@ def shards_at_once(policy: Policy) -> int:
     if refunds(policy) or replays(policy):
         return 1
     return 1 if threads() == 1 else min(MOST, _PER_THREAD * threads())
-
-
-def _numbers(source: Examined[pl.LazyFrame], policy: Policy) -> range:
-    many = cutting.count(source.rows, policy) if source.shards is None else source.shards
-    return range(source.first, source.first + (many if source.wanted else 0))
 
 
 def _planted(work: Work[pl.LazyFrame], numbers: range) -> Numbered:

@@ -1,16 +1,19 @@
-"""Charge batches of one column to a ledger, release them, and commit them: for engines that evaluate functions.
+"""Charge batches in steps: reserve, compute, commit. Runs and functions of queries share them.
 
-A batch is reserved, computed, committed, and only then returned (docs/spec/privacy.md#ledger-in-sql). Every step is
-idempotent: a batch that an engine evaluates again reserves nothing new, computes the same bytes, and finds them
-committed. This holds only for reproducible mechanisms, so others are refused before.
+In a function, an `Account` reserves, computes, and commits a batch, and only then returns it
+(docs/spec/privacy.md#ledger-in-sql). Every step is idempotent: a batch that an engine evaluates again reserves nothing
+new, computes the same bytes, and finds them committed. This holds only for reproducible mechanisms, so others are
+refused before.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
-from contextlib import suppress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -23,12 +26,70 @@ from dptext_etl.errors import InputError, LedgerError, counted
 from dptext_etl.id_forms import IdForm, Normalization, arranged, normalized
 from dptext_etl.ledger import anchor_files
 from dptext_etl.ledger.batch import PreparedBatch
+from dptext_etl.ledger.charges import PreparedCommit
 from dptext_etl.ledger.ledger import Ledger
 from dptext_etl.ledger.storage.store import wait_for_ledger
-from dptext_etl.ledger.types import EXCLUDED, Charge, CommitOutcome, IdForms, Outcome, ReleaseRef, ReserveResult, Scope
-from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec
+from dptext_etl.ledger.types import EXCLUDED, U8, Charge, CommitOutcome, IdForms, Mask, Outcome, ReleaseRef, Scope
+from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, Policy
+
+log = logging.getLogger("dptext_etl.runner")
 
 _PROBED = 8  # records of a batch that are looked up first
+
+
+@dataclass(frozen=True)
+class ChargeSteps:
+    """The steps around the computation of a batch, in the name of a job."""
+
+    ledger: Ledger
+    job: str
+    scope: Scope
+    cap: Cap | None
+    release: str  # the name that the stored anchor lists
+    anchors: LedgerSpec
+    options: Mapping[str, str] | None = field(default=None, repr=False)  # of the anchor store
+
+    @classmethod
+    def of(cls, ledger: Ledger, job: str, policy: Policy, options: Mapping[str, str] | None = None) -> Self:
+        options = options or policy.storage_options
+        return cls(ledger, job, Scope.of(policy), policy.cap, policy.release, policy.ledger, options)
+
+    def reserve(self, ready: PreparedBatch, forms: IdForms, **terms: Any) -> U8:
+        """Reserve a batch, and store the anchor before any text is scored: it shows if the ledger is lost later."""
+        batch = ready.ids, ready.subjects, ready.charges
+        terms |= {"canary": ready.batch.canary, "forms": forms, "ready": ready}
+        outcome = self.ledger.reserve(self.job, self.scope, self.cap, *batch, **terms).outcome
+        anchor_files.record(self.ledger, self.scope, self.release, self.anchors, self.options)
+        return outcome
+
+    def refuse_changed(self, changed: Mask) -> None:
+        """Refuse records whose texts changed."""
+        if changed.any():
+            msg = f"the texts of {counted(int(changed.sum()), 'record')} changed since this release charged them"
+            hint = "no row of the batch was charged; release changed data, or data under another key, under a new name"
+            raise InputError(f"{msg}; it holds one text per record id", f"{hint}, at full spend")
+
+    def compare(
+        self, policy: ColumnPolicy, charge: Charge, ids: pa.Array, digests: pa.Array, draws: Any, **marks: Any
+    ) -> PreparedCommit:
+        """Have the ledger compare results, once it is sure that they were charged."""
+        column.require_charged_draws(policy, charge.n_worst, draws)
+        return self.ledger.examine(charge.ref, ids, charge.idem_keys, digests, positions=draws, **marks)
+
+    def commit(self, ready: PreparedCommit) -> str | None:
+        """Commit the results of a column, or say how many rows differ from committed ones."""
+        diverged = int((self.ledger.commit_examined(self.job, ready) == CommitOutcome.DIVERGED).sum())
+        what = f"column {ready.ref.column!r}: {counted(diverged, 'record')}"
+        return f"{what}, computed again, gave other bytes than committed" if diverged else None
+
+    def give_back(self) -> None:
+        """Give back the reservations of the job, because nothing was drawn. Others stay charged."""
+        try:
+            returned = self.ledger.abort(self.job, compute_never_started=True)
+        except LedgerError:
+            log.warning("reservations of this attempt stay charged: another run relies on them")
+        else:
+            log.info("%d reservations given back", returned)
 
 
 class AccountTerms(LedgerSpec):
@@ -90,46 +151,38 @@ class Account:
         self, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None, forms: IdForms, spend: bool
     ) -> pa.Array:
         anchor_files.require(self._ledger, self._scope, self._terms)  # workers live long, as do streams
-        policy, ref = self._policy, self._ref(forms.record.kind)
-        mechanism = policy.mechanism
+        policy, mechanism, id_type = self._policy, self._policy.mechanism, forms.record.kind
+        if id_type not in self._refs:
+            self._refs[id_type] = self._ledger.releases.register(policy, id_type)
+        ref = self._refs[id_type]
         identities = pa.array(_kernel.idem_keys(policy.release_key(), ids, texts, policy.nonce))
         worst = column.worst_case(mechanism, mechanism.positions(texts), texts)
         job = f"spark-{secrets.token_hex(8)}"
-        batch = (ids, subjects, [Charge(ref, identities, *worst)])
-        ready = self._ledger.make_ready(self._scope.unit, *batch)
+        steps = ChargeSteps(self._ledger, job, self._scope, self._terms.cap, policy.release, self._terms)
+        ready = self._ledger.make_ready(self._scope.unit, ids, subjects, [Charge(ref, identities, *worst)])
         if self._is_committed(ref, ids, ready, forms):
             released = column.release(texts, ids, policy)
             committed_digests = self._ledger.committed(ref, ids).digests
             if pc.all(pc.equal(pa.array(_kernel.digests(released.text)), committed_digests)).as_py():
                 return column.with_spends(released, mechanism) if spend else released.text
-        result = self._ledger.reserve(
-            job, self._scope, self._terms.cap, *batch, on_cap=self._terms.on_cap, forms=forms, ready=ready
-        )
-        self._refuse_changed(job, result)
-        anchor_files.record(self._ledger, self._scope, policy.release, self._terms)  # before anything is drawn
-        fits = pa.array(~np.isin(result.outcome, EXCLUDED))
+        outcome = steps.reserve(ready, forms, on_cap=self._terms.on_cap)
+        if (changed := outcome == Outcome.CHANGED).any():
+            steps.give_back()
+            steps.refuse_changed(changed)
+        chosen = ~np.isin(outcome, EXCLUDED)
+        fits = pa.array(chosen)
         released = column.release(texts.filter(fits), ids.filter(fits), policy)
-        drawn = released.positions.to_numpy(zero_copy_only=False)
-        column.require_charged_draws(policy, worst[0][fits.to_numpy(zero_copy_only=False)], drawn)
-        outcome = self._ledger.commit(
-            job,
-            ref,
-            ids.filter(fits),
-            identities.filter(fits),
-            pa.array(_kernel.digests(released.text)),
-            positions=drawn,
-        )
-        diverged = int((outcome == CommitOutcome.DIVERGED).sum())
+        charge = Charge(ref, identities.filter(fits), worst[0][chosen], {})
+        drawn, digests = released.positions.to_numpy(zero_copy_only=False), pa.array(_kernel.digests(released.text))
+        diverged = steps.commit(steps.compare(policy, charge, ids.filter(fits), digests, drawn))
         if diverged:
-            msg = f"{counted(diverged, 'record')}, computed again, gave other bytes than "
-            msg += "committed; nothing of the batch is returned"
-            raise LedgerError(msg, "the first commit is the release: read it where it was written, or use a new name")
+            hint = "the first commit is the release: read it where it was written, or use a new name"
+            raise LedgerError(f"{diverged}; nothing of the batch is returned", hint)
         paid = column.with_spends(released, mechanism) if spend else released.text
         # Put the rows under the cap back into their places, with nulls elsewhere
         if len(paid) == len(fits):
             return paid
-        places = np.cumsum(fits.to_numpy(zero_copy_only=False)) - 1
-        return paid.take(pa.array(places, mask=~fits.to_numpy(zero_copy_only=False)))
+        return paid.take(pa.array(np.cumsum(chosen) - 1, mask=~chosen))
 
     def _is_committed(self, ref: ReleaseRef, ids: pa.Array, ready: PreparedBatch, forms: IdForms) -> bool:
         """Return whether the release holds just these texts: Spark evaluates a column twice that a filter names."""
@@ -140,22 +193,3 @@ class Account:
         self._ledger.require_forms(self._scope, [self._policy.column or ""], forms)
         answer = self._ledger.judge(self._scope, self._terms.cap, ready)
         return bool(((answer.outcome == Outcome.COMMITTED) & ~answer.moved).all())
-
-    def _ref(self, id_type: str) -> ReleaseRef:
-        if id_type not in self._refs:
-            self._refs[id_type] = self._ledger.releases.register(self._policy, id_type)
-        return self._refs[id_type]
-
-    def _refuse_changed(self, job: str, result: ReserveResult) -> None:
-        changed = result.counts[Outcome.CHANGED.name]
-        if not changed:
-            return
-        with suppress(LedgerError):  # otherwise the reservation stays charged, because another task relies on it
-            self._ledger.abort(job, compute_never_started=True)
-        msg = f"the texts of {counted(changed, 'record')} changed since they "
-        msg += "were released; a release holds one text per record id"
-        raise InputError(
-            msg,
-            "no row of the batch was charged; release changed data, or data under another key, under a new name, at "
-            "full spend",
-        )

@@ -20,7 +20,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
@@ -128,11 +128,9 @@ class AnchorFile:
         if before is not None and ledger.holds(before.anchor):
             since, losses = before.anchor.seq, before.losses
         losses += ledger.losses.count(dataset, since)
-        releases, groups = (
-            {*releases, *(before.releases if before else ())},
-            {*groups, *(before.groups if before else ())},
-        )
-        self.datasets[dataset] = StoredAnchor(dataset, ledger.anchor(), tuple(releases), tuple(groups), losses)
+        names = tuple({*releases, *(before.releases if before else ())})
+        joined = tuple({*groups, *(before.groups if before else ())})
+        self.datasets[dataset] = StoredAnchor(dataset, ledger.anchor(), names, joined, losses)
 
 
 def require(
@@ -284,7 +282,10 @@ def _locked(path: Path) -> Iterator[None]:
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, files.PRIVATE_FILE)
     until = time.monotonic() + _PATIENCE
     try:
-        while not _acquired(descriptor):
+        while True:
+            with suppress(BlockingIOError):
+                flock(descriptor, LOCK_EX | LOCK_NB)
+                break
             if time.monotonic() > until:
                 raise BusyError(f"another writer holds {path}", "is it stopped? Let it continue or end it; run again")
             time.sleep(0.005)
@@ -292,14 +293,6 @@ def _locked(path: Path) -> Iterator[None]:
     finally:
         # Closing unlocks the file. It stays, because other writers may be waiting for it.
         os.close(descriptor)
-
-
-def _acquired(descriptor: int) -> bool:
-    try:
-        flock(descriptor, LOCK_EX | LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -180,25 +180,21 @@ def verify(db: Database) -> VerifyReport:
                 repeated = np.delete(order, record_ids.take(order).starts())
                 for seq in np.unique(seqs[repeated]).tolist():
                     rebuilt.note(f"batch {seq} (RESERVE): {what} occurs twice in {contents.releases[release]}")
-    _check_balances(db, rebuilt)
+    # Judge each charge of a capped scope by the cap of its time, and by its components
+    for number, history in contents.caps.items():
+        ends = [seq for seq, _, _ in history[1:]] + [np.iinfo(np.int64).max]
+        for measure in dict.fromkeys(name for _, name, _ in history):
+            pairs = zip(history, ends, strict=True)
+            spans = [(since, until, limits) for (since, name, limits), until in pairs if name == measure]
+            batches = [seq for seq in contents.of_scope.get(number, ()) if seq < spans[-1][1]]
+            for within in id_ranges(_rows(rebuilt, batches)):
+                of_range = charges(db, rebuilt, within, batches, MEASURES[measure])
+                _check_caps(rebuilt, of_range, np.array(batches, np.int64), spans)
     counts = {name: sum(tally[name] for tally in contents.tallies.values()) for name in COUNTS}
     pending = counts["records"] - counts["committed"] - counts["expired"] - counts["aborted"]
     rewritten = sum(len(rows) for lists in rebuilt.rewritten.values() for rows in lists)
     counts = {"events": rebuilt.events.total(), "batches": len(rebuilt.blobs), **counts, "pending": pending}
     return VerifyReport(rebuilt.problems, counts | ({"rewritten": rewritten} if rewritten else {}))
-
-
-def _check_balances(db: Database, rebuilt: Rebuilt) -> None:
-    """Judge each charge of a capped scope by the cap of its time, and by its components."""
-    for number, history in rebuilt.contents.caps.items():
-        ends = [seq for seq, _, _ in history[1:]] + [np.iinfo(np.int64).max]
-        for measure in dict.fromkeys(name for _, name, _ in history):
-            pairs = zip(history, ends, strict=True)
-            spans = [(since, until, limits) for (since, name, limits), until in pairs if name == measure]
-            batches = [seq for seq in rebuilt.contents.of_scope.get(number, ()) if seq < spans[-1][1]]
-            for within in id_ranges(_rows(rebuilt, batches)):
-                of_range = charges(db, rebuilt, within, batches, MEASURES[measure])
-                _check_caps(rebuilt, of_range, np.array(batches, np.int64), spans)
 
 
 def charges(db: Database, rebuilt: Rebuilt, within: IdRange, batches: list[int], names: tuple[str, ...]) -> Charges:

@@ -101,10 +101,8 @@ class IdKey:
         marked = canary_mask(canary, len(ids))
         ids = _strings(ids, "record ids")
         if ids.null_count:
-            raise InputError(
-                counted(ids.null_count, "record id is null", "record ids are null"),
-                "every record needs an id of its own",
-            )
+            msg = counted(ids.null_count, "record id is null", "record ids are null")
+            raise InputError(msg, "every record needs an id of its own")
         for recent in tuple(self._recent):
             if recent.is_of(ids, marked):
                 return recent

@@ -175,10 +175,7 @@ class Scopes:
         return any(item.unit == "subject" for item in self._contents.latest().scopes_of(dataset))
 
     def _refuse_conversion(self, scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: bool) -> None:
-        """Refuse another measure, unless an `approx` cap of the same epsilon replaces a `pure` one.
-
-        Specification: docs/spec/privacy.md#conversion.
-        """
+        """Refuse another measure, or `approx` for `pure` at other epsilons (docs/spec/privacy.md#conversion)."""
         if (pinned.measure, wanted.measure) != ("pure", "approx"):
             msg = f"the scope {scope} is capped on {pinned.measure}, got {wanted.measure}"
             raise LedgerError(msg, "the measure is declared before the first charge; a new period may have another")
@@ -211,9 +208,8 @@ def _refuse_after_a_loss(contents: Contents, scope: Scope) -> None:
         if facts["dataset"] == scope.dataset or scope.group in facts.get("groups", ()):
             thawed = f"the dataset {facts['dataset']} was thawed"
             msg = f"{thawed}, and this ledger knows no cap of {scope} that it lowered"
-            raise LedgerError(
-                msg, f"lower the cap by the amount that may have been lost, and set it on purpose: {_SET_CAP}"
-            )
+            hint = f"lower the cap by the amount that may have been lost, and set it on purpose: {_SET_CAP}"
+            raise LedgerError(msg, hint)
 
 
 def _change(before: Pinned, after: Pinned) -> Change:

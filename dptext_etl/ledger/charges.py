@@ -138,7 +138,10 @@ def judge(request: Request, before: EarlierCharges | None = None) -> Decision:
     """Return the answer of the ledger to a batch, as if it had admitted the batches in `before`; write nothing."""
     batch, pinned = request.batch, request.pinned
     states, outcome = compare(request)
-    moved, used, totals = _moved(request), *np.zeros((2, len(pinned.components), batch.size), np.int64)
+    used, totals = np.zeros((2, len(pinned.components), batch.size), np.int64)
+    moved, refs = ~batch.canary, [column.ref for column in request.columns]
+    units = batch.unit_ids.take(moved)
+    moved[moved] = request.plan.moved(request.db, refs, request.at[moved], units)
     asking = np.isin(outcome, CHARGED) & ~batch.canary
     if pinned.measure is None or not asking.any():
         return Decision(states, outcome, moved, used, totals)
@@ -175,13 +178,6 @@ def compare(request: Request) -> tuple[list[ColumnState], U8]:
     outcome[changed] = Outcome.AGAIN if request.again else Outcome.CHANGED
     outcome[are_forgotten(db, scope.dataset, batch.record_ids, batch.unit_ids)] = Outcome.FORGOTTEN
     return states, outcome
-
-
-def _moved(request: Request) -> Mask:
-    moved, refs = ~request.batch.canary, [column.ref for column in request.columns]
-    units = request.batch.unit_ids.take(moved)
-    moved[moved] = request.plan.moved(request.db, refs, request.at[moved], units)
-    return moved
 
 
 def _look_up(request: Request, column: ColumnCharge) -> ColumnState:

@@ -192,7 +192,10 @@ class Releases:
         facts = json.loads(canon(dict(facts)))
         pinned = self._pinned(dataset, column, release)
         if pinned is None:
-            number = self._pin(names, facts, key, publishable=publishable)
+            number = len(self._contents.latest().releases) + 1
+            committed = commitment(key, *(names[name] for name in _COMMITTED_NAMES))
+            stated = {"publishable": publishable, **names, "facts": facts, "commitment": committed}
+            self._journal.append(Event.RELEASE, release_id=number, **stated)
         elif pinned.cfg != names["cfg"]:
             raise LedgerError(f"{where} is pinned to another configuration ({pinned.cfg[:12]}…)", _NEW_NAME)
         elif pinned.publishable != publishable:
@@ -205,13 +208,6 @@ class Releases:
         if pinned is not None:
             self.require_key(ref, key)
         return ref
-
-    def _pin(self, names: Mapping[str, str], facts: Facts, key: Secret, *, publishable: bool) -> int:
-        number = len(self._contents.latest().releases) + 1
-        committed = commitment(key, *(names[name] for name in _COMMITTED_NAMES))
-        stated = {"publishable": publishable, **names, "facts": facts, "commitment": committed}
-        self._journal.append(Event.RELEASE, release_id=number, **stated)
-        return number
 
     def require_key(self, ref: ReleaseRef, key: Secret) -> None:
         """Refuse another noise key than a release is committed to.

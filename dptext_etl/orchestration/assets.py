@@ -32,7 +32,8 @@ from dptext_etl.runner.publish.publication import reports
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.source.examine import NoRowsError
 from dptext_etl.runner.source.table import Files
-from dptext_etl.runner.summary import INPUT_LABEL, note, recognized, remaining, summarize
+from dptext_etl.runner.summary import remaining, summarize
+from dptext_etl.runner.unchanged import INPUT_LABEL, note, recognized
 
 Result = dg.MaterializeResult[Any]
 Step = Callable[[Policy, str | None, Observed, dg.AssetKey], steps.Metadata]

@@ -9,7 +9,7 @@ import polars as pl
 from dptext_etl.corpora import Corpus
 from dptext_etl.errors import bare
 from dptext_etl.families.aggregate import Classifier
-from dptext_etl.runner.publish.classifiers import open_classifier
+from dptext_etl.runner.publish.export import open_classifier
 
 
 @bare

@@ -112,8 +112,8 @@ class Forecast:
         """Return the largest sums of any unit, by name, of the costs of positions in a column; see `is_infinite`."""
         largest: Counter[str] = Counter()
         for charged, by_unit in self._charged(column):
-            for name, each in amounts(charged).items():
-                largest[name] = max(largest[name], int(by_unit(np.minimum(each, _INFINITE)).max(initial=0)))
+            for name, costs in amounts(charged).items():
+                largest[name] = max(largest[name], int(by_unit(np.minimum(costs, _INFINITE)).max(initial=0)))
         return largest
 
     def over(self) -> dict[str, int]:
@@ -213,9 +213,9 @@ def least_epsilon(forecast: Forecast, policy: Policy, columns: list[ColumnPolicy
     the most words in one column and another in the next (docs/spec/privacy.md#compose-records, #compose-mixture).
     """
     if policy.synthetic is not None:
-        made, most = policy.synthetic.mechanism, policy.synthetic.per_subject if policy.unit == "subject" else 1
+        most = policy.synthetic.per_subject if policy.unit == "subject" else 1
         person = most * worst_spend(columns[0].mechanism).eps_approx / MICRO
-        return {"unit": policy.unit, "epsilon": person, "delta": made.delta, "rule": "zcdp"}
+        return {"unit": policy.unit, "epsilon": person, "delta": policy.synthetic.mechanism.delta, "rule": "zcdp"}
     gate = gate_delta(policy)
     totals = [_largest(forecast, column, at, gate) for at, column in enumerate(columns)]
     drawn = None if gate else _draws(forecast, columns)
@@ -233,15 +233,15 @@ def _largest(forecast: Forecast, column: ColumnPolicy, at: int, gate: int) -> Sp
 
 def _draws(forecast: Forecast, columns: list[ColumnPolicy]) -> list[PureDraws] | None:
     """Return the most draws of any unit in each column, or None unless all are range-bounded, and charged as such."""
-    each: list[PureDraws] = []
+    all_draws: list[PureDraws] = []
     for at, column in enumerate(columns):
         most = forecast.largest_totals(at, lambda charged: {"draws": charged.astype(np.int64)})["draws"]
         mechanism, event = column.mechanism, column.mechanism.event(most)
         draws = range_bounded(event)
         if draws is None or mechanism.spend(most) != spend(mechanism.guarantee, event, most):
             return None
-        each += draws
-    return each
+        all_draws += draws
+    return all_draws
 
 
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 32 << 20
@@ -419,8 +419,8 @@ class Preview:
             numbers += held
         left = np.isin(outcome, (Outcome.FORGOTTEN, Outcome.OVER_CAP))
         left |= (outcome == Outcome.CHANGED) & (self._policy.on_changed == "quarantine")
-        for counts, some in ((self._rows, numbers), (self._gone, numbers[left])):
-            counts.update(dict(enumerate(np.bincount(some).tolist())))
+        self._rows.update(dict(enumerate(np.bincount(numbers).tolist())))
+        self._gone.update(dict(enumerate(np.bincount(numbers[left]).tolist())))
 
     def _list_changed(self, frame: pl.DataFrame, charged: Charged, changed: npt.NDArray[np.bool_]) -> None:
         subjects = None if charged.subjects is None else charged.subjects.filter(to_arrow(changed))

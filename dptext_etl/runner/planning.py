@@ -32,7 +32,6 @@ from dptext_etl.object_stores import CATALOG, host_of, hosts, variable_of
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
 from dptext_etl.policy.synthetic import Synthetic
 from dptext_etl.runner import table_check
-from dptext_etl.runner.audiences import traced_together
 from dptext_etl.runner.forecast import (
     DELTA,
     Amounts,
@@ -157,11 +156,8 @@ def plan(
         sets = canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
         collect(refusals, partial(planned_canaries, attempt, source, partial(present, source), sets))
         cap_facts = _facts_of_cap(policy)
-        traced = table_check.trace(source, policy)
-        if attempt.audiences:
-            ways, also = (open_table, examine, table_check.trace), partial(collect, refusals)
-            traced = traced_together(attempt, *ways, check=also)
-        previewed, over_all = preflight(attempt, source, look, lambda *_: None, refusals, traceable=traced)
+        ways = open_table, examine, table_check.trace
+        previewed, over_all, traced = preflight(attempt, source, look, lambda *_: None, refusals, ways=ways)
     except DPTextError as error:  # this step must succeed before anything can be counted
         refusals.append(error)
         if "counts" in error.fields and policy.keep:  # only the ids are wrong: kept columns can be judged all the same
@@ -267,7 +263,7 @@ def _cost(column: ColumnPolicy, gate: int, facts: Mapping[str, Any] | None, posi
     mechanism = column.mechanism
     pairs = [{} if facts is None else facts.get("configuration", {}), mechanism.configuration()]
     varying = {"epsilon", "table"}  # a table follows from epsilon
-    before, now = ({name: value for name, value in each.items() if name not in varying} for each in pairs)
+    before, now = ({name: value for name, value in settings.items() if name not in varying} for settings in pairs)
     if before == now:
         counts = np.minimum(positions, mechanism.most_positions).astype(np.uint32)
         return with_gate(spends(mechanism, to_arrow(counts)), gate)
@@ -379,14 +375,14 @@ def _notes(policy: Policy, beyond: int, replayed: int) -> list[str]:
 
 
 def _notes_on_table(policy: Policy, synthetic: Synthetic, beyond: int, replayed: int) -> list[str]:
-    made, most = synthetic.mechanism, synthetic.per_subject
+    most = synthetic.per_subject
     notes = [
         f"published are {synthetic.rows:,} public texts that follow one noisy statistic; no record's text is released"
     ]
     (column,) = policy.charged_columns()
     person, who = at_most(most * worst_spend(column.mechanism).eps_approx / MICRO), f"one {policy.unit}"
     who += f" with {most} records, each of which is charged 1/{most} of it" if most > 1 else ""
-    notes.append(f"epsilon {person} at delta {made.delta:g} holds for the whole table and {who}")
+    notes.append(f"epsilon {person} at delta {synthetic.mechanism.delta:g} holds for the whole table and {who}")
     notes.append("the guarantee is central: it trusts you, who hold the exact sums while the run is under way")
     if beyond:
         notes.append(f"{counted(beyond, 'record does', 'records do')} not count: per_subject = {most} of a person do")

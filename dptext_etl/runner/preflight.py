@@ -4,6 +4,9 @@ Nothing is drawn or charged, and the ledger is only read. A run raises the first
 steps in the same order and collects the refusals: places, source, canary rows, pinned terms, and the ledger's answers
 to the rows. Refusals depend on counts, spends, and balances, on which texts changed, and on whether a column that is
 published unchanged holds texts (`runner.source.copies`); on nothing else in a text.
+
+A run stages and judges the tables of all audiences before it publishes any of them: a gate that fires revokes the
+release for all.
 """
 
 from __future__ import annotations
@@ -41,12 +44,14 @@ from dptext_etl.ledger.storage.store import POSTGRES, resolve_url, sqlite_path
 from dptext_etl.ledger.types import NEW
 from dptext_etl.mechanism import stated_records, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.policy.audience import together
 from dptext_etl.runner.forecast import Expected, ledger_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.publication import refuse_unrecorded, require_enough
 from dptext_etl.runner.publish.versions import PUBLISHING, require_sink
 from dptext_etl.runner.shard.attempt import (
+    UNDER_WAY,
     Attempt,
     refuse_no_records,
     refuse_other_records,
@@ -61,7 +66,7 @@ from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.copies import refuse_copies
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import forms_of
-from dptext_etl.runner.table_check import require_untraceable
+from dptext_etl.runner.table_check import refuse_traceable, require_untraceable, shows_more
 
 _ROW_BYTES, _DRAW_BYTES = 256, 4
 """The least that a run writes for a new record in a column, in ledger and staging together, and for a new draw."""
@@ -162,11 +167,19 @@ def refuse_late_disclosure(policy: Policy, ledger: Ledger | None) -> None:
             raise LedgerError(msg, f"{hint}{records} again, each epsilon {cost} at most")
 
 
+Open = Callable[[Policy, Layout], Any]
+Examine = Callable[[Any, Policy, Layout, None], Examined[Any]]
+Trace = Callable[[Examined[Any], Policy], dict[str, Any]]
+Ways = tuple[Open, Examine, Trace]
+"""How an engine opens and examines a source, and counts the rows that its kept columns single out."""
+
+
 class Previews(NamedTuple):
     """The preview of a run, in counts."""
 
     rows: Expected  # in the rows of the run
     over_all: Expected  # in all rows, also in those that an incremental run leaves out
+    traceable: Mapping[str, Any]  # the facts of `table_check.of_source`
 
 
 def preflight(
@@ -176,7 +189,7 @@ def preflight(
     keep: Callable[[int, str, pl.DataFrame], object],
     refusals: list[DPTextError] | None = None,
     *,
-    traceable: Mapping[str, Any],
+    ways: Ways,
 ) -> Previews:
     """Refuse a run that could not end, before it charges anything.
 
@@ -185,6 +198,9 @@ def preflight(
     """
     policy, planning = attempt.policy, refusals is not None
     check = partial(collect, refusals)
+    traceable = ways[2](source, policy)
+    if attempt.audiences:
+        traceable = _traced_together(attempt, *ways, check=check)
     terms: dict[str, Any] = {"layout": attempt.layout, "policy": policy, "manifest": source.manifest}
     same_ledger = partial(require_same_ledger, **terms, freezing=not planning)
     with ledger_of(policy, writing=not planning) as ledger:
@@ -197,22 +213,18 @@ def preflight(
         columns = columns_of(attempt, ledger, source)
         check(partial(refuse_copies, policy, source.copied))
         check(partial(require_untraceable, policy, attempt.layout, traceable, ledger, [item.ref for item in columns]))
-        free = not planning and _is_free(policy, ledger)
+        # Nothing is released, nothing can be over a cap, and no model can fail: then no row can matter
+        free = ledger is None and not (planning or policy.cap is not None or policy.one_table or replays(policy))
         expected = Expected() if free else look(columns, ledger, source.rows)
         over_all = expected if source.every_row is None else look(columns, ledger, source.every_row)
-        refuse(attempt, source, columns, ledger, Previews(expected, over_all), check)
+        refuse(attempt, source, columns, ledger, (expected, over_all), check)
         check(partial(refuse_fewer_rows, attempt, source, expected, partial(look, columns, ledger)))
         if ledger is not None and expected.changed and policy.on_changed == "keep":
             for layout in attempt.layouts:
                 check(partial(keep_published, layout, policy, columns, keep, Staging(attempt.layout.staging)))
         if ledger is None and planning:  # a run makes a ledger first, and freezes the dataset in it
             check(partial(same_ledger, None))
-    return Previews(expected, over_all)
-
-
-def _is_free(policy: Policy, ledger: Ledger | None) -> bool:
-    """Return whether nothing is released, nothing can be over a cap, and no model can fail: then no row can matter."""
-    return ledger is None and policy.cap is None and not policy.one_table and not replays(policy)
+    return Previews(expected, over_all, traceable)
 
 
 def refuse(  # noqa: PLR0917
@@ -220,7 +232,7 @@ def refuse(  # noqa: PLR0917
     source: Examined[Any],
     columns: list[Column],
     ledger: Ledger | None,
-    both: Previews,
+    both: tuple[Expected, Expected],
     check: Callable[[Callable[[], object]], object],
 ) -> None:
     """Refuse a run by its preview."""
@@ -393,3 +405,26 @@ def _existing(path: Path) -> Path:
 
 def disk_of(place: Path) -> int:
     return place.stat().st_dev
+
+
+def _traced_together(
+    attempt: Attempt, opened: Open, examine: Examine, trace: Trace, *, check: Callable[[Callable[[], object]], object]
+) -> dict[str, Any]:
+    """Return the facts of `table_check.of_source` about the columns of all tables together.
+
+    `check` refuses, or collects the refusals of, places and columns of the audiences, and columns that single out many
+    rows together if one of the tables is new, or newly shows one of them.
+    """
+    tables = (attempt, *attempt.audiences)
+    for other in attempt.audiences:
+        check(partial(opened, other.policy, other.layout))
+        check(partial(require_places, other))
+        check(partial(other.layout.staging.require_unlocked, UNDER_WAY))
+    policy = together(item.policy for item in tables)
+    source = examine(opened(policy, attempt.layout), policy, attempt.layout, None)
+    check(partial(refuse_copies, policy, source.copied))
+    facts, manifests = trace(source, policy), [Manifest.of_release(item.policy, item.layout) for item in tables]
+    shown = zip(tables, manifests, strict=True)
+    if any(manifest is None or shows_more(item.policy, manifest) for item, manifest in shown):
+        check(partial(refuse_traceable, facts))
+    return facts

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dptext_etl.errors import bare
 from dptext_etl.families.aggregate import Classifier
-from dptext_etl.runner.publish.classifiers import open_classifier
+from dptext_etl.runner.publish.export import open_classifier
 
 
 @lru_cache(maxsize=4)

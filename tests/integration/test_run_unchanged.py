@@ -14,7 +14,7 @@ from dptext_etl import Ledger, _kernel, run
 from dptext_etl.engines import local
 from dptext_etl.errors import InputError, KeyReferenceError, LedgerError
 from dptext_etl.runner.shard.attempt import Attempt
-from dptext_etl.runner.summary import Input
+from dptext_etl.runner.unchanged import Input
 from tests.quick import quick
 from tests.review_jobs import STAGED, make_reviews, save_table
 

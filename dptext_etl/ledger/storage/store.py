@@ -211,9 +211,8 @@ def resolve_url(url: str) -> str:
     value = os.environ.get(name)
     if not value:
         message = f"the environment variable {name} must hold the URL of the ledger, and it is not set here"
-        raise LedgerError(
-            message, "set it where this process starts; for Spark's executors, set spark.executorEnv." + name
-        )
+        hint = f"set it where this process starts; for Spark's executors, set spark.executorEnv.{name}"
+        raise LedgerError(message, hint)
     if not value.startswith((PREFIX, *POSTGRES)):  # it may be another secret, so it names no file
         message = f"the environment variable {name} must hold the URL of the ledger, and it holds something else"
         raise LedgerError(message, "it begins with sqlite:/// or postgresql://; a path is written sqlite:///PATH")

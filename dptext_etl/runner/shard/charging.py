@@ -185,8 +185,10 @@ def charge(
         contents = contents_of(frame, column.name, policy)
         texts = contents if policy.labels is None else views_of(frame, column.name)
         mechanism = column.policy.mechanism
-        made = _kernel.idem_keys(column.key, ids, contents, column.policy.nonce) if identified else None
-        identities = _zeros(len(ids)) if made is None else pa.array(made)
+        if identified:
+            identities = pa.array(_kernel.idem_keys(column.key, ids, contents, column.policy.nonce))
+        else:
+            identities = pa.Array.from_buffers(pa.binary(32), len(ids), [None, pa.py_buffer(bytes(32 * len(ids)))])
         if not counted:
             charges.append(Charge(column.ref, identities, 0, {}))
             continue
@@ -213,10 +215,6 @@ def contents_of(frame: pl.DataFrame, column: str, policy: Policy) -> pa.Array:
         pl.when(text.is_null()).then(null).otherwise(pl.concat_str(pl.lit("t"), text)),
     )
     return frame.select(pl.concat_str(*parts)).to_series().to_arrow()
-
-
-def _zeros(rows: int) -> pa.Array:
-    return pa.Array.from_buffers(pa.binary(32), rows, [None, pa.py_buffer(bytes(32 * rows))])
 
 
 def subjects_of(frame: pl.DataFrame, policy: Policy) -> pa.Array | None:

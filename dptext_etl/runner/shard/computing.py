@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,7 @@ from dptext_etl.ledger.types import I64, Mask
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.progress import Checkpoint, Profile
 from dptext_etl.runner.publish.manifest import Manifest, postprocessing_facts, scan
 from dptext_etl.runner.publish.parts import ids_of_parts
 from dptext_etl.runner.shard.charging import (
@@ -71,14 +72,39 @@ from dptext_etl.runner.shard.staging import (
 )
 from dptext_etl.runner.source.roles import output_columns, published_columns
 
-if TYPE_CHECKING:
-    from dptext_etl.runner.shard.shard import Shards
-
-
 _HINT = "are the published parts all there? No record is charged twice"
 _NOTHING_DRAWN = "bring back the published version, or use a new release name; nothing was drawn"
 
 Extra = TypeVar("Extra")
+Result = TypeVar("Result")
+Step = Literal["reserve", "commit"]
+"""The steps that write to the ledger. Shards reserve in their order, and commit in their order."""
+
+
+class Schedule:
+    """Decide when a shard may use shared state: here at once, because one shard comes after the other."""
+
+    parallel = False
+
+    def run(self, step: Step | None, index: int, work: Callable[[], Result]) -> Result:
+        """Do some work when its time has come, and return its result."""
+        del step, index
+        return work()
+
+
+@dataclass
+class ShardContext:
+    """The state that all shards of a run share."""
+
+    policy: Policy
+    columns: list[Column]
+    ledger: Ledger  # the ledger that is charged
+    job: str  # the name of this attempt in the ledger
+    staging: Staging  # the folder where results wait for the gates
+    checkpoint: Checkpoint  # called after every step
+    profile: Profile = field(default_factory=Profile)  # counts the cost of the stages
+    # decides when a shard may use the ledger, and call `checkpoint`
+    schedule: Schedule = field(default_factory=Schedule)
 
 
 def replays(policy: Policy) -> bool:
@@ -114,7 +140,7 @@ class Replay:
         return Released(text, to_arrow(positions), None if steps is None else to_arrow(steps), failed)
 
 
-def find_replay(shards: Shards, reserved: Reserved, index: int, column: Column, committed: Committed) -> Replay:
+def find_replay(shards: ShardContext, reserved: Reserved, index: int, column: Column, committed: Committed) -> Replay:
     """Find the bytes of committed rows in staged files."""
     ids, name, rows, computed = reserved.charged.ids, column.name, list[pl.DataFrame](), list[Hardware]()
     new = np.ones(len(ids), np.bool_)
@@ -241,7 +267,7 @@ class Computed(NamedTuple):
     facts: dict[str, Any]  # fields of `StagedShard`
 
 
-def compute(shards: Shards, reserved: Reserved, replays: Mapping[str, Replay]) -> Computed:
+def compute(shards: ShardContext, reserved: Reserved, replays: Mapping[str, Replay]) -> Computed:
     """Release the texts of a shard, and count."""
     policy, columns, profile = shards.policy, shards.columns, shards.profile
     raw, ids, canary = reserved.frame, reserved.charged.ids, reserved.canary
@@ -318,7 +344,9 @@ def copies_of(
 _OTHER = "the first result is the one that is published: bring back the kept files of its staging"
 
 
-def rewrite_shard(shards: Shards, reserved: Reserved, staged: StagedShard, index: int, inputs: str) -> StagedShard:
+def rewrite_shard(
+    shards: ShardContext, reserved: Reserved, staged: StagedShard, index: int, inputs: str
+) -> StagedShard:
     """Post-process the columns of a committed shard that ask for it."""
     columns = [item for item in shards.columns if item.policy.chain is not None]
     return _Rewriting(shards, reserved, index, columns).run(staged, inputs) if columns else staged
@@ -326,7 +354,7 @@ def rewrite_shard(shards: Shards, reserved: Reserved, staged: StagedShard, index
 
 @dataclass(frozen=True)
 class _Rewriting:
-    shards: Shards
+    shards: ShardContext
     reserved: Reserved
     index: int
     columns: list[Column]  # those that are post-processed

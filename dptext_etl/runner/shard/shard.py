@@ -10,10 +10,10 @@ from __future__ import annotations
 import io
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,21 +23,18 @@ import pyarrow.compute as pc
 
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.column import output_digests, possible_costs, require_charged_draws
+from dptext_etl.column import output_digests, possible_costs
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, counted, seam
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, PreparedBatch, PreparedCommit, ReserveResult, Scope
+from dptext_etl.ledger import Outcome, PreparedBatch, PreparedCommit, ReserveResult
+from dptext_etl.ledger.account import ChargeSteps
 from dptext_etl.ledger.types import EXCLUDED
 from dptext_etl.parallel import run_both
-from dptext_etl.policy import Policy
-from dptext_etl.runner.progress import Checkpoint, Profile
-from dptext_etl.runner.shard.attempt import remember
 from dptext_etl.runner.shard.charging import (
     DEFECT,
     MODULUS,
     Charged,
-    Column,
     Reserved,
     canary_marks,
     charge,
@@ -46,6 +43,7 @@ from dptext_etl.runner.shard.charging import (
 from dptext_etl.runner.shard.computing import (
     Computed,
     Replay,
+    ShardContext,
     compute,
     find_replay,
     replays,
@@ -53,40 +51,16 @@ from dptext_etl.runner.shard.computing import (
     rewrite_shard,
     with_earlier_texts,
 )
-from dptext_etl.runner.shard.staging import StagedShard, Staging, WholeTable, read_draws
+from dptext_etl.runner.shard.staging import StagedShard, WholeTable, read_draws
 
 log = logging.getLogger("dptext_etl.runner")
 
-Step = Literal["reserve", "commit"]
-"""The steps that write to the ledger. Shards reserve in their order, and commit in their order."""
 _FEW = 1_000
 """Rows of a shard up to which another thread costs more than it saves."""
-Result = TypeVar("Result")
 
 
 class StoppedError(DPTextError):
     """A shard stops because one before it has failed; users see the error of that one."""
-
-
-class Schedule:
-    """Decide when a shard may use shared state: here at once, because one shard comes after the other."""
-
-    parallel = False
-
-    def run(self, step: Step | None, index: int, work: Callable[[], Result]) -> Result:
-        """Do some work when its time has come, and return its result."""
-        del step, index
-        return work()
-
-
-def give_back(ledger: Ledger, job: str) -> None:
-    """Give back the reservations of an attempt, because nothing was drawn. Others stay charged."""
-    try:
-        returned = ledger.abort(job, compute_never_started=True)
-    except LedgerError:
-        log.warning("reservations of this attempt stay charged: another run relies on them")
-    else:
-        log.info("%d reservations given back", returned)
 
 
 class _Result(NamedTuple):
@@ -97,16 +71,7 @@ class _Result(NamedTuple):
 
 
 @dataclass
-class Shards:
-    policy: Policy
-    columns: list[Column]
-    ledger: Ledger  # the ledger that is charged
-    job: str  # the name of this attempt in the ledger
-    staging: Staging  # the folder where results wait for the gates
-    checkpoint: Checkpoint  # called after every step
-    profile: Profile = field(default_factory=Profile)  # counts the cost of the stages
-    # decides when a shard may use the ledger, and call `checkpoint`
-    schedule: Schedule = field(default_factory=Schedule)
+class Shards(ShardContext):
     computed: bool = False  # whether this attempt has scored a text, or is about to
     pairs: Mapping[str, int] | None = None  # by shard, as they were previewed (`Charged.pairs`); None if unknown
 
@@ -127,18 +92,23 @@ class Shards:
         with self.profile.stage("reserve"):
             canary = ready.batch.canary
             self._probe_before(charged, canary)
-            batch = (Scope.of(self.policy), self.policy.cap, charged.ids, charged.subjects, charged.charges)
-            again = self.policy.on_changed == "release_again"
-            result = self.ledger.reserve(job, *batch, canary=canary, forms=charged.forms, ready=ready, again=again)
-            # before any text is scored: if the ledger is lost later, the stored anchor shows it
-            remember(self.ledger, self.policy, dict(self.staging.storage.options))
+            steps = replace(self.steps, job=job)
+            outcome = steps.reserve(ready, charged.forms, again=self.policy.on_changed == "release_again")
             self.profile.count("reserve", rows=raw.height)
         self.checkpoint("reserved")
-        self._refuse_changed(result.outcome, canary)
+        # canary rows never change
+        changed = (outcome == Outcome.CHANGED) & (canary | (self.policy.on_changed == "refuse"))
+        if changed.any():
+            self.give_back()
+            steps.refuse_changed(changed)
         if self.policy.on_changed == "keep":
-            charged = with_earlier_texts(self.ledger, charged, result.outcome)
+            charged = with_earlier_texts(self.ledger, charged, outcome)
         self.computed |= self.schedule.parallel  # another shard may be scoring when the next one is refused
-        return Reserved(raw, charged, result.outcome, ReserveResult(result.outcome[~canary]).counts, pairs)
+        return Reserved(raw, charged, outcome, ReserveResult(outcome[~canary]).counts, pairs)
+
+    @property
+    def steps(self) -> ChargeSteps:
+        return ChargeSteps.of(self.ledger, self.job, self.policy, dict(self.staging.storage.options))
 
     @property
     def excluded(self) -> tuple[Outcome, ...]:
@@ -154,7 +124,11 @@ class Shards:
         if over and self.policy.on_cap == "refuse":
             raise BudgetError(f"{counted(over, 'record')} would exceed the cap", "did the source change? Run again")
         kept = self.leave_out(reserved, index)
-        inputs = self._inputs(kept)
+        # Identities (keyed hashes of the texts), ids, kept values, and their order
+        clear, buffer = kept.frame[[self.policy.id, *self.policy.kept_columns, CANARY]], io.BytesIO()
+        with seam("hashing kept columns", DPTextError, DEFECT):
+            clear.write_ipc(buffer)
+        inputs = digest_of(buffer.getvalue(), *kept.charged.identities())
         staged = self._resume(kept, index, inputs) or self._compute(kept, index, inputs)
         log.info("shard %d: %d rows staged and committed", index, kept.frame.height)
         return rewrite_shard(self, kept, staged, index, inputs), reserved
@@ -180,7 +154,7 @@ class Shards:
     def give_back(self) -> None:
         """Give back the reservations of this attempt, if it has scored no text. Others stay charged."""
         if not self.computed:
-            give_back(self.ledger, self.job)
+            self.steps.give_back()
 
     def _resume(self, reserved: Reserved, index: int, inputs: str) -> StagedShard | None:
         """Finish an attempt that was staged from these inputs; None if the ledger holds other bytes."""
@@ -275,21 +249,12 @@ class Shards:
         """Have the ledger compare results as soon as they are there, while they are staged."""
 
         def examine() -> list[PreparedCommit]:
-            ids, canary, charges = reserved.charged.ids, reserved.canary, reserved.charged.charges
-            for column, charged, result in zip(self.columns, charges, results, strict=True):
-                require_charged_draws(column.policy, charged.n_worst, result.draws)
+            ids, canary, steps = reserved.charged.ids, reserved.canary, self.steps
+            triples = zip(self.columns, reserved.charged.charges, results, strict=True)
             with self.profile.stage("commit"):
                 return [
-                    self.ledger.examine(
-                        charged.ref,
-                        ids,
-                        charged.idem_keys,
-                        result.digests,
-                        positions=result.draws,
-                        canary=canary,
-                        spent=result.spent,
-                    )
-                    for charged, result in zip(charges, results, strict=True)
+                    steps.compare(column.policy, charge, ids, item.digests, item.draws, canary=canary, spent=item.spent)
+                    for column, charge, item in triples
                 ]
 
         return self.schedule.run(None, index, examine)
@@ -298,13 +263,9 @@ class Shards:
         """Commit all columns of a shard, or say how many rows of one differ from committed ones."""
         with self.profile.stage("commit"):
             self.profile.count("commit", rows=reserved.frame.height)
-            for column, prepared_commit in zip(self.columns, ready, strict=True):
-                diverged = int((self.ledger.commit_examined(self.job, prepared_commit) == CommitOutcome.DIVERGED).sum())
-                if diverged:
-                    return (
-                        f"column {column.name!r}: {counted(diverged, 'record')}, computed "
-                        "again, gave other bytes than committed"
-                    )
+            for prepared_commit in ready:
+                if diverged := self.steps.commit(prepared_commit):
+                    return diverged
                 self.checkpoint("committed")
         return None
 
@@ -329,22 +290,6 @@ class Shards:
         except DPTextError:
             self.give_back()
             raise
-
-    def _refuse_changed(self, outcome: npt.NDArray[np.uint8], canary: npt.NDArray[np.bool_]) -> None:
-        """Refuse changed texts, unless the policy allows changes; canary rows never change."""
-        changed = (outcome == Outcome.CHANGED) & (canary | (self.policy.on_changed == "refuse"))
-        if changed.any():
-            self.give_back()
-            msg = f"the texts of {counted(int(changed.sum()), 'record')} changed since this release charged them"
-            raise InputError(msg, "nothing of these rows was charged; another key also needs a new release name")
-
-    def _inputs(self, reserved: Reserved) -> str:
-        """Hash the inputs of a staged shard: identities (keyed hashes of the texts), ids, kept values, order."""
-        clear = reserved.frame[[self.policy.id, *self.policy.kept_columns, CANARY]]
-        with seam("hashing kept columns", DPTextError, DEFECT):
-            buffer = io.BytesIO()
-            clear.write_ipc(buffer)
-        return digest_of(buffer.getvalue(), *reserved.charged.identities())
 
 
 Phase = Literal["reserve", "compare", "release"]

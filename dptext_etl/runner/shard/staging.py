@@ -481,7 +481,7 @@ class StagedRun:
     origin: dict[str, str] | None = None
     # the cost of the stages of the run so far
     profile: Profile = field(default_factory=Profile, repr=False, compare=False)
-    # facts about the input, for the publication (`runner.summary`); or, if it is the same as before and nothing is
+    # facts about the input, for the publication (`runner.unchanged`); or, if it is the same as before and nothing is
     # staged, the seal by which it was `recognized`
     input: dict[str, Any] | None = None
     exact: bool = False  # whether values of CSV columns keep their spelling under types that no policy named
