@@ -186,8 +186,9 @@ def require_lines(chunks: Iterable[bytes], name: str, *, marked: bool = True) ->
     Raises:
         InputError: A line is not a JSON object, or holds a value that no reader holds.
     """
-    rows, first = _kernel.JsonRows(), True
+    rows, first, empty = _kernel.JsonRows(), True, True
     for chunk in chunks:
+        empty = empty and not chunk.strip()
         if first and not marked and chunk.startswith(codecs.BOM_UTF8):
             raise InputError(f"{name} begins with the byte-order mark of UTF-8", "remove its first three bytes")
         first = False
@@ -195,6 +196,8 @@ def require_lines(chunks: Iterable[bytes], name: str, *, marked: bool = True) ->
             break
     else:
         rows.finish()
+    if empty:
+        raise InputError(f"{name} is empty; no budget used", "remove it, or name the other files by a pattern")
     if rows.problem is None:
         return {tuple(path): kinds for path, kinds in rows.kinds}
     kind, line = rows.problem
