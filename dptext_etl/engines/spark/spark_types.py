@@ -32,17 +32,28 @@ def url_of(path: str) -> str:
 
 
 def located(path: str) -> str:
-    """Return the URL by which Spark reads one file: `[` and `{` begin patterns otherwise."""
+    """Return the URL by which Spark reads one file: `[` and `{` begin patterns otherwise.
+
+    Files that Spark ignores or cannot read are refused.
+    """
+    local = path.removeprefix("file://")
+    folder, _, name = local.rpartition("/")
+    if name.startswith((".", "_")):
+        msg = f'the name of the file {path} begins with "." or "_", and Spark ignores such files'
+        raise InputError(msg, "rename the file, or run with the engine polars; no budget used")
+    if "://" not in local and _has_other_checksum(Path(local)):
+        msg = f"the file {local} has changed since Hadoop wrote its checksums next to it, and Spark cannot read it"
+        raise InputError(msg, f"remove .{name}.crc in the folder {folder or '.'} if the file is right")
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", url_of(path))
 
 
-def has_other_checksum(path: Path) -> bool:
+def _has_other_checksum(path: Path) -> bool:
     """Return whether Hadoop's file of checksums next to a local file belongs to other bytes, which Spark refuses.
 
     The number of checksums is compared, and the first and the last one.
     """
     sums = path.with_name(f".{path.name}.crc")
-    if not sums.is_file():
+    if not sums.is_file() or not path.is_file():
         return False
     head, found = sums.read_bytes()[:8], sums.read_bytes()[8:]
     step = max(1, int.from_bytes(head[4:], "big"))
