@@ -291,7 +291,7 @@ _READ_HINT = "is the object store reachable, and may these credentials read ther
 def client(url: str, options: Mapping[str, Any]) -> Any:
     require_place(url)
     if find_spec("obstore") is None:
-        msg = "publishing to an object store, and reading CSV files or published tables from one, needs obstore"
+        msg = "publishing to an object store, and reading globs, text files, or published tables there, needs obstore"
         raise InputError(msg, f"`{extensions.pip_install(EXTRA)}`")
     return _client(url, tuple(options.items()))
 
@@ -332,11 +332,10 @@ def matching(pattern: str, options: Mapping[str, Any]) -> list[str]:
 
 def expression_of(pattern: str) -> str:
     """Return a regular expression for a pattern; parts that begin with "." or "_" match only if they are written so."""
-    parts = {"**/": "(?:(?![._])[^/]*/)*", "**": "[^/]*(?:/(?![._])[^/]*)*", "*": "[^/]*", "?": "[^/]"}
+    parts = {"**/": "(?:(?![._])[^/]*/)*", "**": "[^/]*(?:/(?![._])[^/]*)*", "*": "[^/]*", "?": "[^/]", "\0": "\0"}
     expression, before = "", "/"
     for piece in re.findall(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|.", pattern, re.DOTALL):
-        is_set = len(piece) > 1 and piece[0] == "["
-        special = parts.get(piece) or (piece.replace("[!", "[^") if is_set else None)
+        special = parts.get(piece) or (piece.replace("[!", "[^") if len(piece) > 1 else None)
         expression += "(?![._])" if special and before[-1] == "/" and piece != "**/" else ""
         expression, before = expression + (special or re.escape(piece)), piece
     return expression

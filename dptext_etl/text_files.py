@@ -186,12 +186,11 @@ def require_lines(chunks: Iterable[bytes], name: str, *, marked: bool = True) ->
     Raises:
         InputError: A line is not a JSON object, or holds a value that no reader holds.
     """
-    rows, first, empty = _kernel.JsonRows(), True, True
-    for chunk in chunks:
+    rows, empty = _kernel.JsonRows(), True
+    for at, chunk in enumerate(chunks):
         empty = empty and not chunk.strip()
-        if first and not marked and chunk.startswith(codecs.BOM_UTF8):
+        if at == 0 and not marked and chunk.startswith(codecs.BOM_UTF8):
             raise InputError(f"{name} begins with the byte-order mark of UTF-8", "remove its first three bytes")
-        first = False
         if not rows.feed(chunk):
             break
     else:

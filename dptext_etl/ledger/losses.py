@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 
-from dptext_etl.errors import LedgerError, counted
+from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import ADDITIVE, PURE, Micro, exact, micro, millionths, steps
 from dptext_etl.ledger.plan import Database
 from dptext_etl.ledger.types import GROUP, Anchor, Event, require_plain
@@ -162,9 +162,8 @@ def lower(
 
 
 def checked_losses(lost: Mapping[str, float]) -> dict[str, float]:
-    if unknown := {*lost} - {*ADDITIVE}:
-        problem = f"{counted(len(unknown), 'loss', 'losses')} of components that no cap has"
-        raise LedgerError(problem, f"the components are {', '.join(ADDITIVE)}")
+    if not {*lost} <= {*ADDITIVE}:
+        raise LedgerError("a loss is of a component that no cap has", f"the components are {', '.join(ADDITIVE)}")
     for amount in lost.values():
         if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 <= amount <= _LARGEST_LOSS:
             raise LedgerError(f"a loss is a number from 0 to {_LARGEST_LOSS:,}", f"for example {{'{PURE}': 40.0}}")

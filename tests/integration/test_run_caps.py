@@ -135,7 +135,7 @@ def test_a_plan_refuses_a_cap_on_another_measure(make_job):
         (("eps_pure=15", "eps_pure=0"), "eps_pure is given twice"),
         (("eps_pure",), "a loss is written COMPONENT=AMOUNT"),
         (("eps_pure=much",), "a loss is written COMPONENT=AMOUNT"),
-        (("EPS_PURE=15", "eps_pure=0"), "1 loss of components that no cap has"),
+        (("EPS_PURE=15", "eps_pure=0"), "a loss is of a component that no cap has"),
         (("epsilon=15", "eps_pure=0"), "the components are eps_pure, "),
     ],
 )

@@ -32,18 +32,15 @@ def url_of(path: str) -> str:
 
 
 def located(path: str) -> str:
-    """Return the URL by which Spark reads one file: `[` and `{` begin patterns otherwise.
-
-    Files that Spark ignores or cannot read are refused.
-    """
+    """Return the URL by which Spark reads one file (`[` begins a pattern); refuse a file that it ignores or rejects."""
     local = path.removeprefix("file://")
-    folder, _, name = local.rpartition("/")
+    name = local.rpartition("/")[2]
     if name.startswith((".", "_")):
         msg = f'the name of the file {path} begins with "." or "_", and Spark ignores such files'
         raise InputError(msg, "rename the file, or run with the engine polars; no budget used")
     if "://" not in local and _has_other_checksum(Path(local)):
         msg = f"the file {local} has changed since Hadoop wrote its checksums next to it, and Spark cannot read it"
-        raise InputError(msg, f"remove .{name}.crc in the folder {folder or '.'} if the file is right")
+        raise InputError(msg, f"remove .{name}.crc in its folder if the file is right")
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", url_of(path))
 
 

@@ -47,10 +47,8 @@ def partitions_of_source(policy: Policy) -> list[str]:
 
 def _pattern(template: str) -> str:
     """Write a glob template as a regular expression that captures the first partition and repeats it."""
-    mark = "partition0partition"  # letters, which a pattern holds as they are
-    first, *rest = object_stores.expression_of(template.replace(PARTITION, mark)).split(mark)
-    shown = "(?![._])" if not template.partition(PARTITION)[0].rpartition("/")[2] else ""
-    return f"{first}(?P<partition>{shown}[^/]+)" + "(?P=partition)".join(rest)
+    first, *rest = object_stores.expression_of(template.replace(PARTITION, "\0")).split("\0")
+    return f"{first}(?P<partition>[^/]+)" + "(?P=partition)".join(rest)
 
 
 READ_HINT = (
@@ -136,9 +134,8 @@ class Files:
     @cached_property
     def each(self) -> tuple[str, ...]:
         """The files by name; a pattern of objects is expanded as `listing` does for files."""
-        if self.raw and is_remote(self.paths[0]):
-            return tuple(object_stores.matching(self.paths[0], self.storage))
-        return self.paths
+        listed = self.raw and is_remote(self.paths[0])
+        return tuple(object_stores.matching(self.paths[0], self.storage)) if listed else self.paths
 
     @cached_property
     def facts(self) -> Any:
