@@ -175,10 +175,7 @@ class Scopes:
         return any(item.unit == "subject" for item in self._contents.latest().scopes_of(dataset))
 
     def _refuse_conversion(self, scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: bool) -> None:
-        """Refuse another measure, unless an `approx` cap of the same epsilon replaces a `pure` one.
-
-        Specification: docs/spec/privacy.md#conversion.
-        """
+        """Refuse another measure, but not `approx` after `pure` of one epsilon (docs/spec/privacy.md#conversion)."""
         if (pinned.measure, wanted.measure) != ("pure", "approx"):
             msg = f"the scope {scope} is capped on {pinned.measure}, got {wanted.measure}"
             raise LedgerError(msg, "the measure is declared before the first charge; a new period may have another")

@@ -45,10 +45,7 @@ def located(path: str) -> str:
 
 
 def _has_other_checksum(path: Path) -> bool:
-    """Return whether Hadoop's file of checksums next to a local file belongs to other bytes, which Spark refuses.
-
-    The number of checksums is compared, and the first and the last one.
-    """
+    """Return whether the number, the first, or the last of Hadoop's checksums next to a file are of other bytes."""
     sums = path.with_name(f".{path.name}.crc")
     if not sums.is_file() or not path.is_file():
         return False
