@@ -291,7 +291,7 @@ _READ_HINT = "is the object store reachable, and may these credentials read ther
 def client(url: str, options: Mapping[str, Any]) -> Any:
     require_place(url)
     if find_spec("obstore") is None:
-        msg = "publishing to an object store, and reading CSV files or published tables from one, needs obstore"
+        msg = "publishing to an object store, and reading globs, text files, or published tables there, needs obstore"
         raise InputError(msg, f"`{extensions.pip_install(EXTRA)}`")
     return _client(url, tuple(options.items()))
 
@@ -323,17 +323,22 @@ def matching(pattern: str, options: Mapping[str, Any]) -> list[str]:
 
     with seam(f"listing the objects of {pattern}", InputError, _READ_HINT):
         urls = [f"{folder}/{item['path']}" for page in obstore.list(place) for item in page]
-    parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    tokens = re.findall(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|.", pattern)
-    wanted = re.compile(
-        "".join(
-            parts.get(token) or (token.replace("[!", "[^") if len(token) > 1 else re.escape(token)) for token in tokens
-        )
-    )
+    wanted = re.compile(expression_of(pattern))
     objects = sorted(url for url in urls if wanted.fullmatch(url))
     if not objects:
         raise InputError(f"the source {pattern} has no objects", "is the pattern right?")
     return objects
+
+
+def expression_of(pattern: str) -> str:
+    """Return a regular expression for a pattern; parts that begin with "." or "_" match only if they are written so."""
+    parts = {"**/": "(?:(?![._])[^/]*/)*", "**": "[^/]*(?:/(?![._])[^/]*)*", "*": "[^/]*", "?": "[^/]", "\0": "\0"}
+    expression, before = "", "/"
+    for piece in re.findall(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|.", pattern, re.DOTALL):
+        special = parts.get(piece) or (piece.replace("[!", "[^") if len(piece) > 1 else None)
+        expression += "(?![._])" if special and before[-1] == "/" and piece != "**/" else ""
+        expression, before = expression + (special or re.escape(piece)), piece
+    return expression
 
 
 def chunks(url: str, options: Mapping[str, Any]) -> Iterator[bytes]:

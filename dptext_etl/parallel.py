@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 from threading import Barrier, Lock
 from typing import Any, TypeVar
@@ -20,17 +21,28 @@ Result = TypeVar("Result")
 
 _USED_BY: set[int] = set()
 """Processes in which Polars had started its threads when they forked."""
+_FORKED = 0x40  # Linux sets this flag of a process until it starts another program
 
 
-def _note_threads() -> None:
+def _facts(place: Path) -> tuple[str, int, int]:
+    """Return the name of a process or thread, its flags, and the time of its start."""
+    name, _, rest = (place / "stat").read_text().partition("(")[2].rpartition(")")
+    return name, int(rest.split()[6]), int(rest.split()[19])
+
+
+def _note_threads(process: int | None = None, until: float = inf) -> None:
     with suppress(OSError):  # not Linux; other systems do not fork unless they are asked to
-        for thread in Path("/proc/self/task").iterdir():
+        for thread in Path(f"/proc/{process or 'self'}/task").iterdir():
             with suppress(OSError):  # a thread that has ended
-                if (thread / "comm").read_text().startswith("polars-0"):
-                    _USED_BY.add(os.getpid())
+                name, _, begun = _facts(thread)
+                if name.startswith("polars-0") and begun <= until:
+                    _USED_BY.add(process or os.getpid())
 
 
 os.register_at_fork(before=_note_threads)
+with suppress(OSError):  # this process may have been forked before it imported this module
+    _, flags, begun = _facts(Path("/proc/self"))
+    _note_threads(os.getppid(), begun) if flags & _FORKED else None
 
 
 def require_threads() -> None:

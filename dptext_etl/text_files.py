@@ -186,15 +186,17 @@ def require_lines(chunks: Iterable[bytes], name: str, *, marked: bool = True) ->
     Raises:
         InputError: A line is not a JSON object, or holds a value that no reader holds.
     """
-    rows, first = _kernel.JsonRows(), True
-    for chunk in chunks:
-        if first and not marked and chunk.startswith(codecs.BOM_UTF8):
+    rows, empty = _kernel.JsonRows(), True
+    for at, chunk in enumerate(chunks):
+        empty = empty and not chunk.strip()
+        if at == 0 and not marked and chunk.startswith(codecs.BOM_UTF8):
             raise InputError(f"{name} begins with the byte-order mark of UTF-8", "remove its first three bytes")
-        first = False
         if not rows.feed(chunk):
             break
     else:
         rows.finish()
+    if empty:
+        raise InputError(f"{name} is empty; no budget used", "remove it, or name the other files by a pattern")
     if rows.problem is None:
         return {tuple(path): kinds for path, kinds in rows.kinds}
     kind, line = rows.problem

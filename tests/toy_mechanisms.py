@@ -180,16 +180,21 @@ def toys(tmp_path, monkeypatch):
         sys.modules.pop(f"dptext_etl.mechanisms.{name}", None)
 
 
+def write_again(folder, source):
+    """Write `again` as another package, and return its folder."""
+    (folder / "again-1.0.dist-info").mkdir(parents=True)
+    (folder / "again.py").write_text(source)
+    (folder / "again-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: again\nVersion: 1.0\n")
+    (folder / "again-1.0.dist-info" / "entry_points.txt").write_text("[dptext_etl.postprocesses]\nagain = again\n")
+    return folder
+
+
 @pytest.fixture
 def again(tmp_path, monkeypatch):
     """The post-processing `again`, of another package for one test; its file is in the folder `again.folder`."""
     from dptext_etl import catalog, extensions
 
-    folder = tmp_path / "posts"
-    (folder / "again-1.0.dist-info").mkdir(parents=True)
-    (folder / "again.py").write_text(AGAIN)
-    (folder / "again-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: again\nVersion: 1.0\n")
-    (folder / "again-1.0.dist-info" / "entry_points.txt").write_text("[dptext_etl.postprocesses]\nagain = again\n")
+    folder = write_again(tmp_path / "posts", AGAIN)
     with monkeypatch.context() as patch:
         patch.syspath_prepend(folder)
         extensions.installed.cache_clear()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.guarantee import PURE, Micro, exact, micro, millionths, steps
+from dptext_etl.guarantee import ADDITIVE, PURE, Micro, exact, micro, millionths, steps
 from dptext_etl.ledger.plan import Database
 from dptext_etl.ledger.types import GROUP, Anchor, Event, require_plain
 
@@ -162,6 +162,8 @@ def lower(
 
 
 def checked_losses(lost: Mapping[str, float]) -> dict[str, float]:
+    if not {*lost} <= {*ADDITIVE}:
+        raise LedgerError("a loss is of a component that no cap has", f"the components are {', '.join(ADDITIVE)}")
     for amount in lost.values():
         if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 <= amount <= _LARGEST_LOSS:
             raise LedgerError(f"a loss is a number from 0 to {_LARGEST_LOSS:,}", f"for example {{'{PURE}': 40.0}}")

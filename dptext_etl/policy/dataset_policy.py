@@ -522,10 +522,7 @@ def _require_fit(policy: Policy, column: ColumnPolicy) -> None:
 
 
 def _require_changes(policy: Policy, column: ColumnPolicy) -> None:
-    """Refuse to show which texts changed without consent, and second draws that another machine could not repeat.
-
-    Specification: docs/spec/privacy.md#release-again.
-    """
+    """Refuse to show changed texts without consent, and draws that vary (docs/spec/privacy.md#release-again)."""
     if Disclosure.CHANGED not in column.allow:
         line = ", ".join(f'"{item.value}"' for item in sorted((column.allow | {Disclosure.CHANGED}) - DEFAULT_ALLOWED))
         msg = f'column {column.column!r}: on_changed = "{policy.on_changed}" discloses {Disclosure.CHANGED.meaning}; '

@@ -6,12 +6,12 @@ from tests.later import later
 from tests.toy_mechanisms import again  # noqa: F401  (a fixture)
 
 from . import doors
-from .test_doors import agree, cells, state, template  # noqa: F401  (fixtures)
+from .test_doors import again_alike, agree, cells, state, template  # noqa: F401  (fixtures)
 
 later("dagster", reason="dagster is not installed (extra: dagster)")
 
 
-@pytest.mark.usefixtures("again", "state")
+@pytest.mark.usefixtures("again_alike", "state")
 @pytest.mark.parametrize(("name", "entry"), cells(("asset", "component"), most=3))
 def test_each_entry_in_dagster(template, small_vectors, name, entry):  # noqa: F811
     agree(getattr(doors, f"by_{name}"), name, entry, template, small_vectors)

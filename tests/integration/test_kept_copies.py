@@ -20,6 +20,7 @@ NOBODY = pl.lit(None, pl.String)
 FORMS = {
     "a copy": LONG,
     "a part": LONG.str.slice(5, 20),
+    "in upper case": LONG.str.to_uppercase(),
     "more than it": pl.concat_str(pl.lit("From: a person. "), LONG),
     "bytes": LONG.cast(pl.Binary),
     "an enum": LONG.cast(pl.Categorical),

@@ -135,6 +135,8 @@ def test_a_plan_refuses_a_cap_on_another_measure(make_job):
         (("eps_pure=15", "eps_pure=0"), "eps_pure is given twice"),
         (("eps_pure",), "a loss is written COMPONENT=AMOUNT"),
         (("eps_pure=much",), "a loss is written COMPONENT=AMOUNT"),
+        (("EPS_PURE=15", "eps_pure=0"), "a loss is of a component that no cap has"),
+        (("epsilon=15", "eps_pure=0"), "the components are eps_pure, "),
     ],
 )
 def test_a_loss_is_given_once_for_each_component(tmp_path, command, lost, expected):

@@ -90,6 +90,23 @@ def test_the_csv_objects_that_are_read_are_those_that_were_checked(store, monkey
     assert (read, len(read)) == (checked, count)
 
 
+@pytest.mark.parametrize("suffix", quick([".parquet", ".ndjson", ".csv"], first=2))
+def test_objects_whose_names_are_hidden_are_left_out_as_files_are(store, tmp_path, save, suffix):
+    """Files of jobs that were stopped, and other names that engines skip."""
+    for name in ("a", "_b", ".c", "_temporary/0/d", "x/e", ".f/g", "x/_h/i"):
+        file = save(pl.DataFrame({"id": [name], "t": ["x"]}), tmp_path / f"{name}{suffix}")
+        store.objects[f"raw/{name}{suffix}"] = file.read_bytes()
+    options = object_stores.resolved(store.options)
+    patterns = ("*", "**/*", "?", "_*", "[_a]*", "_b", "_temporary/**/*", "*/*", "x/_h/*")
+    found = [
+        [Files.at(f"{place}/{pattern}{suffix}", storage).scan(all_text=True).collect()["id"].sort().to_list()]
+        for pattern in patterns
+        for place, storage in (("s3://bucket/raw", options), (str(tmp_path), {}))
+    ]
+    assert found[::2] == found[1::2]
+    assert found[::2][:3] == [[["a"]], [["a", "x/e"]], [["a"]]]
+
+
 def test_csv_objects_are_checked_before_they_are_read(make_job, store, reviews):
     job, whole = make_job(suffix=".csv"), reviews(240)
     for name, rows in {"a": whole.head(100), "day=2/b": whole.tail(140)}.items():
@@ -313,6 +330,7 @@ def test_people_are_forgotten_and_versions_cleaned_in_a_store(make_job, store, r
 )
 def test_the_partitions_of_a_store_are_its_objects(job, store, template, found):
     names = ("a.parquet", "b.parquet", "c.csv", "month=01/x.parquet", "month=02/y.parquet", "other/d.parquet")
+    names += ("_old.parquet", ".new.parquet", "_temporary/month=03/z.parquet")
     store.objects |= {f"raw/{name}": b"" for name in names}
     changes = remote(job, store, source=f"s3://bucket/raw/{template}", sink="s3://bucket/published/{partition}")
     assert partitions_of_source(job.policy(**changes)) == found

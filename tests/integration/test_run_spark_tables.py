@@ -10,10 +10,12 @@ from dptext_etl.engines import local
 from dptext_etl.engines.spark import spark_engine
 from dptext_etl.engines.spark.session import read_source
 from dptext_etl.engines.spark.spark_engine import SparkEngine
+from dptext_etl.engines.spark.spark_types import located
 from dptext_etl.errors import InputError
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source.table import Files
+from dptext_etl.spark import published as read_published
 
 from .spark_runs import used
 
@@ -182,3 +184,22 @@ def test_parquet_files_of_a_folder_are_read_as_polars_reads_them(spark, make_job
         read_source(spark, job.policy(source=str(written), keep=[], subject="user_id"))
     with pytest.raises(InputError, match=r"part-0.parquet has no such column \(column 'note'"):
         read_source(spark, job.policy())
+
+
+def test_every_reader_of_files_refuses_checksums_of_other_bytes_and_hidden_names(spark, job, reviews):
+    reviews().write_delta(str(job.folder / "delta"))
+    run(job.policy())
+    run(job.policy(release="2", sink=str(job.folder / "text.csv")))
+    sources = {
+        "delta/*.parquet": lambda: read_source(spark, job.policy(source=str(job.folder / "delta"))),
+        "published/*.parquet": lambda: read_published(spark, str(job.folder / "published")),
+        "text.csv/*.csv": lambda: read_published(spark, str(job.folder / "text.csv")),
+    }
+    for pattern, read in sources.items():
+        file = next(job.folder.glob(pattern))
+        read()
+        (file.parent / f".{file.name}.crc").write_bytes(b"crc\0\0\0\2\0" + bytes(4))
+        with pytest.raises(InputError, match=r"has changed since Hadoop wrote its checksums next to it"):
+            read()
+    with pytest.raises(InputError, match=r"begins with .* and Spark ignores such files"):
+        located("s3://bucket/raw/day=1/_part.parquet")

@@ -14,17 +14,23 @@ from tests.policy_files import custext_column, policy_in
 FORKED = """
 import json, os, sys
 import polars as pl
+values, used, door, late = json.loads(sys.argv[1])
+if late:
+    if used:
+        pl.scan_parquet(values["source"]).group_by("id").len().collect()
+    if os.fork():
+        os.wait()
+        sys.exit()
 from dptext_etl import Policy, privatize, run
 from dptext_etl.polars import privatize as expression
-values, used, door = json.loads(sys.argv[1])
 policy = Policy.parse(values)
 doors = {
     "run": lambda: run(policy).published_rows,
     "expression": lambda: expression("text", policy, id="id") is not None,
 }
-if used:
+if used and not late:
     pl.scan_parquet(policy.source).group_by("id").len().collect()
-if not os.fork():
+if late or not os.fork():
     try:
         print(doors[door](), flush=True)
     except Exception as error:
@@ -35,20 +41,23 @@ os.wait()
 
 
 @pytest.mark.parametrize(
-    ("used", "door", "said"),
+    ("used", "door", "said", "late"),
     [
-        (True, "run", "PolicyError this process was forked from one that had used Polars"),
-        (True, "expression", "PolicyError this process was forked from one that had used Polars"),
-        (False, "run", "60"),
+        (True, "run", "PolicyError this process was forked from one that had used Polars", False),
+        (True, "run", "PolicyError this process was forked from one that had used Polars", True),
+        (True, "expression", "PolicyError this process was forked from one that had used Polars", False),
+        (False, "run", "60", False),
+        (False, "run", "60", True),
     ],
 )
-def test_a_forked_process_releases_or_is_refused(tmp_path, small_vectors, used, door, said):
+def test_a_forked_process_releases_or_is_refused(tmp_path, small_vectors, used, door, said, late):
+    """Also one that imports this package only after the fork (`late`)."""
     _kernel.Secret().write(str(tmp_path / "noise.key"))
     pq.write_table(
         pa.table({"id": [f"r{n}" for n in range(60)], "text": ["wordaa wordab"] * 60}), tmp_path / "raw.parquet"
     )
     policy = policy_in(tmp_path, custext_column(small_vectors))
-    given = json.dumps([policy.model_dump(mode="json", by_alias=True), used, door])
+    given = json.dumps([policy.model_dump(mode="json", by_alias=True), used, door, late])
     done = subprocess.run(
         [sys.executable, "-c", FORKED, given], capture_output=True, text=True, timeout=300, check=False
     )

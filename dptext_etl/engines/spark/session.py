@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict
 from dptext_etl import __version__, extensions, object_stores
 from dptext_etl.data_types import by_name
 from dptext_etl.device import DTYPE_SETTING, SETTING
-from dptext_etl.engines.spark.spark_types import has_other_checksum, local_frame, located, named, url_of
+from dptext_etl.engines.spark.spark_types import local_frame, located, named, url_of
 from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
 from dptext_etl.extensions import distribution
 from dptext_etl.file_formats import FORMATS, PARQUET
@@ -166,12 +166,6 @@ def _read_parquet(spark: SparkSession, files: Files, policy: Policy) -> DataFram
     if any(is_logical(dtype, frozenset({"arrow.uuid"})) for dtype in types.values()):
         msg = "the source has a column of UUIDs, which Spark does not read from Parquet files; no budget used"
         raise InputError(msg, "run with the engine polars, or write the column as strings")
-    if hidden := [path for path in files.each if path.rpartition("/")[2].startswith((".", "_"))]:
-        msg = f'the name of the file {hidden[0]} begins with "." or "_", and Spark ignores such files'
-        raise InputError(msg, "rename the file, or run with the engine polars; no budget used")
-    if stale := [path for path in files.each if not is_remote(path) and has_other_checksum(Path(path))]:
-        msg = f"the file {stale[0]} has changed since Hadoop wrote its checksums next to it, and Spark cannot read it"
-        raise InputError(msg, f"remove .{Path(stale[0]).name}.crc in its folder if the file is right")
     files.refuse_drift(wanted_columns(policy))
     added = from_folders(files, policy, files.scan, schema_of(files.scan()))
     with seam("opening the source with Spark", InputError, READ_HINT):

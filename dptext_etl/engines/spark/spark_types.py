@@ -32,17 +32,22 @@ def url_of(path: str) -> str:
 
 
 def located(path: str) -> str:
-    """Return the URL by which Spark reads one file: `[` and `{` begin patterns otherwise."""
+    """Return the URL by which Spark reads one file (`[` begins a pattern); refuse a file that it ignores or rejects."""
+    local = path.removeprefix("file://")
+    name = local.rpartition("/")[2]
+    if name.startswith((".", "_")):
+        msg = f'the name of the file {path} begins with "." or "_", and Spark ignores such files'
+        raise InputError(msg, "rename the file, or run with the engine polars; no budget used")
+    if "://" not in local and _has_other_checksum(Path(local)):
+        msg = f"the file {local} has changed since Hadoop wrote its checksums next to it, and Spark cannot read it"
+        raise InputError(msg, f"remove .{name}.crc in its folder if the file is right")
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", url_of(path))
 
 
-def has_other_checksum(path: Path) -> bool:
-    """Return whether Hadoop's file of checksums next to a local file belongs to other bytes, which Spark refuses.
-
-    The number of checksums is compared, and the first and the last one.
-    """
+def _has_other_checksum(path: Path) -> bool:
+    """Return whether the number, the first, or the last of Hadoop's checksums next to a file are of other bytes."""
     sums = path.with_name(f".{path.name}.crc")
-    if not sums.is_file():
+    if not sums.is_file() or not path.is_file():
         return False
     head, found = sums.read_bytes()[:8], sums.read_bytes()[8:]
     step = max(1, int.from_bytes(head[4:], "big"))

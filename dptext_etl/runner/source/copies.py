@@ -26,7 +26,7 @@ from dptext_etl.runner.source.table import READ_HINT, batches
 
 READ_ROWS = 1 << 14
 Counts = Mapping[str, Sequence[int]]
-"""By column: rows with a long string and a long text, and how many of these hold the string, or are held by it."""
+"""By column: rows with a long string and a long text, and how many of these hold it or are in it, whatever the case."""
 
 
 def copied_columns(frame: pl.LazyFrame, policy: Policy) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def count(frame: pl.DataFrame, names: Sequence[str], texts: Sequence[str]) -> Co
             for text in texts:
                 pairs = cells.with_columns(frame[text].gather(cells[ROW]).alias(text))
                 pairs = pairs.filter(pl.col(text).str.len_chars() >= LEAST_CHARACTERS)
-                cell, whole = pl.col(CELL), pl.col(text)
+                cell, whole = (pl.col(name).str.to_lowercase() for name in (CELL, text))
                 contained = whole.str.contains(cell, literal=True) | cell.str.contains(whole, literal=True)
                 long.append(pairs[ROW])
                 copied.append(pairs.filter(contained)[ROW])

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -48,14 +47,8 @@ def partitions_of_source(policy: Policy) -> list[str]:
 
 def _pattern(template: str) -> str:
     """Write a glob template as a regular expression that captures the first partition and repeats it."""
-    first, *rest = template.split(PARTITION)
-    return _any(first) + "(?P<partition>[^/]+)" + "(?P=partition)".join(map(_any, rest))
-
-
-def _any(part: str) -> str:
-    """Write the glob characters of a path part as a regular expression."""
-    pattern = re.escape(part).replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
-    return pattern.replace(r"\[", "[").replace(r"\]", "]")
+    first, *rest = object_stores.expression_of(template.replace(PARTITION, "\0")).split("\0")
+    return f"{first}(?P<partition>[^/]+)" + "(?P=partition)".join(rest)
 
 
 READ_HINT = (
@@ -135,16 +128,14 @@ class Files:
             return self.version.scan()
         with seam(f"opening the source ({self.format})", InputError, READ_HINT):
             _ = self.facts  # problems are named before a reader fails
-            paths = self.each if self.kind.checked else self.paths
             how = Reading(self.csv, all_text, schema, in_json)
-            return self.kind.scan(paths, how, storage_options=self.storage, include_file_paths=paths_as)
+            return self.kind.scan(self.each, how, storage_options=self.storage, include_file_paths=paths_as)
 
     @cached_property
     def each(self) -> tuple[str, ...]:
-        """The files by name; Parquet files in a store are listed if the extra for objects is installed."""
-        if self.raw and is_remote(self.paths[0]) and (self.kind.checked or find_spec("obstore") is not None):
-            return tuple(object_stores.matching(self.paths[0], self.storage))
-        return self.paths
+        """The files by name; a pattern of objects is expanded as `listing` does for files."""
+        listed = self.raw and is_remote(self.paths[0])
+        return tuple(object_stores.matching(self.paths[0], self.storage)) if listed else self.paths
 
     @cached_property
     def facts(self) -> Any:

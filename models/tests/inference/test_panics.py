@@ -2,8 +2,10 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from dptext_etl.corpora.corpus import TokenEncoder
 from dptext_etl_models.inference import prompts
 from dptext_etl_models.inference.masked import vocabulary
 
@@ -65,3 +67,23 @@ def test_a_failure_to_decode_gives_an_empty_text(tokenizer):
     assert reader.decode([2**40]) == ""
     reader._known = 2**50
     assert reader.decode([2**40]) == ""
+
+
+def broken_normalizer():
+    """A tokenizer whose library panics where a pattern that matches nothing changes bytes."""
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+    backend = Tokenizer(models.BPE({"a": 0}, []))
+    backend.normalizer = normalizers.Replace(Regex(r"(?=a)|é*"), "é")
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel()
+    return backend
+
+
+@pytest.mark.parametrize("text", [f"zzqsentinelqzz {PANICS}", "zzqsentinelqzz \0 ﬃ"])
+def test_a_panic_writes_no_text_on_the_error_stream(tokenizer, capfd, text):
+    backend = tokenizer.backend_tokenizer if PANICS in text else broken_normalizer()
+    encoder = TokenEncoder(["a"], np.ones((1, 2), np.int16), backend.to_str().encode())
+    assert not len(encoder.numbers([text])[0])
+    said = capfd.readouterr().err
+    assert "panicked" in said
+    assert "sentinel" not in said
