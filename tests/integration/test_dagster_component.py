@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -116,6 +118,24 @@ def test_from_nothing_to_a_published_partition(project, dg, small_vectors, senti
     assert sentinel not in said
     assert (project / "published" / "2026-02.manifest.json").exists()
     assert not (project / "published" / "2026-01").exists()
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "dagster.md"
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+def test_the_commands_of_the_page_publish_a_table(project, dg, reviews, save):
+    """The layout of `project` is the one that `create-dagster project` and `pip install --editable .` leave."""
+    (block,) = re.findall(r"^```sh\n(pip install create-dagster.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    save(reviews(60, 0), project / "reviews.parquet")
+    setup, *commands = [command for line in block.splitlines() for command in line.split(" && ")][1:]
+    assert setup == "create-dagster project clinic --no-uv-sync"
+    for command in commands:
+        if command.startswith("dg "):
+            code, said = dg(*shlex.split(command)[1:])
+            assert code == 0, said
+    assert (project / "published" / "reviews.manifest.json").exists()
 
 
 @pytest.mark.thorough
