@@ -26,7 +26,7 @@ QUESTIONS = Path(__file__).resolve().parents[1] / "docs" / "ledger.md"
 AFTER_THE_DEMO = "<!-- from here: the folder that the demo leaves -->"
 NOT_HERE = ("make", "git clone", "cd ", "pip ", "dg ", "python -m pytest", ". .venv/")
 NEEDS = "# needs "
-"""The first words of a block of commands that no test follows: what a reader must have first."""
+"""The first words of a block of commands that no test follows; then the things that a reader needs."""
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -37,7 +37,6 @@ _TABLES = (
 WRITERS = {
     **PARTS,
     **{name: getattr(tables, name) for name in _TABLES},
-    "mechanism_parameters": mechanism_pages.shared_parameters,
     "mechanism_sections": mechanism_pages.sections,
     "papers": mechanism_pages.papers,
     "versions": versions.versions,

@@ -7,6 +7,10 @@ from pathlib import Path
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 EXCLUDED = re.compile(r"^## (?:Install|Comparison|Status and support)\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+FIGURES = re.compile(r"The table has macro-F1 of classifiers .*?(?=The rule)", re.DOTALL)
+TABLE = re.compile(r"<!-- generated: all_forms .*?<!-- end -->\n\n", re.DOTALL)
+"""The table of README, which `docs/choose.md` has, too, and the sentence about it."""
+CHOOSE = "[Choose](choose.md#without-rows) compares all forms with baselines.\n"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -19,4 +23,5 @@ def home(readme: str) -> str:
             return f"{picture}[{text}]({target.removeprefix('docs/')})"
         return match.group(0) if "://" in target else text
 
-    return LINK.sub(link, EXCLUDED.sub("", readme)).rstrip() + "\n"
+    page = LINK.sub(link, EXCLUDED.sub("", TABLE.sub("", readme)))
+    return FIGURES.sub(CHOOSE, page).rstrip() + "\n"

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from dptext_etl.runner import init
-from tests.page_reader import BLOCK, NEEDS, Block, Reader, blocks, follow
+from tests.page_reader import NEEDS, Block, Reader, blocks, follow
 from tests.spark_sessions import WORKER_SECRET
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CONTINUES = re.compile(
     r"\A# .*\n\nRun the commands below in the folder that \[[^\]]*\]\((\w+\.md)\) leaves\.$", re.MULTILINE
 )
-"""What a page says visibly, at its top, if it continues another."""
+"""The visible sentence at the top of a page that continues another."""
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ COMMAND = re.compile(r"^(?:dptext|dagster|dg|pip|make|export|python3?|spark-subm
 
 def untested(text):
     """Return the blocks of a page that hold commands or Python, but that no reader of pages follows or skips openly."""
-    found = [(match[1], match[2]) for match in BLOCK.finditer(text)]
+    found = re.findall(r"^```(\w*)[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     hidden = [code for language, code in found if language in ("", "text", "sql") and COMMAND.search(code)]
     return hidden + [code for language, code in found if language != "sh" and code.startswith(NEEDS)]
 
