@@ -40,13 +40,13 @@ def row_by_row() -> str:
         rows.append(
             (
                 f"{name}: {labels}, {linked.select(pl.max('n')).item():,}",
+                "publish" if forms.best_form(guesses, {"surrogate": at[4.0]}) else "do not publish",
                 f"{corpus}, in domain" if (name, corpus) == IN_DOMAIN else corpus,
                 *cells,
                 *shown,
-                "publish" if forms.best_form(guesses, {"surrogate": at[4.0]}) else "do not publish",
             )
         )
-    head = ("set, texts", "corpus", "ε = 4", "ε = 8", "raw texts", *forms.SHORT.values(), "at ε = 4")
+    head = ("set, texts", "at ε = 4", "corpus", "ε = 4", "ε = 8", "raw texts", *forms.SHORT.values())
     return table(head, rows)
 
 

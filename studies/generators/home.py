@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from generators.pictures import session_words
+
 README = Path(__file__).resolve().parents[2] / "README.md"
 EXCLUDED = re.compile(r"^## (?:Install|Comparison|Status and support)\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 FIGURES = re.compile(r"The table has macro-F1 of classifiers .*?(?=The rule)", re.DOTALL)
 TABLE = re.compile(r"<!-- generated: all_forms .*?<!-- end -->\n\n", re.DOTALL)
 """The table of README, which `docs/choose.md` has, too, and the sentence about it."""
 CHOOSE = "[Choose](choose.md#without-rows) compares all forms with baselines.\n"
+OUTPUT = re.compile(r"^```text\n.*?^```\n", re.MULTILINE | re.DOTALL)
+"""The output of the three commands, which the home page shows as a recorded terminal."""
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -24,4 +28,5 @@ def home(readme: str) -> str:
         return match.group(0) if "://" in target else text
 
     page = LINK.sub(link, EXCLUDED.sub("", TABLE.sub("", readme)))
-    return FIGURES.sub(CHOOSE, page).rstrip() + "\n"
+    terminal = f"![{session_words()}](images/session.svg)\n"
+    return OUTPUT.sub(lambda _: terminal, FIGURES.sub(CHOOSE, page), count=1).rstrip() + "\n"
