@@ -11,9 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SESSION = Path(__file__).with_name("recorded_session.json")
-SHOWN = re.compile(
-    r"^(?:form: |cap per subject|wrote (?:noise|privacy)|\d.* subjects|published v)"
-)
+SHOWN = re.compile(r"^(?:form: |cap per subject|wrote (?:noise|privacy)|\d.* subjects|published v)")
 """Lines that the picture shows; it marks others by dots."""
 
 

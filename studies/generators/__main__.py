@@ -45,7 +45,7 @@ WRITERS = {
     "doors": policy_tables.doors,
 }
 _FIGURES = ("corpora_of_snips", "encoder_discriminant", "reidentified", "scale", "sentence_encoder", "word_shift")
-WRITERS |= {"row_by_row": choices.row_by_row, "all_forms": choices.all_forms, "rule": choices.rule}
+WRITERS |= {"all_forms": choices.all_forms, "rule": choices.rule}
 WRITERS |= {"demo_forms": pictures.demo_words, "usefulness": pictures.usefulness_words}
 WRITERS |= {name: getattr(measured, name) for name in _FIGURES}
 MEASURED_BY = {
@@ -55,7 +55,6 @@ MEASURED_BY = {
     "demo_forms": "make -C studies demo-figures",
     "encoder_discriminant": "make -C studies encoder-utility",
     "reidentified": "make -C studies frontier",
-    "row_by_row": "make -C studies surrogate-utility",
     "scale": "make -C studies bench",
     "sentence_encoder": "python studies/surrogate_utility.py",
     "usefulness": "make -C studies frontier",

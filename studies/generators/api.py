@@ -38,7 +38,7 @@ _FIRST = (
     "These packages export all public names except [mechanisms](mechanisms.md). The page has a sentence for each name "
     "and argument. `help(NAME)` has the details, examples, and errors ([kinds](cli.md#exit-codes))."
 )
-_LEFT_TO_HELP = ("Example", "Raises")
+_LEFT_TO_HELP = ("Example", "Raises", "Returns")
 """Sections of docstrings that the page leaves out."""
 _ON_A_PAGE = {
     "Policy": ("Its entries", "policy.md#entries"),
@@ -118,9 +118,6 @@ def _markdown(package: str, name: str, docstring: str) -> str:
         inner = textwrap.dedent(body).strip("\n")
         if not head:
             parts += [linked(first_sentence(inner))] if inner else []
-        elif head == "Returns":
-            said_above = parts and parts[0].startswith("Return")
-            parts += [] if said_above else [f"**Returns** {_whole(inner)}"]
         elif head == "Attributes" and package in _RESULTS:
             parts.append("**Attributes** " + ", ".join(f"`{name}`" for name, _ in _entries(inner)))
         elif head not in _LEFT_TO_HELP and package not in _RESULTS:

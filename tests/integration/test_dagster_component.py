@@ -189,7 +189,7 @@ def test_the_project_materialises_all_of_itself(checkout, warm):
     assert summary["success"]
     assert [run["partition"] for run in summary["runs"]] == ["2026-01", "2026-02"]
     published, topics = (summary["runs"][1]["assets"][name] for name in ("published_notes", "topics"))
-    assert published["rows left out over the cap"] > 0
+    assert published["rows excluded over the cap"] > 0
     assert topics["dagster/row_count"] == 4
     failed = {check["name"] for check in summary["checks"] if not check["passed"]}
     assert failed == {"report_excluded", "report_budget"}
