@@ -9,10 +9,11 @@ from generators.pictures import session_words
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 EXCLUDED = re.compile(r"^## (?:Install|Comparison|Status and support)\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-FIGURES = re.compile(r"The table has macro-F1 of classifiers .*?(?=The rule)", re.DOTALL)
+FIGURES = re.compile(
+    r"The table has macro-F1 of classifiers .*?(?=The rule)|^Snips is .*?(?=\[Choose\])", re.DOTALL | re.MULTILINE
+)
 TABLE = re.compile(r"<!-- generated: all_forms .*?<!-- end -->\n\n", re.DOTALL)
-"""The table of README, which `docs/choose.md` has, too, and the sentence about it."""
-CHOOSE = "[Choose](choose.md#without-rows) compares all forms with baselines.\n"
+"""The table of README, which `docs/choose.md` has, too, and the sentences about it."""
 OUTPUT = re.compile(r"^```text\n.*?^```\n", re.MULTILINE | re.DOTALL)
 """The output of the three commands, which the home page shows as a recorded terminal."""
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
@@ -29,4 +30,4 @@ def home(readme: str) -> str:
 
     page = LINK.sub(link, EXCLUDED.sub("", TABLE.sub("", readme)))
     terminal = f"![{session_words()}](images/session.svg)\n"
-    return OUTPUT.sub(lambda _: terminal, FIGURES.sub(CHOOSE, page), count=1).rstrip() + "\n"
+    return OUTPUT.sub(lambda _: terminal, FIGURES.sub("", page), count=1).rstrip() + "\n"
