@@ -118,8 +118,6 @@ def _markdown(package: str, name: str, docstring: str) -> str:
         inner = textwrap.dedent(body).strip("\n")
         if not head:
             parts += [linked(first_sentence(inner))] if inner else []
-        elif head == "Attributes" and package in _RESULTS:
-            parts.append("**Attributes** " + ", ".join(f"`{name}`" for name, _ in _entries(inner)))
         elif head not in _LEFT_TO_HELP and package not in _RESULTS:
             entries = {name: said for name, said in _entries(inner) if shared.get(name) != said}
             parts += [f"**{head}**"] if head != "Args" else []

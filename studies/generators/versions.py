@@ -52,7 +52,7 @@ LANES = ROOT / "studies" / "lane_runs.json"
 
 
 def lanes() -> str:
-    """Return a table of the last run of each lane in a separate environment: what it is, tests, results, date."""
+    """Return a table of the last run of each lane in a separate environment."""
     says = dict(re.findall(r'^    \[([\w.-]+)\]="([^"]*)"', (ROOT / ".ci" / "lanes").read_text("utf-8"), re.MULTILINE))
     runs = json.loads(LANES.read_text("utf-8"))
     rows = ((f"`{name}`", says[name].replace("\\", ""), *run.values()) for name, run in runs.items())
