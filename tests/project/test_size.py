@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 LINES = {"core": 54_600, "runner and engines": 15_550, "ledger": 7_910}  # goals: 44,500, 10,500, and 6,300
-WORDS = 51_455  # goal: 45,000
+WORDS = 51_500  # goal: 45,000
 RUN = {
     "files": 124,  # goal: 55; threads decide about one or two
     "functions": 1_420,  # goal: 650; a named anchor store adds some
