@@ -21,6 +21,7 @@ RUN_FIGURES = (
     "manifest read",
     "anchor files written with fsync",
 )
+PAGES = ROOT / "docs"
 ROOMS = {"core": ("",), "runner and engines": ("runner", "engines"), "ledger": ("ledger",)}
 RUN = """
 import sys
@@ -83,6 +84,7 @@ def main() -> None:
         print(f"{title}: {len(paths)} files, {lines:,} lines, {docstrings:,} of docstrings; above {LONG}: {longest}")
     for title, lines in room_lines().items():
         print(f"{title}: {lines:,} lines")
+    print(f"pages for users: {page_words():,} words")
     from dptext_etl.mechanisms.custext import CusText
 
     above = [kind for kind in CusText.__mro__[1:] if kind.__module__.startswith("dptext_etl")]
@@ -105,6 +107,11 @@ def room_lines() -> dict[str, int]:
         paths = [path for folder in folders for path in (ROOT / "dptext_etl" / folder).rglob("*.py")]
         counts[title] = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
     return counts
+
+
+def page_words() -> int:
+    """Count the words of all pages except the specification, as `wc -w` does."""
+    return sum(len(path.read_text(encoding="utf-8").split()) for path in PAGES.glob("*.md"))
 
 
 def _docstring_lines(tree: ast.Module) -> int:

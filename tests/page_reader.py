@@ -24,7 +24,9 @@ import pytest
 QUESTIONS = Path(__file__).resolve().parents[1] / "docs" / "ledger.md"
 """Its last part starts in the folder that the demo left, so that the demo's test follows it."""
 AFTER_THE_DEMO = "<!-- from here: the folder that the demo leaves -->"
-NOT_HERE = ("make", "git clone", "cd ", "pip ", "dagster ", "dg ", "python -m pytest", ". .venv/")
+NOT_HERE = ("make", "git clone", "cd ", "pip ", "dg ", "python -m pytest", ". .venv/")
+NEEDS = "# needs "
+"""The first words of a block of commands that no test follows; then the things that a reader needs."""
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -145,7 +147,7 @@ def _relative_to(spark: Any, folder: Path) -> None:
 
 def follow(page: Path, reader: Reader, demo: bool = False) -> None:
     for block in blocks(page, demo):
-        if block.language not in {"toml", "python", "sh"}:
+        if block.language not in {"toml", "python", "sh"} or block.code.startswith(NEEDS):
             continue
         printed = reader.run(block)
         if block.prints is not None:

@@ -306,7 +306,7 @@ def whole_numbers(values: npt.ArrayLike | pa.Array, size: int, name: str) -> I64
         array = np.where(array >= INFINITE, INFINITE, finite.astype(np.int64))
     elif array.dtype.kind not in "iu" and not all(type(value) is int for value in array.flat):
         raise InputError(f"{name} must be whole numbers, got {array.dtype}", "round up with dptext_etl.guarantee.micro")
-    elif array.dtype.kind != "i":  # whole numbers that may be beyond 64 bits
+    elif array.dtype.kind not in "iu" or array.dtype == np.uint64:  # whole numbers that may be beyond 63 bits
         array = np.clip(array, 0 if array.dtype.kind == "u" else -1, INFINITE)  # -1 is refused below
     amounts = array.astype(np.int64, copy=False)
     if not array.ndim:

@@ -311,7 +311,7 @@ def commit(db: Database, job: str, ready: PreparedCommit) -> U8:
     rows = int(are_forgotten(db, ref.dataset, records).sum())
     if rows:
         msg = f"{rows:,} of {records.size:,} records were forgotten since they were reserved; none of them is released"
-        raise LedgerError(msg, "run again: forgotten records are left out then")
+        raise LedgerError(msg, "run again: forgotten records are excluded then")
     # Giving back changes balances, so the scopes come first, as in `reserve`; other commits leave them to reservations.
     if results.spent is not None:
         batches = np.unique(comparison.holdings.places.batch).tolist()

@@ -118,7 +118,7 @@ def _each_partition(
                 if len(empty) == len(partitions):
                     raise
                 steps.save_empty(policy, partition)
-                metadata = {"notes": "the source has no rows, so this partition was left out"}
+                metadata = {"notes": "the source has no rows, so this partition was skipped"}
                 context.log.warning(f"partition {partition}: {metadata['notes']}")
         context.add_asset_metadata(metadata, partition_key=partition)
     return dg.MaterializeResult()

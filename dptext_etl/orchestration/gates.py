@@ -266,7 +266,7 @@ def report_catalog(policy: Policy) -> dict[str, str]:
             "text, so it decides nothing; it is an exact statistic of raw text, so it stays inside the boundary."
         )
     if policy.cap is not None and policy.on_cap == "quarantine":
-        descriptions[EXCLUDED] = "Warns when records over the cap of their unit were left out of the release."
+        descriptions[EXCLUDED] = "Warns when records over the cap of their unit were excluded from the release."
     if policy.cap is not None:
         descriptions[BUDGET] = f"Warns when most {policy.unit}s have used more than {NEAR:.0%} of their cap."
     return descriptions
@@ -287,7 +287,7 @@ def _copies_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) ->
 def _excluded_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) -> CheckResult:
     records = run.rows["quarantined"]
     message = (
-        f"{counted(records, 'record over the cap was', 'records over the cap were')} left out"
+        f"{counted(records, 'record over the cap was', 'records over the cap were')} excluded"
         if records
         else "no record was over the cap"
     )

@@ -271,20 +271,20 @@ class Expected:
 
     answers: Mapping[str, int] = field(default_factory=dict)  # records by the ledger's future answer (`Outcome`)
     unkept: int = 0  # changed records of which the release has no committed text to publish again
-    drawn: int = 0  # records with a draw, without those that are left out
+    drawn: int = 0  # records with a draw, without those that are excluded
     charged: Mapping[str, int] = field(default_factory=dict)  # new records that fit, by text column
     words: int = 0  # draws over all text columns
     computed: int = 0  # records with a text that models must compute, because it is not committed yet
     moved: int = 0  # records that were charged to another person before
     kept: Sequence[int] = ()  # records that larger and smaller caps would keep, by `forecast.FACTORS`
-    # rows by month or year, and how many of them are left out
+    # rows by month or year, and how many of them are excluded
     periods: Mapping[str, Sequence[int]] = field(default_factory=dict)
     spellings: Mapping[str, int] = field(default_factory=dict)  # of persons (`table_check.spellings`)
-    # records with a draw by label of a shuffled release, without those that are left out
+    # records with a draw by label of a shuffled release, without those that are excluded
     labels: Mapping[str, int] = field(default_factory=dict)
     # sums of digests of records with their persons (`Charged.pairs`): on Spark by the number of the shard
     pairs: Mapping[str, int] = field(default_factory=dict)
-    # of rows with the mark `column_types.HELD`: those that are left out, and forgotten ones
+    # of rows with the mark `column_types.HELD`: those that are excluded, and forgotten ones
     held: Sequence[int] = (0, 0)
 
     @property
@@ -406,7 +406,7 @@ class Preview:
         self._words += sum(_count_draws(frame, *pair) for pair in zip(self._columns, draws, strict=True))
 
     def _count_periods(self, frame: pl.DataFrame, outcome: npt.NDArray[np.uint8]) -> None:
-        """Count rows, and those that are left out, by twice the number of their period, plus 1 with the mark `HELD`."""
+        """Count rows, and those that are excluded, by twice the number of their period, plus 1 with the mark `HELD`."""
         by, numbers = period_of(self._policy, frame.schema), np.zeros(frame.height, np.int64)
         if by is not None:
             names = frame.select(by[1]).to_series()

@@ -119,7 +119,7 @@ def plan(
         partition: Name of the partition, if the policy has a place for one.
         delta: The delta of the statement about all records of one person.
         accept_lower_cap: Plan as if the pinned cap may be lowered to the policy's cap.
-        accept_fewer_rows: Plan as if published rows may be left out.
+        accept_fewer_rows: Plan as if published rows may be excluded.
         progress: Called with counts, rate, and remaining time.
         require: Called with policy and layout first; raises if an engine cannot carry out the run.
 
@@ -284,7 +284,7 @@ def _checked_table(policy: Policy, frame: pl.LazyFrame, **parts: Mapping[str, An
 
 
 def _selected(policy: Policy, source: Examined[Any], previewed: Expected) -> dict[str, Any]:
-    """Return what `table_check.selection_facts` does, and rows that are left out of partitions so far."""
+    """Return what `table_check.selection_facts` does, and rows that are excluded of partitions so far."""
     found = table_check.partitions(policy)
     return {
         **table_check.selection_facts(policy, source, previewed),
@@ -361,7 +361,7 @@ def _notes(policy: Policy, beyond: int, replayed: int) -> list[str]:
             notes.append(f"the label in {policy.labels.column!r} {among}")
     if beyond:
         take = f"per_subject = {policy.records_per_subject} of a person count"
-        notes.append(f"{counted(beyond, 'record')} left out: {take}")
+        notes.append(f"{counted(beyond, 'record')} excluded: {take}")
     if replayed:
         notes.append(f"the release holds {replayed:,} of these records already: the same texts again cost nothing")
     if not all(Disclosure.LENGTH in item.mechanism.guarantee.disclosures for item in columns):

@@ -278,7 +278,7 @@ def require_whole_table(ledger: Ledger | None, ref: ReleaseRef, expected: Expect
 
 
 def rows_by_outcome(policy: Policy, source: Examined[Any], expected: Expected) -> dict[str, int]:
-    """Count the rows that will be released and left out, as the summary of the run will."""
+    """Count the rows that will be released and excluded, as the summary of the run will."""
     changed = expected.changed if policy.on_changed == "quarantine" else 0
     gone = expected.answers.get("FORGOTTEN", 0)
     rows = {
@@ -330,10 +330,10 @@ def refuse_fewer_rows(
         with suppress(InputError):  # its files, or the lists of its ids, may be gone
             held, lost = _lost(source, manifest, expected, excluded, look)
     if lost > MOST_LOST * held:
-        msg = f"{lost:,} of {held:,} published rows that the source still holds would be left out; published now: "
+        msg = f"{lost:,} of {held:,} published rows that the source still holds would be excluded; published now: "
         msg += f"{manifest.rows:,} rows; this run: {rows_of_version(policy, source, expected):,}. Nothing was charged"
         hint = (
-            "a new key or release name charges every record again, and those over the cap are left out; keep the key "
+            "a new key or release name charges every record again, and those over the cap are excluded; keep the key "
             "and the name, or wait for a new period. `dptext run --accept-fewer-rows` publishes the smaller table"
         )
         raise PolicyError(msg, hint, {"rows": lost, "published": manifest.rows})

@@ -38,7 +38,7 @@ def facts(
 ) -> dict[str, Any]:
     """Return the facts about the current version of a published table.
 
-    `evidence` is the folder of `dptext evaluate`; its figures for another version are left out, and all of them if the
+    `evidence` is the folder of `dptext evaluate`; its figures for another version are excluded, and all of them if the
     page is `public`.
     """
     if sink is not None:
@@ -121,7 +121,7 @@ def _add_excluded(facts: dict[str, Any], layout: Layout, ledger: Ledger, policy:
     """Add how many rows of the source the table lacks, by reason, and which gates had nothing to judge."""
     noted = selection.read(layout.staging, facts["manifest_sha256"])
     if noted is None:
-        facts["lacks"].append("which rows were left out: the staging folder of the run holds these counts")
+        facts["lacks"].append("which rows were excluded: the staging folder of the run holds these counts")
         return
     gone = max((ledger.people.count_forgotten(ref) for ref in ledger.releases.find_all(policy).values()), default=0)
     counts = {**noted["rows"], "forgotten": max(gone, noted["rows"].get("forgotten", 0))}

@@ -17,7 +17,7 @@ from dptext_etl.runner.shard.attempt import ledger_of_run
 from dptext_etl.runner.shard.charging import refund_notes, spend_facts, total_spends
 from dptext_etl.runner.shard.staging import READING, StagedRun
 
-_TITLES = {"quarantined": "left out over the cap", "over_contribution": "left out beyond per_subject"}
+_TITLES = {"quarantined": "excluded over the cap", "over_contribution": "excluded beyond per_subject"}
 NO_BUDGET_USED = "no budget used: no record was new to this release"
 
 
@@ -49,7 +49,7 @@ class RunSummary:
         profile: The cost of each stage: name, seconds, cpu_seconds, rows, bytes, peak_memory (`runner.progress`). Of a
             run in several processes, the stages of the last one.
         table: Findings about the table around the texts: `traceable`, rows that kept columns single out;
-            `spellings` of persons; `selection`, rows that caps keep and that are left out of each period.
+            `spellings` of persons; `selection`, rows that caps keep and that are excluded of each period.
         audiences: The tables of audiences: audience, version, path, manifest, rows, changed, note, gates.
     """
 
@@ -154,7 +154,7 @@ def summarize(
     )
 
 
-_NAMELESS = 'left out (on_null_subject = "quarantine")'
+_NAMELESS = 'excluded (on_null_subject = "quarantine")'
 
 
 _CLASSIFIER_FIRST = (
@@ -167,13 +167,13 @@ def _notes(staged: StagedRun) -> list[str]:
     rows, folder = staged.rows, staged.layout.staging.url
     listed = f"only a file in {folder} lists their ids"
     most = staged.policy.records_per_subject
-    again = "in the source again and left out; remove them from it, or admit them by id with `dptext ledger readmit`"
-    take = f"left out: per_subject = {most} of a person count"
+    again = "in the source again and excluded; remove them from it, or admit them by id with `dptext ledger readmit`"
+    take = f"excluded: per_subject = {most} of a person count"
     reasons = {
-        "quarantined": ("record over the cap was", "records over the cap were", f"left out; {listed}"),
+        "quarantined": ("record over the cap was", "records over the cap were", f"excluded; {listed}"),
         "without_subject": ("row without a person was", "rows without a person were", _NAMELESS),
         "changed_kept": ("record", "records", f"changed: their earlier released texts are published; {listed}"),
-        "changed_excluded": ("record", "records", f"changed: they were left out; {listed}"),
+        "changed_excluded": ("record", "records", f"changed: they were excluded; {listed}"),
         "changed_released": ("record", "records", f"changed: they were charged for their new texts as well; {listed}"),
         "over_contribution": ("record was", "records were", take),
         "forgotten": ("record that was forgotten is", "records that were forgotten are", again),

@@ -94,7 +94,7 @@ def selection_facts(policy: Policy, source: Examined[Any], seen: Expected) -> di
     """Return how many rows larger and smaller caps would keep, and how many rows each period lacks.
 
     `caps` lists pairs of a limit and a number of rows: half the policy's limit, its own, and up to three larger ones;
-    the last keeps about 95%, if any does. `periods` lists a month or year, its rows, and those that are left out.
+    the last keeps about 95%, if any does. `periods` lists a month or year, its rows, and those that are excluded.
     """
     return {**_caps(policy, seen), **_periods(policy, source, seen)}
 
@@ -129,7 +129,7 @@ def _periods(policy: Policy, source: Examined[Any], seen: Expected) -> dict[str,
 
 
 def selection_lines(part: dict[str, Any]) -> list[str]:
-    """Say which share of the rows caps keep, rounded down, and which share of each period is left out."""
+    """Say which share of the rows caps keep, rounded down, and which share of each period is excluded."""
     lines = []
     if "caps" in part:
         kept = [(f"{cap:,g}", math.floor(100 * count / part["rows"])) for cap, count in part["caps"]]
@@ -141,10 +141,10 @@ def selection_lines(part: dict[str, Any]) -> list[str]:
         if beyond > 0:
             sums = (sum(row[at] for row in periods[: beyond + 1]) for at in (1, 2))
             periods = [(f"up to {periods[beyond][0]}", *sums), *periods[beyond + 1 :]]
-        lines += [f"{part['by']} {name}: {gone / max(1, rows):.0%} of rows left out" for name, rows, gone in periods]
+        lines += [f"{part['by']} {name}: {gone / max(1, rows):.0%} of rows excluded" for name, rows, gone in periods]
     if "partitions" in part:
         shares = ((name, gone / max(1, rows)) for name, rows, gone in part["partitions"])
-        lines += [f"partition {name}: {share:.0%} of rows left out so far" for name, share in shares]
+        lines += [f"partition {name}: {share:.0%} of rows excluded so far" for name, share in shares]
     return lines
 
 
@@ -152,7 +152,7 @@ _EXCLUDED = ("quarantined", "over_contribution", "without_subject", "changed_exc
 
 
 def partitions(policy: Policy) -> list[list[Any]]:
-    """List the last partitions that were published from this machine, with their rows and those that are left out."""
+    """List the last partitions that were published from this machine, with their rows and those that are excluded."""
     if PARTITION not in policy.source:
         return []
     found = []
@@ -240,7 +240,7 @@ def of_source(
 
 
 def _coarser(kept: Kept, dtype: pl.DataType) -> str | None:
-    """Write how a column can be coarsened (further), as its type allows; None if it should be left out."""
+    """Write how a column can be coarsened (further), as its type allows; None if it should be excluded."""
     if kept.rule:
         return 'as = "year"' if kept.as_ == "month" else "bins = [fewer public bounds]" if kept.bins else None
     if isinstance(dtype, pl.Date | pl.Datetime):

@@ -37,7 +37,7 @@ def _use(metrics: Sequence[Measured]) -> Iterator[str]:
         return
     says = (
         f"A classifier that learns from the release reaches macro-F1 {score.value:.2f} on raw texts. It reaches "
-        f"{score.raw:.2f} if it learns from raw texts, and a blind guess gets {score.blind:.2f}."
+        f"{score.raw:.2f} if it learns from raw texts, and a random baseline gets {score.blind:.2f}."
     )
     free = _free(next(_named(metrics, "downstream")).scores)
     if free:
@@ -63,7 +63,7 @@ def _table(evidence: Evidence) -> Iterator[str]:
         yield (
             f"The {DISCRIMINANT} reaches macro-F1 {values[DISCRIMINANT]:.2f} on raw texts, and a classifier that "
             f"learns words of the synthetic table {score.value:.2f} ({others}). From raw texts it reaches "
-            f"{score.raw:.2f}; a blind guess gets {score.blind:.2f}."
+            f"{score.raw:.2f}; a random baseline gets {score.blind:.2f}."
         )
         yield f"The best reader in scikit-learn: {'; '.join(LINES[best_reader(measured.scores)])}"
         if free:
@@ -94,7 +94,7 @@ def _secrets(attacks: Sequence[Measured]) -> Iterator[str]:
         return
     yield (
         f"An attacker who learns from releases guesses the attribute with macro-F1 {score.value:.2f}: {score.raw:.2f} "
-        f"from raw texts, {score.blind:.2f} by a blind guess."
+        f"from raw texts, {score.blind:.2f} by a random baseline."
     )
 
 
@@ -149,7 +149,7 @@ svg .raw { stroke: var(--raw) }
 WIDTH = 200
 LEGEND = (
     '<p class="says">Bars go from 0 to 1. The bar is the release, the thin line its 95% interval, the dashed mark the '
-    "blind figure, the solid mark the raw texts. After ± is the standard deviation over seeds.</p>"
+    "baseline, the solid mark the raw texts. After ± is the standard deviation over seeds.</p>"
 )
 
 
@@ -216,7 +216,7 @@ def _measured(result: Measured) -> str:
     return (
         f'<h3>{escape(result.measure.title)}</h3><p class="says">{escape(result.measure.says + knows)}</p>'
         '<div class="scroll"><table class="figures"><tr><th>figure</th><th>released</th><th>95% interval</th>'
-        f"<th>blind</th><th>raw</th><th></th></tr>{rows}</table></div>"
+        f"<th>baseline</th><th>raw</th><th></th></tr>{rows}</table></div>"
     )
 
 

@@ -166,9 +166,9 @@ def compared(all_rows: pl.DataFrame) -> tuple[list[str], list[list[str]]]:
         advice = (SAYS[form].removesuffix(" of its statistic") if form else "do not publish" for form in chosen)
         texts = f"{name}, {linked.select(pl.max('n')).item():,}"
         baseline = f"{SHORT.get(best, best)} {free[best]:.2f}"
-        rows.append([texts, *cells, baseline, " / ".join(dict.fromkeys(advice))])
+        rows.append([texts, " / ".join(dict.fromkeys(advice)), baseline, *cells])
     shown = " / ".join(f"{epsilon:g}" for epsilon in SHOWN)
-    return [f"set, texts: F1 at ε = {shown}", *(SAYS[form] for form in PAGE), "best baseline", "publish"], rows
+    return [f"set, texts: F1 at ε = {shown}", "publish", "best baseline", *(SAYS[form] for form in PAGE)], rows
 
 
 def best_form(free: Mapping[str, float], at: Mapping[str, float]) -> str | None:

@@ -37,28 +37,29 @@ _TABLES = (
 WRITERS = {
     **PARTS,
     **{name: getattr(tables, name) for name in _TABLES},
-    "mechanism_parameters": mechanism_pages.shared_parameters,
     "mechanism_sections": mechanism_pages.sections,
     "papers": mechanism_pages.papers,
+    "lanes": versions.lanes,
     "versions": versions.versions,
     "form_entries": policy_tables.form_entries,
     "policy_entries": policy_tables.policy_entries,
     "doors": policy_tables.doors,
 }
 _FIGURES = ("corpora_of_snips", "encoder_discriminant", "reidentified", "scale", "sentence_encoder", "word_shift")
-WRITERS |= {"row_by_row": choices.row_by_row, "all_forms": choices.all_forms, "rule": choices.rule}
-WRITERS["demo_forms"] = pictures.demo_words
+WRITERS |= {"all_forms": choices.all_forms, "rule": choices.rule}
+WRITERS |= {"demo_forms": pictures.demo_words, "usefulness": pictures.usefulness_words}
 WRITERS |= {name: getattr(measured, name) for name in _FIGURES}
 MEASURED_BY = {
     "all_forms": "make -C studies frontier",
     "benchmarks": "make -C studies bench",
     "corpora_of_snips": "make -C studies surrogate-utility",
     "demo_forms": "make -C studies demo-figures",
+    "lanes": "make -C studies lanes",
     "encoder_discriminant": "make -C studies encoder-utility",
     "reidentified": "make -C studies frontier",
-    "row_by_row": "make -C studies surrogate-utility",
     "scale": "make -C studies bench",
     "sentence_encoder": "python studies/surrogate_utility.py",
+    "usefulness": "make -C studies frontier",
     "word_shift": "make -C studies word-shift",
 }
 """The command that measures the figures of a part; `make docs` writes them."""
@@ -86,8 +87,12 @@ def pages() -> dict[Path, str]:
         "api.md": api.python_api(),
     }
     texts = {home.README: readme} | {DOCS / name: WHOLE + text for name, text in whole.items()}
-    texts[DOCS / "images" / "page-to-sign.svg"] = pictures.page_to_sign()
-    texts[DOCS / "images" / "demo-forms.svg"] = pictures.demo_forms()
+    for name, drawn in (
+        ("demo-forms", pictures.demo_forms),
+        ("session", pictures.session),
+        ("usefulness", pictures.usefulness),
+    ):
+        texts[DOCS / "images" / f"{name}.svg"] = drawn()
     texts[page.REPORT] = page.report()
     texts |= {DOCS.parent / "deploy" / "postgres" / name: text for name, text in migrations.migrations().items()}
     for path in sorted([*DOCS.rglob("*.md"), *REPORTS.glob("*.md")]):

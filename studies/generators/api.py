@@ -35,10 +35,10 @@ _CHOSEN = {
 }
 """The public names of modules that hold others, too."""
 _FIRST = (
-    "These packages export all public names except [mechanisms](mechanisms.md). `help(NAME)` also prints examples and "
-    "errors ([kinds](cli.md#exit-codes))."
+    "These packages export all public names except [mechanisms](mechanisms.md). The page has a sentence for each name "
+    "and argument. `help(NAME)` has the details, examples, and errors ([kinds](cli.md#exit-codes))."
 )
-_LEFT_TO_HELP = ("Example", "Raises")
+_LEFT_TO_HELP = ("Example", "Raises", "Returns")
 """Sections of docstrings that the page leaves out."""
 _ON_A_PAGE = {
     "Policy": ("Its entries", "policy.md#entries"),
@@ -47,7 +47,7 @@ _ON_A_PAGE = {
 }
 """Classes whose entries another page describes."""
 _RESULTS = ("dptext_etl_eval",)
-"""Packages whose classes are results: the page has only the names of their attributes."""
+"""Packages whose functions serve commands and whose classes are results: the page describes no argument of them."""
 _SHORT = 6
 """Descriptions of at most this number of words are repeated."""
 _WIDTH = 100
@@ -63,8 +63,8 @@ def python_api() -> str:
     for package in PACKAGES:
         source = _source(package)
         about = ast.get_docstring(source) or ""
-        lines += [f"## {package}", about.partition("\n\n")[0] if package in _CHOSEN else linked(about)]
-        if shared := _shared(package):
+        lines += [f"## {package}", linked(first_sentence(about))]
+        if package not in _RESULTS and (shared := _shared(package)):
             lines += ["Several functions of this package have these arguments:"]
             lines += ["\n".join(f"* `{name}`: {_whole(said)}" for name, said in sorted(shared.items()))]
         for name in _in_order(package):
@@ -84,9 +84,9 @@ def _entry(package: str, name: str) -> Iterator[str]:
 
 
 def _methods(package: str, definition: ast.ClassDef) -> dict[str, str]:
-    """Return the first paragraph about each public method and property, then about those that parents define."""
+    """Return a sentence about each public method and property, then about those that parents define."""
     found = {
-        method.name: " ".join((ast.get_docstring(method) or "").partition("\n\n")[0].split())
+        method.name: first_sentence(ast.get_docstring(method) or "")
         for method in definition.body
         if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
         if not method.name.startswith("_") and ast.get_docstring(method)
@@ -111,20 +111,14 @@ def _code(package: str, definition: Definition) -> str:
 
 
 def _markdown(package: str, name: str, docstring: str) -> str:
-    """Return a docstring as Markdown: its paragraphs, then its sections, without examples and errors."""
+    """Return a docstring as Markdown: its first sentence, then its sections, without examples and errors."""
     parts: list[str] = []
     shared, before = _shared(package), _first_places()[f"{package}.{name}"]
     for head, body in _sections(docstring):
         inner = textwrap.dedent(body).strip("\n")
         if not head:
-            paragraphs = (" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", inner))
-            parts += [linked(paragraph) for paragraph in paragraphs if not paragraph.startswith(">>>")]
-        elif head == "Returns":
-            said_above = parts and parts[0].startswith("Return")
-            parts += [] if said_above else [f"**Returns** {_whole(inner)}"]
-        elif head == "Attributes" and package in _RESULTS:
-            parts.append("**Attributes** " + ", ".join(f"`{name}`" for name, _ in _entries(inner)))
-        elif head not in _LEFT_TO_HELP:
+            parts += [linked(first_sentence(inner))] if inner else []
+        elif head not in _LEFT_TO_HELP and package not in _RESULTS:
             entries = {name: said for name, said in _entries(inner) if shared.get(name) != said}
             parts += [f"**{head}**"] if head != "Args" else []
             parts.append(_described(entries, before))
@@ -166,9 +160,15 @@ def _in_order(package: str) -> list[str]:
     return sorted(_public(package), key=lambda name: (not name.startswith("run"), not name[0].islower()))
 
 
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a text, on one line."""
+    paragraph = " ".join(text.partition("\n\n")[0].split())
+    return re.split(r"(?<=[.!?])(?<!\be\.g\.)\s+(?=[A-Z`\"])", paragraph, maxsplit=1)[0]
+
+
 def _whole(said: str) -> str:
-    """Return a description as a sentence."""
-    said = " ".join(said.split())
+    """Return a description as a sentence; its further ones are left to `help`."""
+    said = first_sentence(said)
     return linked(said if said.endswith((".", "…")) else f"{said}.")
 
 

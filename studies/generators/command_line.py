@@ -31,11 +31,6 @@ _LEDGER = ("--ledger", "--id-key")
 """Options that all commands of a ledger have, next to its policy."""
 _SHARED = 2
 """An option of at least this number of commands, with one meaning, is described once."""
-_BRIEF = (
-    *("audit", "calibrate", "corpus", "evaluate", "explain", "export", "gx-suite", "init", "preview", "rehearse"),
-    *("statement", "verify-export"),
-)
-"""Commands that how-to pages explain: the page has the first paragraph of their help."""
 
 
 def command_line() -> str:
@@ -52,7 +47,7 @@ def command_line() -> str:
     without = [f"`{words[-1]}`" for words, command in found if _EVERYWHERE not in short(entries(command))]
     lines = [
         "# Command line",
-        "`dptext COMMAND --help` prints the details of a command.",
+        "The page has the purpose and the options of each command. `dptext COMMAND --help` has the details.",
         "## Exit codes",
         table(("exit code", "meaning"), [(f"{code}", said) for code, said in EXIT_CODES.items()]),
         "## JSON",
@@ -81,7 +76,7 @@ def section(words: tuple[str, ...], command: Any, shared: Iterable[tuple[str, st
         also = [name for name in also if name not in ("POLICY", *_LEDGER)]
     return [
         f"## {' '.join(words)}",
-        *(paragraphs[:1] if words[1] in _BRIEF else paragraphs),
+        paragraphs[0],
         listed(one for one in here if one not in shared),
         "Also: " + ", ".join(f"`{name}`" for name in also) + "." if also else "",
     ]

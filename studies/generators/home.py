@@ -5,8 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from generators.pictures import session_words
+
 README = Path(__file__).resolve().parents[2] / "README.md"
 EXCLUDED = re.compile(r"^## (?:Install|Comparison|Status and support)\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+FIGURES = re.compile(
+    r"The table has macro-F1 of classifiers .*?(?=The rule)|^Snips is .*?(?=\[Choose\])", re.DOTALL | re.MULTILINE
+)
+TABLE = re.compile(r"<!-- generated: all_forms .*?<!-- end -->\n\n", re.DOTALL)
+"""The table of README, which `docs/choose.md` has, too, and the sentences about it."""
+OUTPUT = re.compile(r"^```text\n.*?^```\n", re.MULTILINE | re.DOTALL)
+"""The output of the three commands, which the home page shows as a recorded terminal."""
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -19,4 +28,6 @@ def home(readme: str) -> str:
             return f"{picture}[{text}]({target.removeprefix('docs/')})"
         return match.group(0) if "://" in target else text
 
-    return LINK.sub(link, EXCLUDED.sub("", readme)).rstrip() + "\n"
+    page = LINK.sub(link, EXCLUDED.sub("", TABLE.sub("", readme)))
+    terminal = f"![{session_words()}](images/session.svg)\n"
+    return OUTPUT.sub(lambda _: terminal, FIGURES.sub("", page), count=1).rstrip() + "\n"

@@ -34,14 +34,14 @@ def reidentified() -> str:
         rows.append(
             (
                 f"`{mechanism}`, ε = {epsilon:g} {measured['reading'].partition(',')[0]}",
+                f"{measured['attack']:.1%}",
+                f"{measured['blind_attack']:.2%}",
                 amount(measured["epsilon_per_text"]),
                 f"{name}, {measured['n']:,}",
                 f"{measured['use']:.2f} / {measured['raw']:.2f}",
-                f"{measured['blind_attack']:.2%}",
-                f"{measured['attack']:.1%}",
             )
         )
-    return table(("mechanism", "ε per text", "set, texts", "F1 / raw texts", "by chance", "first guess is right"), rows)
+    return table(("mechanism", "first guess is right", "by chance", "ε per text", "set, texts", "F1 / raw texts"), rows)
 
 
 def corpora_of_snips() -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections import Counter
 from typing import Any
 
 from generators.markdown import command_json, linked, shown
@@ -25,10 +24,10 @@ _COST = re.compile(r"; a (?:draw|text) costs .*")
 """The cost of a text, which the table has."""
 _UNIT_ONLY = re.compile(r"^\* `epsilon` .*: Epsilon per (?:drawn )?\w+\.$")
 """An epsilon that the line of the guarantee describes."""
-_SHARED = 2
-"""A parameter of at least this number of mechanisms, with one meaning, is described once."""
-
-
+_EXPLAIN = (
+    "Pages recommend none of these. `dptext explain NAME` lists the parameters of a mechanism. "
+    'With `mode = "faithful"`, it reproduces its paper for benchmarks, and cannot be published.'
+)
 RECOMMENDED = ("surrogate",)
 """Mechanisms that pages recommend; all others are of the papers."""
 
@@ -38,11 +37,10 @@ def sections() -> str:
     from dptext_etl import available
 
     facts = {name: command_json("explain", name) for name in available()}
-    shared = _shared(facts)
-    parts = {name: "\n\n".join(_section(item, shared)) for name, item in facts.items()}
+    parts = {name: "\n\n".join(filter(None, _section(item))) for name, item in facts.items()}
     papers = (f"#{part}" for name, part in parts.items() if name not in RECOMMENDED)
     recommended = [parts[name] for name in RECOMMENDED]
-    return "\n\n".join([*recommended, _synthetic(), "## Mechanisms of the papers {#papers}", *papers])
+    return "\n\n".join([*recommended, _synthetic(), "## Mechanisms of the papers {#papers}", _EXPLAIN, *papers])
 
 
 def _synthetic() -> str:
@@ -65,19 +63,6 @@ def _synthetic() -> str:
     return "\n\n".join(("## Synthetic tables (`maxent`) {#maxent}", about, claim, "\n".join(meanings)))
 
 
-def shared_parameters() -> str:
-    """Return the parameters that several mechanisms have."""
-    from dptext_etl import available
-
-    return "\n".join(reversed(_shared({name: command_json("explain", name) for name in available()}).values()))
-
-
-def _shared(facts: dict[str, dict[str, Any]]) -> dict[str, str]:
-    counts = Counter(_parameter(item) for one in facts.values() for item in one["parameters"])
-    often = [line for line, count in reversed(counts.most_common()) if count >= _SHARED]
-    return {line.split("`")[1]: line for line in often if not line.startswith("* `epsilon`")}
-
-
 def title(name: str) -> str:
     """Return the name that a mechanism has in the field: the first word of its own description."""
     return _description(name).split(maxsplit=1)[0]
@@ -89,13 +74,12 @@ def _description(name: str) -> str:
     return inspect.getdoc(inspect.getmodule(load(name))) or name
 
 
-def _section(facts: dict[str, Any], shared: dict[str, str]) -> list[str]:
+def _section(facts: dict[str, Any]) -> list[str]:
     """Return the paragraphs about one mechanism."""
     name, claim, cost = facts["name"], facts["guarantee"], facts["spend"]
     summary, _, source = _description(name).partition("\n\n")
     disclosed = ", ".join(f"`{key}`" for key in claim["disclosures"])
     lines = [_parameter(item) for item in facts["parameters"]]
-    also = [line.split("`")[1] for line in lines if line in shared.values() and f"`{_IN_ALL}`" not in line]
     consent = ", ".join(f"`{line}`" for line in facts["consent"])
     heading = "" if title(name).lower() == name else f" {{#{name}}}"
     facts_of_it = [
@@ -103,13 +87,16 @@ def _section(facts: dict[str, Any], shared: dict[str, str]) -> list[str]:
         + (f" **Consent in the policy**: {consent}." if consent else ""),
         f"* **Cost of a text**{_length(facts)} at {_example(facts)}: {_cost(cost)}.",
         f"* **Source**: {_source(source)}",
-        f"* **Shared parameters**: {', '.join(f'`{one}`' for one in also)}." if also else "",
     ]
     return [
         f"## {title(name)}{heading}",
         f"{linked(summary)} `{_entry(facts)}`",
         "\n".join(filter(None, facts_of_it)),
-        "\n".join(line for line in lines if line not in shared.values() and not _UNIT_ONLY.search(line)),
+        "\n".join(
+            line
+            for line in (lines if name in RECOMMENDED else ())
+            if not _UNIT_ONLY.search(line) and f"`{_IN_ALL}`" not in line
+        ),
     ]
 
 

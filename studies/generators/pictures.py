@@ -1,66 +1,16 @@
-"""Draw pictures of the documentation: the page to sign, and the chart of README."""
+"""Draw pictures of the documentation: charts of measured figures, and a recorded terminal."""
 
 from __future__ import annotations
 
 import json
+from functools import cache
 from html import escape
 from pathlib import Path
 
-SECTIONS = (
-    ("Loss of the most charged person", "in this release and in all releases,", "as ε, as odds, and as a guess"),
-    ("review: charges", "the largest charge of a record,", "and how many records were charged"),
-    ("Excluded rows", "how many and why, and about whom", "the table then says less"),
-    ("Bounds per person and per record", "caps and worst case, as odds:", "a guess of 1% becomes 36% at most"),
-    ("Could a row be traced?", "rows that other columns single out,", "and the form of ids"),
-    ("Contents", "number of rows, rewritten columns,", "unchanged columns, and a hash"),
-    ("review: guarantee", "mechanism, its ε, and the facts that", "are released exactly"),
-    ("Checks before publication", "each gate, and the defects", "that it catches"),
-    ("Assumptions", "a sentence for each condition", "of the guarantee"),
-    ("How to verify it", "commands for those who hold", "the policy and the ledger"),
-)
-"""Headings of `dptext_etl.runner.statement` for a column `review`, and two lines on each."""
-INSIDE = 3
-"""Number of sections, the first ones, that a statement with `--public` lacks."""
-TITLE = "Statement: reviews, release 1"
-_STYLE = """
-.page{fill:#f6faf9;stroke:#56706c;stroke-width:1.5}.box{fill:#fff;stroke:#00796b;stroke-width:1.5}
-.inside{stroke:#b23c17;stroke-dasharray:6 5}.line{stroke:#4b5b5b;stroke-width:1.5}
-text{fill:#1b2a2a}.head{font-weight:600}
-@media (prefers-color-scheme:dark){.page{fill:#1b2827;stroke:#8aa5a0}.box{fill:#14201f;stroke:#4db6ac}
-.inside{stroke:#ff8a65}.line{stroke:#a9bab8}text{fill:#e6efee}}
-"""
+from frontier import forms, tidy
+from frontier.forms import EPSILONS
+
 _WIDTH, _SHOWN = 390, 440
-_TOP, _BOX, _GAP, _SIGNED = 50, 82, 8, 36
-
-
-def page_to_sign() -> str:
-    """Return the picture of the page that a data owner signs, legible where it is 358 pixels wide."""
-    lines, y = [f'<text class="head" x="20" y="34">{escape(TITLE)}</text>'], _TOP
-    for number, (heading, *said) in enumerate(SECTIONS):
-        kind = "box inside" if number < INSIDE else "box"
-        lines.append(f'<rect class="{kind}" x="20" y="{y}" width="350" height="{_BOX}" rx="8"/>')
-        lines.append(f'<text class="head" x="34" y="{y + 26}">{escape(heading)}</text>')
-        lines += [f'<text x="34" y="{y + 48 + 22 * row}">{escape(text)}</text>' for row, text in enumerate(said)]
-        y += _BOX + _GAP
-    for word in ("Signed", "Name", "Date"):
-        y += _SIGNED
-        lines.append(f'<text x="20" y="{y}">{word}:</text><path class="line" d="M86 {y + 2}H370"/>')
-    bottom = y + 22
-    lines.insert(0, f'<rect class="page" x="6" y="6" width="378" height="{bottom - 6}" rx="10"/>')
-    lines.append(f'<text x="6" y="{bottom + 26}">Dashed: for readers inside your boundary only;</text>')
-    lines.append(f'<text x="6" y="{bottom + 48}">--public omits these sections.</text>')
-    height = bottom + 60
-    label = (
-        f"The page to sign. Sections: {'; '.join(heading for heading, *_ in SECTIONS)}. Then signature, name, and date."
-    )
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_SHOWN}" height="{round(height * _SHOWN / _WIDTH)}" '
-        f'viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(label)}" '
-        'font-family="system-ui, sans-serif" font-size="16">'
-    )
-    return "\n".join([head, f"<style>{_STYLE}</style>", *lines, "</svg>"]) + "\n"
-
-
 FIGURES = Path(__file__).resolve().parents[1] / "demo_figures.json"
 BARS_STYLE = """
 text{fill:#1b2a2a}.head{font-weight:600}.bar{fill:#00796b}.base{fill:#9db0ad}
@@ -94,9 +44,106 @@ def demo_forms() -> str:
         lines.append(f'<rect class="{kind}" x="8" y="{top + 23}" width="{widest * value:.0f}" height="14" rx="2"/>')
         lines.append(f'<text class="head" x="{16 + widest * value:.0f}" y="{top + 36}">{value:.2f}</text>')
         top += 46
+    return _framed(lines, top + 8, _demo_label(), BARS_STYLE)
+
+
+def _framed(lines: list[str], height: int, label: str, style: str, font: str = "system-ui, sans-serif") -> str:
+    """Return a picture of 390 units, legible where it is 358 pixels wide."""
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_SHOWN}" height="{round((top + 8) * _SHOWN / _WIDTH)}" '
-        f'viewBox="0 0 {_WIDTH} {top + 8}" role="img" aria-label="{escape(_demo_label())}" '
-        'font-family="system-ui, sans-serif" font-size="16">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_SHOWN}" height="{round(height * _SHOWN / _WIDTH)}" '
+        f'viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(label)}" font-family="{font}" font-size="16">'
     )
-    return "\n".join([head, f"<style>{BARS_STYLE}</style>", *lines, "</svg>"]) + "\n"
+    return "\n".join([head, f"<style>{style}</style>", *lines, "</svg>"]) + "\n"
+
+
+CURVES = (
+    ("linear_discriminant", "classifier of a synthetic table", "a"),
+    ("shuffled", "shuffled release", "b"),
+    ("surrogate", "text per row", "c"),
+)
+"""Forms of the chart of epsilon against usefulness, with the class of each curve."""
+SETS = ("Snips", "Banking77", "SST-2")
+"""A set in domain, one with many labels, and one that is not to be published."""
+CURVES_STYLE = """
+text{fill:#1b2a2a}.head{font-weight:600}path{fill:none;stroke-width:3}.axis{stroke:#9db0ad;stroke-width:1}
+.a{stroke:#00796b}.b{stroke:#c98a00}.c{stroke:#5e6cc0}.base{stroke:#b23c17;stroke-width:2;stroke-dasharray:6 5}
+@media (prefers-color-scheme:dark){text{fill:#e6efee}
+.axis{stroke:#5c706d}.a{stroke:#4db6ac}.b{stroke:#e0b040}.c{stroke:#9fa8da}
+.base{stroke:#ff8a65}}
+"""
+
+
+def usefulness() -> str:
+    """Return the chart of macro-F1 by epsilon per person: a panel per set, a curve per form, and the best baseline."""
+    lines = [
+        f'<path class="{kind}" d="M8 {18 + 24 * at}h28"/><text x="44" y="{24 + 24 * at}">{escape(says)}</text>'
+        for at, (_, says, kind) in enumerate([*CURVES, ("", "best baseline, without private texts", "base")])
+    ]
+    top = 112
+    for name, best, curves in _measured_curves():
+        y0 = top + 150
+        lines.append(f'<text class="head" x="8" y="{top + 18}">{escape(name)}</text>')
+        lines.append(f'<path class="axis" d="M40 {top + 30}V{y0}H370"/><text x="8" y="{top + 40}">1.0</text>')
+        lines.append(f'<text x="8" y="{y0}">0.0</text>')
+        height = y0 - top - 30
+        lines.append(f'<path class="base" d="M40 {y0 - height * best:.0f}H370"/>')
+        for (_, _, kind), values in zip(CURVES, curves, strict=True):
+            points = " L".join(f"{60 + 95 * at} {y0 - height * value:.0f}" for at, value in enumerate(values))
+            lines.append(f'<path class="{kind}" d="M{points}"/>')
+        for at, epsilon in enumerate(EPSILONS):
+            lines.append(f'<text x="{44 + 95 * at}" y="{y0 + 20}">ε = {epsilon:g}</text>')
+        top = y0 + 34
+    return _framed(lines, top, _usefulness_label(), CURVES_STYLE)
+
+
+def usefulness_words() -> str:
+    """Return the link of `docs/choose.md` to the chart, whose text names the figures."""
+    return f"![{_usefulness_label()}](images/usefulness.svg)"
+
+
+def _usefulness_label() -> str:
+    said = []
+    for name, best, curves in _measured_curves():
+        shown = (
+            f"{says} {' / '.join(f'{value:.2f}' for value in values)}"
+            for (_, says, _), values in zip(CURVES, curves, strict=True)
+        )
+        said.append(f"{name}: {', '.join(shown)}, best baseline {best:.2f}")
+    return f"Macro-F1 at ε = {' / '.join(f'{at:g}' for at in EPSILONS)}. {'. '.join(said)}."
+
+
+@cache
+def _measured_curves() -> tuple[tuple[str, float, tuple[tuple[float, ...], ...]], ...]:
+    """Return each set with its best baseline, and macro-F1 by form and epsilon."""
+    rows = tidy.read()
+    found = []
+    for name in SETS:
+        curves = tuple(tuple(forms.reached(rows, name, form)[at] for at in EPSILONS) for form, _, _ in CURVES)
+        found.append((name, max(forms.guesses(rows, name)[1].values()), curves))
+    return tuple(found)
+
+
+SESSION = Path(__file__).resolve().parents[1] / "recorded_session.json"
+SESSION_STYLE = ".screen{fill:#14201f}text{fill:#e6efee;white-space:pre}.typed{fill:#4db6ac}"
+_COLUMNS = 38
+"""Letters of a line of the recorded terminal."""
+
+
+def session() -> str:
+    """Return the recorded terminal: the three commands of README, and lines of their output, in 38 columns."""
+    lines, y = list[str](), 14
+    for step in json.loads(SESSION.read_text(encoding="utf-8")):
+        for text, kind in [(f"$ {step['command']}", "typed"), *((line, "said") for line in step["lines"])]:
+            for part in (text[at : at + _COLUMNS] for at in range(0, len(text), _COLUMNS)):
+                y += 21
+                lines.append(f'<text class="{kind}" x="14" y="{y}">{escape(part)}</text>')
+    lines.insert(0, f'<rect class="screen" width="{_WIDTH}" height="{y + 16}" rx="10"/>')
+    return _framed(lines, y + 16, session_words(), SESSION_STYLE, "ui-monospace, monospace")
+
+
+def session_words() -> str:
+    """Return the words of the recorded terminal."""
+    steps = json.loads(SESSION.read_text(encoding="utf-8"))
+    return " ".join(
+        f"$ {step['command']}: {'; '.join(line for line in step['lines'] if line != '…')}." for step in steps
+    )

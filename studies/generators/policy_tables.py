@@ -8,6 +8,8 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from generators.markdown import table
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
@@ -46,18 +48,20 @@ def form_entries() -> str:
 
 
 def doors() -> str:
-    """Return how each way to release a table treats each entry of a policy, a row for entries that are alike."""
+    """Return a row for each way to release a table: the entries of a policy that it refuses and applies."""
     path = Path(__file__).resolve().parents[2] / "tests" / "doors" / "doors.toml"
-    table = tomllib.loads(path.read_text(encoding="utf-8"))
-    marks = {"A": "yes", "R": "refused", "-": ""}
-    head = ["entries", *table["doors"].values()]
-    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
-    for names, letters in table["cells"].items():
-        entries = names.split(", ")
-        shown = [name for name in entries if name.rpartition(".")[0] not in entries] or entries
-        cells = [", ".join(f"`{name}`" for name in shown), *(marks[letter] for letter in letters.split())]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    listed = tomllib.loads(path.read_text(encoding="utf-8"))
+    rows = []
+    for column, title in enumerate(listed["doors"].values()):
+        kinds: dict[str, list[str]] = {"A": [], "R": [], "-": []}
+        for names, letters in listed["cells"].items():
+            entries = names.split(", ")
+            shown = [name for name in entries if name.rpartition(".")[0] not in entries] or entries
+            kinds[letters.split()[column]] += [f"`{name}`" for name in shown]
+        applied, ignored = ", ".join(kinds["A"]), ", ".join(kinds["-"])
+        shorter = f"all others, except {ignored}" if len(ignored) < len(applied) else applied
+        rows.append((title, ", ".join(kinds["R"]) or "–", shorter if ignored else "all others"))
+    return table(("call", "refuses", "applies"), rows)
 
 
 def _entries(models: dict[str, type[BaseModel]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -93,16 +94,21 @@ def classes() -> str:
 
 
 def gates() -> str:
-    """Return all gates, when they judge, and the errors that each catches."""
+    """Return all gates, when they judge, and the kind of errors that each catches; a statement lists examples."""
     from dptext_etl.checks import Stage
     from dptext_etl.checks.gate import every
 
     said = {Stage.STAGED: "staged run", Stage.PUBLISHED: "published table"}
     rows = (
-        (f"`{gate.name}`", ", ".join(said[stage] for stage in Stage if stage in gate.stages), gate.catches)
+        (f"`{gate.name}`", ", ".join(said[stage] for stage in Stage if stage in gate.stages), kind_of(gate.catches))
         for gate in every()
     )
     return table(("gate", "judges", "what it catches"), rows)
+
+
+def kind_of(catches: str) -> str:
+    """Return the first part of a gate's sentence, before its examples."""
+    return re.split(r"[:;]|, (?:as|such as) ", catches.rstrip("."), maxsplit=1)[0] + "."
 
 
 def text_shapes() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -45,6 +46,18 @@ def pins() -> dict[str, str]:
     """Return the version of each library that the tests install."""
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     return dict(line.split("==", 1) for line in lines if "==" in line and not line.startswith("#"))
+
+
+LANES = ROOT / "studies" / "lane_runs.json"
+
+
+def lanes() -> str:
+    """Return a table of the last run of each lane in a separate environment."""
+    listed = (ROOT / ".ci" / "lanes").read_text("utf-8").partition("CORE=")[0]
+    says = dict(re.findall(r'^    \[([\w.-]+)\]="([^"]*)"', listed, re.MULTILINE))
+    runs = json.loads(LANES.read_text("utf-8"))
+    rows = ((f"`{name}`", says[name].replace("\\", ""), *run.values()) for name, run in runs.items())
+    return table(("lane", "environment", "tests", "passed", "skipped", "date"), rows)
 
 
 def versions() -> str:

@@ -51,7 +51,7 @@ def test_the_table_says_what_was_guessed(table):
         ("id", "ticket_id", "by its name"),
         ("person", "customer", "by its name; 31 persons, with"),
         ("label", "topic", "3 values in 300 rows, 0% null"),
-        ("left out", "agent_name", "7 values in 300 rows"),
+        ("excluded", "agent_name", "7 values in 300 rows"),
         ("separator ';', encoding 'cp1252'",),
         ("rows without a person: 20 of 300",),
     ):

@@ -21,6 +21,7 @@ from dptext_etl.errors import EXIT_NAMES, TRANSIENT
 from tests.study import study
 
 markdown = study("generators.markdown")
+api = study("generators.api")
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ((".", "dptext_etl"), (".", "udfs"), ("models", "dptext_etl_models"), ("eval", "dptext_etl_eval"))
@@ -87,7 +88,7 @@ CALLED = (
 """Names that other pages call, outside the packages that export all of theirs."""
 
 
-def test_the_page_of_the_api_describes_methods_and_cuts_no_description(markdown):
+def test_the_page_of_the_api_has_a_whole_sentence_for_each_method_and_argument(markdown, api):
     for package in ("dptext_etl_eval", "pyspark", "dagster", "great_expectations"):
         pytest.importorskip(package)
     page = " ".join((ROOT / "docs" / "api.md").read_text(encoding="utf-8").split())
@@ -101,15 +102,15 @@ def test_the_page_of_the_api_describes_methods_and_cuts_no_description(markdown)
                 home = getattr(method, "__module__", owner.__module__)
                 if said and home.startswith("dptext_etl") and not name.startswith("_"):
                     checked += 1
-                    first = " ".join(said.partition("\n\n")[0].split())
+                    first = api.first_sentence(said)
                     missing += [] if f"* `{name}`: {markdown.linked(first)}" in page else [f"{kind.__name__}.{name}"]
-    for name, value in public():
+    for name, value in [item for item in public() if not item[0].startswith(api._RESULTS)]:
         section = re.search(r"^Args:\n((?:    .*\n?|\n)+)", inspect.getdoc(value) or "", re.MULTILINE)
         is_method = name.rpartition(".")[0].rpartition(".")[2][:1].isupper()
         for entry in re.split(r"\n {4}(?=\S)", "\n" + section[1].rstrip())[1:] if section and not is_method else ():
             argument, _, said = entry.partition(":")
             checked += 1
-            whole = markdown.linked(" ".join(said.split()))
+            whole = markdown.linked(api.first_sentence(said))
             missing += [] if whole in page or "(see `" in said else [f"{name}({argument})"]
     assert missing == []
     assert checked > 150

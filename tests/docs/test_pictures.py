@@ -1,5 +1,6 @@
-"""The picture of the page to sign has the headings of a statement, in their order."""
+"""The pictures of the page to sign and of a terminal show headings of a statement and commands of README."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from dptext_etl.runner import statement
 from tests.study import study
 
 ROOT = Path(__file__).resolve().parents[2]
-PICTURE = ROOT / "docs" / "images" / "page-to-sign.svg"
+PAGE = ROOT / "docs" / "guarantee.md"
 COLUMN = {
     "name": "review",
     "mechanism": "surrogate",
@@ -50,10 +51,28 @@ FACTS = {
 
 
 pictures = study("generators.pictures")
+session = study("recorded_session")
 
 
-def test_the_picture_has_the_headings_of_a_statement(pictures):
-    drawn = re.findall(r'<text class="head" x="34"[^>]*>([^<]*)</text>', PICTURE.read_text(encoding="utf-8"))
-    for public in (False, True):
-        written = re.findall(r"^## (.*)$", statement.markdown(FACTS | {"public": public}), re.MULTILINE)
-        assert written == drawn[pictures.INSIDE if public else 0 :]
+def test_the_words_of_the_page_to_sign_are_headings_of_a_statement_in_order():
+    (shown,) = re.findall(r"!\[([^\]]*)\]\(images/page-to-sign\.png\)", PAGE.read_text(encoding="utf-8"))
+    written = re.findall(r"^## (.*)$", statement.markdown(FACTS | {"public": False}), re.MULTILINE)
+    headings = [heading.replace("review", "request") for heading in written]
+    places = [shown.find(heading) for heading in headings if heading in shown]
+    assert places == sorted(places)
+    assert len(places) > 3
+
+
+def test_the_recorded_terminal_has_the_commands_of_readme(session):
+    record = json.loads(session.SESSION.read_text(encoding="utf-8"))
+    assert [step["command"] for step in record] == session.commands()
+    assert len(record) == 3
+    assert any("published version 1: 10,000 rows" in line for line in record[-1]["lines"])
+
+
+def test_the_chart_of_usefulness_has_the_figures_of_the_tidy_file(pictures):
+    drawn = (ROOT / "docs" / "images" / "usefulness.svg").read_text(encoding="utf-8")
+    for name, best, curves in pictures._measured_curves():
+        assert name in drawn
+        assert f"best baseline {best:.2f}" in drawn
+        assert all(f"{value:.2f}" in drawn for values in curves for value in values)

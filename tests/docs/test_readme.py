@@ -1,14 +1,12 @@
 """README and guide are run, block by block, as a reader would (`tests.page_reader`): nothing there is only claimed.
 
-* All blocks of a page share one folder. A page that begins with `<!-- continues OTHER.md -->` starts in the folder
-  that OTHER.md left.
+* All blocks of a page share one folder. A page whose first paragraph is `CONTINUES` starts in the folder that the other
+  page left.
 * The last part of `QUESTIONS` starts in the folder that the demo left: `tests/integration/test_cli_demo.py` follows it.
 """
 
 import re
 import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -16,7 +14,7 @@ import polars as pl
 import pytest
 
 from dptext_etl.runner import init
-from tests.page_reader import Block, Reader, blocks, follow
+from tests.page_reader import NEEDS, Block, Reader, blocks, follow
 from tests.spark_sessions import WORKER_SECRET
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +23,10 @@ NEEDS_MORE = re.compile(r"dptext_etl_(?:models|eval)|dptext (?:audit|evaluate|tr
 MORE = "transformers.models.bart.modeling_bart transformers.models.gpt2.modeling_gpt2 dptext_etl_eval.*"
 """What their commands import."""
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-CONTINUES = re.compile(r"\A<!-- continues (\S+) -->")
+CONTINUES = re.compile(
+    r"\A# .*\n\nRun the commands below in the folder that \[[^\]]*\]\((\w+\.md)\) leaves\.$", re.MULTILINE
+)
+"""The visible sentence at the top of a page that continues another."""
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +40,6 @@ def left(request, tmp_path_factory, warm, warm_commands):
             before = CONTINUES.match(page.read_text(encoding="utf-8"))
             if before:
                 shutil.copytree(leave(page.with_name(before[1])), folder, dirs_exist_ok=True)
-            if page.name in READS_THE_SAMPLE:
-                sample = next(block for block in blocks(ROOT / "docs" / "start.md") if block.language == "python")
-                subprocess.run([sys.executable, "-c", sample.code], cwd=folder, check=True)
             env = {"WARM": MORE} if NEEDS_MORE.search(page.read_text(encoding="utf-8")) else {}
             spark = None
             if any("SparkSession" in block.code for block in blocks(page)):
@@ -59,8 +57,6 @@ def left(request, tmp_path_factory, warm, warm_commands):
     return leave
 
 
-READS_THE_SAMPLE = {"README.md"}
-"""Pages that begin with the table of the tutorial."""
 LATER = {"allocation", "evidence", "models", "great-expectations"}
 """Pages that are thorough: of the two other packages, and of expectations, which tests/leaks runs on every engine."""
 
@@ -90,10 +86,10 @@ def test_the_other_engines_of_readme_read_the_same_release(left, spark, monkeypa
     monkeypatch.chdir(folder)
     monkeypatch.setenv("DPTEXT_ANCHORS", f"{folder}.anchors")
     names = {"spark": spark}
-    exec(code.replace('"reviews.parquet"', repr(str(folder / "reviews.parquet"))), names)
-    released = pl.from_arrow(names["released"].select("id", "review").toArrow()).sort("id")
+    exec(code.replace('"few.parquet"', repr(str(folder / "few.parquet"))), names)
+    released = pl.from_arrow(names["released"].select("id", "request").toArrow()).sort("id")
     assert names["summary"].rows["released"] == 240
-    assert released.equals(pl.read_parquet("published/reviews").select("id", "review").sort("id"))
+    assert released.equals(pl.read_parquet("published/few").select("id", "request").sort("id"))
     assert len(list(names["defs"].resolve_all_asset_specs())) == 3
 
 
@@ -109,6 +105,38 @@ def test_every_block_says_its_language():
         assert fences[1::2] == [""] * (len(fences) // 2), page
         other_programs = {"py"}  # a file that another program runs, in a separate test
         assert set(fences[::2]) <= {"python", "sh", "toml", "yaml", "text", "sql", "", *other_programs}, page
+
+
+COMMAND = re.compile(r"^(?:dptext|dagster|dg|pip|make|export|python3?|spark-submit|from|import) ", re.MULTILINE)
+
+
+def untested(text):
+    """Return the blocks of a page that hold commands or Python, but that no reader of pages follows or skips openly."""
+    found = re.findall(r"^```(\w*)[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    hidden = [code for language, code in found if language in ("", "text", "sql") and COMMAND.search(code)]
+    return hidden + [code for language, code in found if language != "sh" and code.startswith(NEEDS)]
+
+
+def test_blocks_of_commands_run_or_say_what_they_need():
+    """Only `sh` and `python` are followed: commands in another kind of block would be claimed, not tested."""
+    assert {page.name: found for page in PAGES if (found := untested(page.read_text(encoding="utf-8")))} == {}
+    needs = [block.code for page in PAGES for block in blocks(page) if block.code.startswith(NEEDS)]
+    assert all(len(code.splitlines()) > 1 for code in needs)
+    assert 5 < len(needs) < 15
+    for fault in (
+        "```text\ndptext run privacy.toml\n```\n",
+        "```\nimport polars\n```\n",
+        "```text\n# needs a GPU\n```\n",
+    ):
+        assert untested(fault), fault
+
+
+def test_pages_that_continue_another_say_so_at_their_top():
+    continued = {page.name: found[1] for page in PAGES if (found := CONTINUES.match(page.read_text(encoding="utf-8")))}
+    assert {"dagster.md", "ledger.md", "runbook.md"} <= continued.keys()
+    assert set(continued.values()) == {"rows.md"}
+    for page in PAGES:
+        assert "<!-- continues" not in page.read_text(encoding="utf-8"), page.name
 
 
 def test_init_and_all_pages_agree_on_key_and_release(tmp_path):

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -118,6 +120,24 @@ def test_from_nothing_to_a_published_partition(project, dg, small_vectors, senti
     assert not (project / "published" / "2026-01").exists()
 
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "dagster.md"
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+def test_the_commands_of_the_page_publish_a_table(project, dg, reviews, save):
+    """The layout of `project` is the one that `create-dagster project` and `pip install --editable .` leave."""
+    (block,) = re.findall(r"^```sh\n(pip install create-dagster.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    save(reviews(60, 0), project / "reviews.parquet")
+    setup, *commands = [command for line in block.splitlines() for command in line.split(" && ")][1:]
+    assert setup == "create-dagster project clinic --no-uv-sync"
+    for command in commands:
+        if command.startswith("dg "):
+            code, said = dg(*shlex.split(command)[1:])
+            assert code == 0, said
+    assert (project / "published" / "reviews.manifest.json").exists()
+
+
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_wrong_yaml_is_told_by_its_line(project, dg):
@@ -169,7 +189,7 @@ def test_the_project_materialises_all_of_itself(checkout, warm):
     assert summary["success"]
     assert [run["partition"] for run in summary["runs"]] == ["2026-01", "2026-02"]
     published, topics = (summary["runs"][1]["assets"][name] for name in ("published_notes", "topics"))
-    assert published["rows left out over the cap"] > 0
+    assert published["rows excluded over the cap"] > 0
     assert topics["dagster/row_count"] == 4
     failed = {check["name"] for check in summary["checks"] if not check["passed"]}
     assert failed == {"report_excluded", "report_budget"}

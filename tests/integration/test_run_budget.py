@@ -50,7 +50,7 @@ def test_records_over_the_cap_are_quarantined_in_row_order(job, reviews):
     summary = job.run(**capped(100.0))
     assert released_ids(job) == expected
     assert summary.rows["quarantined"] == 240 - len(expected) == forecast.over_cap["records"]
-    assert any("left out" in note for note in summary.notes)
+    assert any("excluded" in note for note in summary.notes)
     assert max(summary.remaining["used"]["eps_pure"].values()) <= 100_000_000
     listed = pl.concat(
         [pl.read_parquet(path) for path in (job.folder / "published.staging").rglob("quarantine-*.parquet")]
@@ -66,7 +66,7 @@ def test_records_over_the_cap_are_quarantined_in_row_order(job, reviews):
 
 def test_all_over_the_cap_publishes_nothing(job):
     for _ in range(2):
-        with pytest.raises(BudgetError, match=r"240 of 240 rows would be left out \(over the cap\)"):
+        with pytest.raises(BudgetError, match=r"240 of 240 rows would be excluded \(over the cap\)"):
             job.run(**capped(1.0))
     assert not (job.folder / "published" / "manifest.json").exists()
     summary = job.run(**capped(1.0, min_released=0.0))

@@ -51,7 +51,7 @@ def test_a_run_that_leaves_most_rows_out_publishes_nothing(make_job):
     files, rows = job.files(), scan_published(str(job.folder / "published")).collect()
     lower = {"cap": {**TYPO, "epsilon": 210.0}, "release": "2026-12"}
     charged, caps = job.charged(), caps_of(job)
-    with pytest.raises(BudgetError, match=r"of 240 rows would be left out \(over the cap\); .*min_released") as caught:
+    with pytest.raises(BudgetError, match=r"of 240 rows would be excluded \(over the cap\); .*min_released") as caught:
         run(job.policy(**lower), accept_lower_cap=True, accept_fewer_rows=True)
     assert caught.value.exit_code == 3
     assert job.files() == files, "readers see the same files"

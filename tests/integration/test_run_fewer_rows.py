@@ -43,7 +43,7 @@ def test_a_rotated_key_loses_rows_only_with_consent(released, ids):
     job = released(ids=ids)
     entries = rotated(job)
     error = same_refusal(job, entries, PolicyError)
-    assert "120 of 240 published rows that the source still holds would be left out" in error.message
+    assert "120 of 240 published rows that the source still holds would be excluded" in error.message
     assert "published now: 240 rows; this run: 120. Nothing was charged" in error.message
     assert error.fields == {"rows": 120, "published": 240}
     assert "--accept-fewer-rows" in error.hint

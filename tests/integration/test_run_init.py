@@ -27,7 +27,7 @@ def test_the_policy_works(tmp_path, reviews, save, suffix):
     values, text = guessed(tmp_path, reviews().drop("note"), save, f"raw{suffix}")
     assert (values["id"], values["subject"], values["keep"]) == ("id", "user_id", [])
     assert [item["name"] for item in values["column"]] == ["review"]
-    assert re.search("#   (label|left out) +stars: ", text)
+    assert re.search("#   (label|excluded) +stars: ", text)
     assert values["column"][0]["mechanism"] == {"name": "surrogate", "epsilon": 4.0, "corpus": "everyday-30k-2"}
     small = text.replace("everyday-30k-2", "example")
     (tmp_path / "privacy.toml").write_text(small)

@@ -109,6 +109,8 @@ def test_a_delta_table_whose_files_are_not_its_rows_is_refused(spark, job, revie
 
 
 def test_an_iceberg_table_is_read_by_the_ids_of_its_columns(spark, job, reviews, steps):
+    if not hasattr(spark.range(1), "toArrow"):
+        pytest.skip("Spark 3.5 returns no table of Arrow")
     """As it shows itself now: without deleted rows, and with columns that were renamed, widened, dropped, and added."""
     pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed (extra: dev)")
     from pyiceberg.catalog.sql import SqlCatalog

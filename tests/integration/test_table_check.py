@@ -125,9 +125,9 @@ def test_plans_and_runs_show_which_periods_lose_rows(make_job, reviews, kept, li
 def test_six_periods_are_shown():
     each = [[f"2026-{month:02d}", 100, month] for month in range(1, 10)]
     first, *others = table_check.selection_lines({"by": "day", "periods": each})
-    assert (first, len(others)) == ("day up to 2026-04: 2% of rows left out", 5)
-    assert others[-1] == "day 2026-09: 9% of rows left out"
-    assert table_check.selection_lines({"by": "day", "periods": each[3:]})[0] == "day 2026-04: 4% of rows left out"
+    assert (first, len(others)) == ("day up to 2026-04: 2% of rows excluded", 5)
+    assert others[-1] == "day 2026-09: 9% of rows excluded"
+    assert table_check.selection_lines({"by": "day", "periods": each[3:]})[0] == "day 2026-04: 4% of rows excluded"
 
 
 def test_a_plan_of_a_month_says_who_is_at_the_cap_and_what_earlier_months_lost(make_job, reviews):
@@ -145,7 +145,7 @@ def test_a_plan_of_a_month_says_who_is_at_the_cap_and_what_earlier_months_lost(m
     assert found["at_cap"] == {"units": 40, "exhausted": 40, "unit": "subject"}
     assert found["selection"]["partitions"] == [["2026-09", 240, 80]]
     assert table_check.at_cap_lines(found["at_cap"]) == ["At their cap now: 40 of 40 people (100.0%)."]
-    assert "partition 2026-09: 33% of rows left out so far" in table_check.selection_lines(found["selection"])
+    assert "partition 2026-09: 33% of rows excluded so far" in table_check.selection_lines(found["selection"])
 
 
 def test_counts_of_spark_tasks_add_up():

@@ -5,7 +5,6 @@ import re
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
-import psycopg
 import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
@@ -21,6 +20,8 @@ from dptext_etl.ledger.types import Event
 from dptext_etl.policy import Cap
 
 from ..ledger_kit import ID_KEY, Kit, UndoError
+
+psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed (extra: postgres)")
 
 KEY = f"env:{ID_KEY}"
 DENIED = "permission denied on the ledger .*: it lacks"

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
-import psycopg
 import pytest
 
 from dptext_etl.errors import KeyReferenceError, LedgerError, LockedLedgerError
@@ -21,6 +20,8 @@ from dptext_etl.ledger.storage.store import wait_for_ledger
 from tests.postgres_server import PostgresServer, free_port, missing
 
 from ..ledger_kit import ID_KEY, Kit
+
+psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed (extra: postgres)")
 
 KEY = f"env:{ID_KEY}"
 

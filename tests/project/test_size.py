@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-LINES = {"core": 54_560, "runner and engines": 15_450, "ledger": 7_910}  # goals: 44,500, 10,500, and 6,300
+LINES = {"core": 54_640, "runner and engines": 15_530, "ledger": 7_910}  # goals: 44,500, 10,500, and 6,300
+WORDS = 51_500  # goal: 45,000
 RUN = {
     "files": 123,  # goal: 55; threads decide about one or two
     "functions": 1_410,  # goal: 650; a named anchor store adds some
@@ -25,6 +26,10 @@ def size(monkeypatch):
 def test_each_part_of_the_core_stays_below_its_ceiling(size):
     lines = size.room_lines()
     assert {title: count for title, count in lines.items() if count > LINES[title]} == {}
+
+
+def test_the_pages_stay_below_their_ceiling(size):
+    assert 30_000 < size.page_words() <= WORDS
 
 
 def test_a_first_run_stays_below_its_ceilings(size):

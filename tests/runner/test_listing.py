@@ -65,18 +65,18 @@ def test_links_to_nothing_and_in_circles_are_refused_by_path(folder):
 
 
 def test_what_cannot_be_listed_or_opened_is_refused_by_path(folder, monkeypatch):
-    listdir, access = os.listdir, os.access
+    iterdir, access = Path.iterdir, os.access
 
     def forbidden(path):
-        if Path(path).name == "day=1":
+        if path.name == "day=1":
             raise PermissionError(13, "Permission denied")
-        return listdir(path)
+        return iterdir(path)
 
-    monkeypatch.setattr(os, "listdir", forbidden)
+    monkeypatch.setattr(Path, "iterdir", forbidden)
     for source in sources(folder):
         with pytest.raises(InputError, match=r"the folder .*/raw/day=1 cannot be listed: Permission denied"):
             Files.at(str(source))
-    monkeypatch.setattr(os, "listdir", listdir)
+    monkeypatch.setattr(Path, "iterdir", iterdir)
     monkeypatch.setattr(listing.os, "access", lambda path, mode: Path(path).name != "b.parquet" and access(path, mode))
     os.mkfifo(folder / "f.parquet")
     for name, said in (("day=1/b.parquet", "you have no permission"), ("f.parquet", "neither a file nor a folder")):

@@ -107,8 +107,7 @@ def test_workers_are_counted_by_what_they_lack(monkeypatch):
     [
         (
             errors.PySparkRuntimeError(
-                errorClass="PYTHON_VERSION_MISMATCH",
-                messageParameters={"worker_version": "3.12", "driver_version": "3.11"},
+                None, "PYTHON_VERSION_MISMATCH", {"worker_version": "3.12", "driver_version": "3.11"}
             ),
             "another Python than the driver",
         ),

@@ -236,7 +236,7 @@ def _show_spend(facts: Mapping[str, Any]) -> None:
             "most per record": f"epsilon {terminal.number(release[f'max_{PURE}'])} (odds 10^{release['log10_odds']})",
             "cap": f"{terminal.number(left['limits'])} per {left['unit']}, {left['scope']}",
             "left": "; ".join(f"{name} {terminal.number(at)}" for name, at in left["left"].items()),
-            "left out": f'{facts["excluded"]:,} records over the cap: on_cap = "quarantine"',
+            "excluded": f'{facts["excluded"]:,} records over the cap: on_cap = "quarantine"',
             "at the cap": f"{left['exhausted']:,} of {left['units']:,} {left['unit']}s",
             "ledger": "intact" if facts["verify"]["ok"] else "NOT intact: " + "; ".join(facts["verify"]["problems"]),
         }

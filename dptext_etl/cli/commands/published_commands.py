@@ -132,7 +132,7 @@ def clean(
     outcome = "would be removed" if dry_run else "removed"
     for name, paths in lists.items():
         if paths:
-            name = "lists of left out records" if name == "quarantined" else name  # noqa: PLW2901
+            name = "lists of excluded records" if name == "quarantined" else name  # noqa: PLW2901
             terminal.say(f"{name}{'' if name == 'busy' else f', {outcome}'}: {', '.join(paths)}")
     if not files.removed:
         terminal.say("nothing to remove")
@@ -165,7 +165,7 @@ def forget(
 ) -> None:
     """Publish a version without some people, retire the older versions in the ledger, and delete their files.
 
-    Remove their rows from the source first. Charges stay in the ledger, as HMACs. These people and records are left out
+    Remove their rows from the source first. Charges stay in the ledger, as HMACs. These people and records are excluded
     of all later releases until `dptext ledger readmit` names them. If no row was removed, or if the ledger, lists in
     staging, and the source do not know someone, the command says so and exits with 8; in the latter case, it changes
     nothing. It cannot reach copies that readers made, or copies in an object store's versioning.

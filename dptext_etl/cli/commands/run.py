@@ -322,8 +322,8 @@ _COUNTS = {
     "doubled_ids": "ids that occur more than once",
     "null_subjects": "rows without a person",
 }
-_THEN = {"quarantine": "left out", "refuse": "a reason to refuse the run"}
-_OMITTED = {"without_subject": "left out without a person", "changed_excluded": "left out with a changed text"}
+_THEN = {"quarantine": "excluded", "refuse": "a reason to refuse the run"}
+_OMITTED = {"without_subject": "excluded without a person", "changed_excluded": "excluded with a changed text"}
 
 
 def _show_plan(forecast: Mapping[str, Any], policy: Path, *, labeled: bool) -> None:

@@ -181,7 +181,7 @@ def strip(staging: Staging, policy: Policy) -> None:
 log = logging.getLogger("dptext_etl.runner")
 
 _WHY = {"quarantined": "over the cap", "without_subject": "without a person", "changed_excluded": "with a changed text"}
-"""Why rows are left out. Counts follow only from balances, spends, and ids, and, if the policy consents, from which
+"""Why rows are excluded. Counts follow only from balances, spends, and ids, and, if the policy consents, from which
 texts changed; never from the contents of a text (docs/spec/privacy.md#over-cap)."""
 
 Write = Callable[[Writer, Iterable[StagedShard], Callable[[int], object]], None]
@@ -470,7 +470,7 @@ def require_enough(policy: Policy, rows: Mapping[str, int], kept: int = 0) -> No
         return
     why = " or ".join(reason for reason, count in counts.items() if count)
     msg = (
-        f"{selection} of {released + selection} rows would be left out ({why}); the policy publishes only if "
+        f"{selection} of {released + selection} rows would be excluded ({why}); the policy publishes only if "
         f"a share of {policy.min_released:g} of them is there (min_released). "
         "Nothing was published, and nothing was replaced"
     )

@@ -100,7 +100,7 @@ class Attempt:
     columns: list[ColumnPolicy]  # the policies of the text columns
     secret: Secret = field(repr=False)  # the noise secret, checked against the policy
     accept_lower_cap: bool = False  # whether the pinned cap may be lowered to the policy's cap
-    accept_fewer_rows: bool = False  # whether published rows may be left out that the source still holds
+    accept_fewer_rows: bool = False  # whether published rows may be excluded that the source still holds
     job: str = field(default_factory=lambda: uuid.uuid4().hex)  # the name of this attempt in the ledger
     began: float = field(default_factory=time.monotonic)  # when it began, on the monotonic clock
     profile: Profile = field(default_factory=Profile, repr=False)  # time and memory of its stages
@@ -241,7 +241,7 @@ def refuse_too_few(policy: Policy, texts: int, labels: Mapping[str, int] | None 
     few = [f"{counted(number, 'text')} of {name!r}" for name, number in by_label.items() if number < rows]
     if few or texts < rows:
         msg = f"[shuffled]: {', '.join(few) or counted(texts, 'text')} would be published, and the bound is "
-        more = "; or remove the label from labels.values: its texts are left out then" * bool(few)
+        more = "; or remove the label from labels.values: its texts are excluded then" * bool(few)
         raise InputError(f"{msg}stated for rows = {rows}", f"{hint} a new release name{more}")
 
 
@@ -251,7 +251,7 @@ def refuse_other_table(pinned: WholeTable, released: WholeTable) -> None:
         msg = (
             "the table is not the one that was pinned: the source changed while it was read, or records were forgotten "
         )
-        raise InputError(f"{msg}or left out over the cap meanwhile; nothing was published", "run again")
+        raise InputError(f"{msg}or excluded over the cap meanwhile; nothing was published", "run again")
 
 
 def refuse_other_rows(wanted: int, read: int) -> None:

@@ -39,8 +39,8 @@ from dptext_etl.runner.publish.manifest import with_gate
 from dptext_etl.runner.shard.staging import WholeTable
 from dptext_etl.runner.source.roles import forms_of
 
-DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
-"""The hint of an error whose own message is left out."""
+DEFECT = "this is a defect; its message is omitted, because it may quote a text. Nothing was published"
+"""The hint of an error whose own message is omitted."""
 MODULUS = 1 << 256
 """Identities are added modulo this number, so that a digest of a table does not depend on the order of its rows."""
 PAIRS = 1 << 128
@@ -119,7 +119,7 @@ class Reserved:
     frame: pl.DataFrame = field(repr=False)  # the raw shard with its canary rows
     charged: Charged = field(repr=False)
     outcome: npt.NDArray[np.uint8]  # an `Outcome` per row, shape (rows,)
-    answers: Mapping[str, int]  # records by outcome, without canary rows, before any row was left out
+    answers: Mapping[str, int]  # records by outcome, without canary rows, before any row was excluded
     pairs: int  # sum of digests of these records with their persons (`Charged.pairs`)
 
     def without(self, outcomes: Collection[Outcome]) -> Reserved:

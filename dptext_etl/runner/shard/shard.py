@@ -147,7 +147,7 @@ class Shards(ShardContext):
         reserved = self.reserve(raw, index, again)
         if reserved.answers[Outcome.RESERVED.name]:
             self.schedule.run(None, index, lambda: self.ledger.abort(again, compute_never_started=True))
-            msg = "the source changed while it was read, or records were admitted that were left out before"
+            msg = "the source changed while it was read, or records were admitted that were excluded before"
             raise InputError(msg, "run again when no one writes to it; no record is charged twice")
         return reserved
 

@@ -75,7 +75,7 @@ _VERSION = 5
 Hardware = Mapping[str, str]
 """A device and a number type. Scores of models differ in their last digits between them, so records name them."""
 ColumnHardware = Mapping[str, Sequence[Hardware]]
-"""Where models computed, by text column, sorted; columns without a model are left out."""
+"""Where models computed, by text column, sorted; columns without a model are excluded."""
 
 
 def merge_hardware(parts: Iterable[ColumnHardware]) -> ColumnHardware:
@@ -136,7 +136,7 @@ class StagedShard:
 
     def as_dict(self) -> dict[str, Any]:
         facts = {item.name: getattr(self, item.name) for item in fields(self)}
-        for name in ("computed", "failures", "recomputed", "statistic", "read", "post"):  # left out where empty
+        for name in ("computed", "failures", "recomputed", "statistic", "read", "post"):  # excluded where empty
             if not facts[name]:
                 del facts[name]
         return {"version": _VERSION, **facts}
@@ -184,7 +184,7 @@ UNIT = "__dptext_unit"
 _KEPT = "kept"
 _CHANGED = "changed"
 LISTS = ("quarantine-*.parquet", f"{_CHANGED}-*.parquet")
-"""The files that list ids of records that were left out, or whose texts changed."""
+"""The files that list ids of records that were excluded, or whose texts changed."""
 READING: Final = "texts.txt"
 """The report on the texts of a run: the only file that shows how many hold few known words, or are cut."""
 _RECORD: Final = "shard"
@@ -340,7 +340,7 @@ class Staging:
         if not ids.height:
             self.storage.delete(name)
         else:
-            self.storage.write(name, ids.write_parquet, action="staging a list of records that are left out")
+            self.storage.write(name, ids.write_parquet, action="staging a list of records that are excluded")
 
     def no_changes(self) -> None:
         self.storage.delete(*self.storage.glob(f"{_CHANGED}-*"))

@@ -263,7 +263,7 @@ def _spending(guess: Guess, key: str, choices: Choices) -> list[str]:
         '# period = "2026-10" and so on, each month has its own cap: a person may lose it once in each.',
         f'cap = {{ measure = "approx", epsilon = {choices.cap(guess)}, delta = {delta}, period = "all" }}',
         *_limited(guess, choices),
-        '# Records over the cap are left out; "refuse" stops the run instead.',
+        '# Records over the cap are excluded; "refuse" stops the run instead.',
         'on_cap = "quarantine"',
         "# false leaves the result staged.",
         "publish = true",
@@ -291,7 +291,7 @@ def _limited(guess: Guess, choices: Choices) -> list[str]:
     if guess.subject is None or choices.form != "rows":
         return []
     return [
-        "# The rows of a person that fit the cap. The key chooses them, in any order of rows; others are left out.",
+        "# The rows of a person that fit the cap. The key chooses them, in any order of rows; others are excluded.",
         *(f"# {line}." for line in _kept(guess, choices)),
         f"per_subject = {choices.records_that_count(guess)[0]}",
     ]

@@ -165,7 +165,7 @@ class Guess:
         roles += [("text", name, self.why[name]) for name in self.texts]
         if self.label is not None:
             roles.append(("label", self.label, self.why[self.label]))
-        roles += [("left out", name, self.shapes.get(name, "not a string")) for name in self.others]
+        roles += [("excluded", name, self.shapes.get(name, "not a string")) for name in self.others]
         return roles
 
 

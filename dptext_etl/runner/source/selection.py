@@ -1,4 +1,4 @@
-"""Choose the rows of a run, at most a fixed number per person, and note inside the boundary which are left out.
+"""Choose the rows of a run, at most a fixed number per person, and note inside the boundary which are excluded.
 
 The statement reports them. They are not part of the manifest: some of them depend on texts, and readers see that.
 
@@ -71,7 +71,7 @@ def read(staging: Storage, manifest: str) -> dict[str, Any] | None:
 
 
 def _write(staging: Storage, facts: Mapping[str, object]) -> None:
-    staging.write(LEFT_OUT, json.dumps(facts).encode(), action="noting which rows were left out")
+    staging.write(LEFT_OUT, json.dumps(facts).encode(), action="noting which rows were excluded")
 
 
 BATCH_ROWS = 1 << 18

@@ -50,7 +50,7 @@ def audit(
         _compare(item for one in audited for item in one["columns"])
     if refuted:
         msg = f"a claim is refuted, of column {', '.join(repr(name) for name in refuted)}"
-        raise GateError(msg, "publish nothing from it; the mechanism or its stored table does not keep its claim")
+        raise GateError(msg, "do not publish; the mechanism or its stored table does not keep its claim")
 
 
 def _compare(columns: Iterable[Mapping[str, Any]]) -> None:
