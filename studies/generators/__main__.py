@@ -45,7 +45,7 @@ WRITERS = {
     "policy_entries": policy_tables.policy_entries,
     "doors": policy_tables.doors,
 }
-_FIGURES = ("corpora_of_snips", "encoder_discriminant", "reidentified", "scale", "sentence_encoder", "word_shift")
+_FIGURES = ("corpora_of_snips", "encoder_discriminant", "encoder_draws", "reidentified", "scale", "word_shift")
 WRITERS |= {"row_by_row": choices.row_by_row, "all_forms": choices.all_forms, "rule": choices.rule}
 WRITERS["demo_forms"] = pictures.demo_words
 WRITERS |= {name: getattr(measured, name) for name in _FIGURES}
@@ -55,10 +55,10 @@ MEASURED_BY = {
     "corpora_of_snips": "make -C studies surrogate-utility",
     "demo_forms": "make -C studies demo-figures",
     "encoder_discriminant": "make -C studies encoder-utility",
+    "encoder_draws": "make -C studies encoder-utility",
     "reidentified": "make -C studies frontier",
     "row_by_row": "make -C studies surrogate-utility",
     "scale": "make -C studies bench",
-    "sentence_encoder": "python studies/surrogate_utility.py",
     "word_shift": "make -C studies word-shift",
 }
 """The command that measures the figures of a part; `make docs` writes them."""
