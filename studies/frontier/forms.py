@@ -67,7 +67,7 @@ CENTRAL = {
     "static_vectors": Line("synthetic_vectors", "reader of static vectors", **_STATIC),
     "static_scores": Line("synthetic_scores", "reader of scores of static vectors", **_STATIC),
     "static_discriminant": Line("linear_discriminant", "linear discriminant of static vectors", **_STATIC),
-    "task_discriminant": Line("linear_discriminant", "the same, with public labeled texts", **_TASK),
+    "task_discriminant": Line("linear_discriminant", "the same, over reviews, with public labeled texts", **_TASK),
 }
 """Forms that are measured here; forms of `surrogate` row by row are at hand."""
 READERS = ("vectors", "scores", "static_vectors", "static_scores")
