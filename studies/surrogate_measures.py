@@ -174,8 +174,8 @@ MINILM = "all-MiniLM-L6-v2"
 STATIC = f"{EVERYDAY}, {static.PACKAGE}"
 TASK = f"film reviews, {static.PACKAGE}, task of {{set}}"
 """For opinions: sentences of reviews and static vectors, with directions of the public labeled texts of a data set."""
-TAUGHT = ("SST-2", "UCI sentences", "DrugLib, opinion", "IMDb")
-"""Data sets with public labeled texts of the same labels, all of them opinions."""
+TAUGHT = ("SST-2", "UCI sentences", "DrugLib, opinion")
+"""Opinions with public labeled texts; IMDb is left out, because sentences of its own source would be the corpus."""
 TURNS, REVIEWS, ARTICLES = "sgd_utterances", "imdb_unsup", "wiki_en"
 CORPORA: dict[str, Made] = {
     f"{EVERYDAY}, {MINILM}": Made(EVERYDAY, model=MINILM, texts=30_000),

@@ -340,7 +340,7 @@ def _continuations(
 def _likely(shares: Any, draws: Any) -> Any:
     """Draw a word per row among the likeliest that hold `TOP_P`.
 
-    A word outside is drawn again: sorting a vocabulary takes a fifth of the whole time.
+    A word outside is drawn again: a sort of the vocabulary costs a fifth of the whole time.
     """
     drawn = shares.multinomial(1, generator=draws)
     outside = shares.new_ones(len(shares)) > 0

@@ -47,6 +47,7 @@ WRITERS = {
 }
 _FIGURES = ("corpora_of_snips", "encoder_discriminant", "encoder_draws", "reidentified", "scale", "word_shift")
 WRITERS |= {"row_by_row": choices.row_by_row, "all_forms": choices.all_forms, "rule": choices.rule}
+WRITERS["readers"] = choices.readers
 WRITERS["demo_forms"] = pictures.demo_words
 WRITERS |= {name: getattr(measured, name) for name in _FIGURES}
 MEASURED_BY = {
@@ -56,6 +57,7 @@ MEASURED_BY = {
     "demo_forms": "make -C studies demo-figures",
     "encoder_discriminant": "make -C studies encoder-utility",
     "encoder_draws": "make -C studies encoder-utility",
+    "readers": "make -C studies frontier",
     "reidentified": "make -C studies frontier",
     "row_by_row": "make -C studies surrogate-utility",
     "scale": "make -C studies bench",
