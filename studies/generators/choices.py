@@ -76,6 +76,6 @@ def readers() -> str:
         f"{below('Banking77', ('vectors', 'scores'), 'linear_discriminant')} below the classifier, and over static "
         f"vectors {below('Banking77', ('static_vectors', 'static_scores'), 'static_discriminant')}. On UCI sentences, "
         f"a reader of words is at most {below('UCI sentences', ('synthetic',), 'linear_discriminant')} below it. A "
-        f"larger ε lowers the F1 of a classifier by {kept:.3f} at most, and that of a reader by {table_lost:.3f} "
+        f"larger ε lowers the F1 of a classifier by {kept:.3f} at most, and the F1 of a reader by {table_lost:.3f} "
         f"({where})."
     )
