@@ -96,16 +96,21 @@ def rows(kept: FigureCache, names: Sequence[str] = PLAN) -> Iterator[dict[str, A
     for key in range(max(KEYS, *MORE.values())):
         for name in names:
             for form, line in CENTRAL.items():
-                if key >= (1 if (name, form) in ONCE else MORE.get((name, form), KEYS)):
+                if key >= keys_of(name, form):
                     continue
-                place = line.corpus.format(set=name)
-                if place not in {EVERYDAY, *measures.CORPORA} or (form == "static_scores" and name not in THRICE):
-                    continue  # this set has no public labeled texts, or a table shows no scores of it
-                corpus = measures.corpus(place, DATA, corpora.WORK_FOLDER, sets)
+                corpus = measures.corpus(line.corpus.format(set=name), DATA, corpora.WORK_FOLDER, sets)
                 if corpus is None:
                     continue
                 for epsilon in EPSILONS:
                     yield _row(kept, sets[name], form, epsilon, key, corpus)
+
+
+def keys_of(name: str, form: str) -> int:
+    """Return how many keys a form of a data set has; 0 where it is not measured."""
+    without_labels = form == "task_discriminant" and name not in measures.TAUGHT
+    if without_labels or (form == "static_scores" and name not in THRICE):
+        return 0
+    return 1 if (name, form) in ONCE else MORE.get((name, form), KEYS)
 
 
 def _row(kept: FigureCache, data: DataSet, form: str, epsilon: float, key: int, corpus: Corpus) -> dict[str, Any]:
@@ -165,6 +170,8 @@ def forms(all_rows: pl.DataFrame) -> str:
         ]
         for form, says in SAYS.items():
             best = reached(all_rows, name, form)
+            if not best:
+                continue
             columns = (figure(best.get(epsilon)) for epsilon in EPSILONS)
             lines.append([*context, says, *columns])
             context = [""] * len(context)
