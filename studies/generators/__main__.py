@@ -45,8 +45,8 @@ WRITERS = {
     "policy_entries": policy_tables.policy_entries,
     "doors": policy_tables.doors,
 }
-_FIGURES = ("corpora_of_snips", "encoder_discriminant", "reidentified", "scale", "sentence_encoder", "word_shift")
-WRITERS |= {"all_forms": choices.all_forms, "rule": choices.rule}
+_FIGURES = ("corpora_of_snips", "encoder_discriminant", "encoder_draws", "reidentified", "scale", "word_shift")
+WRITERS |= {"all_forms": choices.all_forms, "rule": choices.rule, "readers": choices.readers}
 WRITERS |= {"demo_forms": pictures.demo_words, "usefulness": pictures.usefulness_words}
 WRITERS |= {name: getattr(measured, name) for name in _FIGURES}
 MEASURED_BY = {
@@ -56,9 +56,10 @@ MEASURED_BY = {
     "demo_forms": "make -C studies demo-figures",
     "lanes": "make -C studies lanes",
     "encoder_discriminant": "make -C studies encoder-utility",
+    "encoder_draws": "make -C studies encoder-utility",
+    "readers": "make -C studies frontier",
     "reidentified": "make -C studies frontier",
     "scale": "make -C studies bench",
-    "sentence_encoder": "python studies/surrogate_utility.py",
     "usefulness": "make -C studies frontier",
     "word_shift": "make -C studies word-shift",
 }

@@ -54,20 +54,6 @@ def corpora_of_snips() -> str:
     )
 
 
-def sentence_encoder() -> str:
-    """Return the usefulness of a sentence encoder, next to sums of word vectors."""
-    apart, few = of_surrogate.BESIDE, f"UCI sentences, 2,000 texts{of_surrogate.BESIDE}"
-    model, films = "all-MiniLM-L6-v2", "5,000 film reviews"
-    snips = _mean("Snips" + apart, f"{EVERYDAY}, {model}"), _mean("Snips" + of_surrogate.SETS, EVERYDAY)
-    opinions = _mean(few, f"{films}, {model}"), _mean(few, films)
-    speed = tidy.read().filter(pl.col("variant") == model, pl.col("figure") == "texts per CPU-second, one by one")
-    return (
-        f"Over `{EVERYDAY}`, `{model}` kept {snips[0]:.2f} of Snips at ε = 4 (`words`: {snips[1]:.2f}). On UCI "
-        f"sentences over film reviews, it kept {opinions[0]:.2f} (`words`: {opinions[1]:.2f}). "
-        f"It encodes {speed['value'].item():.0f} texts per CPU-second."
-    )
-
-
 def _mean(data_set: str, variant: str, epsilon: float = 4.0) -> float:
     rows = tidy.read().filter(
         pl.col("dataset") == data_set,
@@ -80,13 +66,32 @@ def _mean(data_set: str, variant: str, epsilon: float = 4.0) -> float:
 
 def encoder_discriminant() -> str:
     """Return macro-F1 of the linear discriminant over words, static vectors, and a sentence encoder."""
+    return _encoder(
+        {"linear_discriminant": ("linear_discriminant", "static_discriminant")}, ("`words`", "static vectors")
+    )
+
+
+def encoder_draws() -> str:
+    """Return macro-F1 of draws of `surrogate` over words and over a sentence encoder, by row and shuffled."""
+    return _encoder({"surrogate": ("surrogate",), "shuffled": ("shuffled",)}, ("by row: `words`", "shuffled: `words`"))
+
+
+def _encoder(compared: dict[str, tuple[str, ...]], head: tuple[str, ...]) -> str:
+    """Return, by data set, forms over word vectors, and the same form over the sentence encoder; means over keys."""
     facts, all_rows, rows = json.loads(ENCODER.read_text("utf-8")), tidy.read(), []
-    for name, texts in dict.fromkeys((row["set"], row["texts"]) for row in facts["rows"]):
-        at = {row["epsilon"]: row["value"] for row in facts["rows"] if row["set"] == name}
-        lines = [*(forms.reached(all_rows, name, form) for form in ("linear_discriminant", "static_discriminant")), at]
-        rows.append((f"{name}, {texts:,}", *(" / ".join(f"{line[epsilon]:.2f}" for epsilon in at) for line in lines)))
-    budgets = " / ".join(f"{epsilon:g}" for epsilon in at)
-    return table((f"set, texts: F1 at ε = {budgets}", "`words`", "static vectors", f"`{facts['encoder']}`"), rows)
+    means = pl.DataFrame(facts["rows"]).group_by("set", "texts", "form", "epsilon", maintain_order=True)
+    encoder = means.agg(pl.col("value").mean())
+    for name, texts in dict.fromkeys(encoder.select("set", "texts").rows()):
+        cells = []
+        for form, others in compared.items():
+            at = dict(encoder.filter(set=name, form=form).select("epsilon", "value").rows())
+            lines = [*(forms.reached(all_rows, name, other) for other in others), at]
+            cells += [" / ".join(f"{line[epsilon]:.2f}" for epsilon in at) for line in lines]
+        rows.append((f"{name}, {texts:,}", *cells))
+    budgets, model = " / ".join(f"{epsilon:g}" for epsilon in at), f"`{facts['encoder']}`"
+    last = [model] if len(compared) == 1 else [f"the same, {model}"]
+    columns = [*head, *last] if len(compared) == 1 else [column for title in head for column in (title, *last)]
+    return table((f"set, texts: F1 at ε = {budgets}", *columns), rows)
 
 
 def word_shift() -> str:

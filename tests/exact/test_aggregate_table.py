@@ -118,8 +118,23 @@ def test_names_of_labels_say_something_where_the_noise_is_large():
         linear_discriminant(empty, {"c": "x"})
 
 
-def test_a_statistic_of_no_records_gives_a_table(statistic):
-    assert table(released(statistic, 0), 60).num_rows == 60
+@pytest.mark.parametrize("rows", [
+    [], [("play the new song", "music")], [("play the new song", None)], [(None, "music")], [("zzzz", "music")],
+], ids=["no record", "one", "one without label", "one null text", "one failed encoding"])  # fmt: skip
+def test_empty_blocks_and_a_single_record_give_noise_a_table_and_a_classifier(statistic, rows):
+    ids = pa.array([f"r{number}" for number in range(len(rows))], pa.string())
+    texts, labels = (pa.array([row[at] for row in rows], pa.string()) for at in (0, 1))
+    exact = partial_sum(statistic, key(statistic), ids, texts, labels)
+    empty = [block for block, count in enumerate(exact.sums[:, -1]) if not count]
+    assert len(empty) == len(statistic.blocks) - sum(text is not None for text, _ in rows)
+    found = noisy(statistic, key(statistic), exact)
+    assert (found.sums[empty] != 0).mean() > 0.9, "an empty block has the noise of any other one"
+    made = table(found, 60)
+    assert set(made["label"].to_pylist()) == set(LABELS)
+    assert made.num_rows == 60
+    learned = linear_discriminant(found)
+    assert np.isfinite(learned.slopes).all()
+    assert set(learned.predict(learned.encode(["play a song"]))) <= set(LABELS)
 
 
 def test_a_table_without_labels_follows_the_column():

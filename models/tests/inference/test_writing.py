@@ -2,8 +2,13 @@
 
 import dataclasses
 import json
+import os
 import random
 import re
+import subprocess
+import sys
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import polars as pl
@@ -124,8 +129,46 @@ def test_a_stopped_command_continues_after_its_last_batch(toy, tmp_path, monkeyp
     assert again.card == whole.card
     assert not (tmp_path / "written.batches").exists()
     assert lines[0] == "4 batches of an earlier start are there"
-    assert "minutes or more" in lines[1]
-    assert re.search(r"of about 4 batches, [\d.]+ per minute", lines[-1])
+    assert re.match(r"the first of about 4 batches needed \d+ s", lines[1])
+
+
+COMMAND = """
+import sys
+from pathlib import Path
+
+from dptext_etl_models import writing
+
+writing.LONGEST, writing.EXAMPLES = 3, [("notes", "sun", "It is warm.")]
+if __name__ == "__main__":
+    wanted = writing.Wanted("example-causal", "notes", {"a": "rain", "b": "snow"}, each=200, license="none")
+    writing.write(wanted, Path(sys.argv[1]), print)
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(sys.platform != "linux", reason="children of a process are read from /proc")
+def test_a_killed_command_leaves_no_process_and_continues(tmp_path):
+    """The weights are random, so batches hold no text; each is written once."""
+    script, out, batches = tmp_path / "command.py", tmp_path / "written.parquet", tmp_path / "written.batches"
+    script.write_text(COMMAND)
+    command, setting = [sys.executable, str(script), str(out)], {**os.environ, "DPTEXT_THREADS": "2"}
+    running = subprocess.Popen(command, env=setting)
+    while not [*batches.glob("*-*.json")]:
+        assert running.poll() is None
+        time.sleep(0.01)
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    assert len(children) >= 2
+    running.kill()
+    running.wait()
+    until = time.monotonic() + 60
+    while left := [child for child in children if Path(f"/proc/{child}/exe").exists()]:
+        assert time.monotonic() < until, f"processes {left} still run"
+        time.sleep(0.05)
+    kept = len([*batches.glob("*-*.json")])
+    done = subprocess.run(command, env=setting, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0] == f"{kept:,} batches of an earlier start are there"
+    assert out.is_file()
+    assert not batches.exists()
 
 
 def test_texts_that_ended_are_no_longer_computed(monkeypatch):
