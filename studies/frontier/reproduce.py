@@ -98,7 +98,10 @@ def write(setup: Setup, path: Path, *, page: bool, kept: Path | None = None, onl
         file = kept / f"{name}.md"
         ready = file.is_file() and (asked in file.read_text(encoding="utf-8") or (bool(only) and name not in only))
         if not ready and (not only or name in only):
-            _whole(file, _text(setup, run()))
+            start = time.process_time(), os.times().children_user
+            table = run()
+            seconds = time.process_time() - start[0] + os.times().children_user - start[1]
+            _whole(file, _text(setup, table, seconds))
             print(file.read_text(encoding="utf-8"), flush=True)
         elif not ready:
             continue
@@ -166,8 +169,8 @@ def rows(setup: Setup) -> str:
     return f"Size {setup.size}: {train} and {test} at most, {setup.sizes['slow']:g} of them with generative models"
 
 
-def _text(setup: Setup, table: Shown) -> str:
-    """Return a table of the page: the paper's settings, what differs from them, and the commit."""
+def _text(setup: Setup, table: Shown, seconds: float) -> str:
+    """Return a table of the page: the paper's settings, what differs from them, the commit, and CPU-seconds."""
     paper = settings.of_paper(setup.paper)
     asked, training = paper["table"][table.number], paper["training"]
     words = setup.sizes["words"]
@@ -193,7 +196,7 @@ def _text(setup: Setup, table: Shown) -> str:
     shown = Shown(table.title + cut, table.head, table.rows, table.number)
     below = (
         f"\n{settings.written(setup.paper, table.number)}\n\nWhat differs here: {'; '.join(differs) or 'nothing'}.\n\n"
-        f"Commit {commit()}, {time.strftime('%Y-%m-%d')}.\n"
+        f"Commit {commit()}, {time.strftime('%Y-%m-%d')}; {seconds:,.0f} CPU-seconds.\n"
     )
     return note + shown.markdown() + below
 
