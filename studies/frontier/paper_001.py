@@ -298,8 +298,8 @@ def made(setup: setups.Setup, task: setups.Task, mechanism: str, epsilon: float,
     kind: Any = load("dpbart")
     model = setup.weights("bart-base", "english-autoencoder")
     if not used:
-        return kind(epsilon=cost, model=model, mode="faithful")
-    return kind(model=model, mode="faithful", sentences=PIECES, allocation=by_scores)
+        return kind(epsilon=cost, model=model, mode="faithful", length=setup.length())
+    return kind(model=model, mode="faithful", length=setup.length(), sentences=PIECES, allocation=by_scores)
 
 
 PIECES = 3

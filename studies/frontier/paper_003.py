@@ -136,7 +136,8 @@ def _latent(setup: setups.Setup, line: str, epsilon: float, name: str) -> Any:
         kind: Any = load("adept")
         return kind(**common | {"model": folder if setup.has("adept") else str(SHIPPED / folder)})
     kind = load("dpbart")
-    return kind(variant={"CLV": "clv", "PR": "pr", "PR+": "pr_plus"}[line], num_beams=BEAMS, **common)
+    variant = {"CLV": "clv", "PR": "pr", "PR+": "pr_plus"}[line]
+    return kind(variant=variant, num_beams=BEAMS, length=setup.length(), **common)
 
 
 def _pruned(setup: setups.Setup, line: str, epsilon: float) -> str:

@@ -36,14 +36,16 @@ INCLUDED = {
     "bart-base-pr": "english-autoencoder, pruned by this command",
     "bart-base-pr-plus": "english-autoencoder, pruned and trained under noise by this command",
     "all-MiniLM-L6-v2": "sums of word vectors",
+    "all-MiniLM-L12-v2": "sums of word vectors",
+    "all-mpnet-base-v2": "sums of word vectors",
     "deberta-v3-base": "logistic regression",
     "bert-base-uncased": "logistic regression, and english-small for masked words",
 }
 """Weights of the papers, and the model that a run uses where they are not given."""
 USES = {
     "000": ("roberta-base", "gpt2-paraphraser", "flan-t5-base", "all-MiniLM-L6-v2", "deberta-v3-base"),
-    "001": ("bart-base", "gpt2", "all-MiniLM-L6-v2", "deberta-v3-base", "bert-base-uncased"),
-    "002": ("bart-base", "flan-t5-large", "all-MiniLM-L6-v2", "deberta-v3-base"),
+    "001": ("bart-base", "gpt2", "all-MiniLM-L12-v2", "deberta-v3-base", "bert-base-uncased"),
+    "002": ("bart-base", "flan-t5-large", "all-mpnet-base-v2", "all-MiniLM-L6-v2", "deberta-v3-base"),
     "003": ("bart-base", "bart-base-pr", "bart-base-pr-plus", "adept", "bert-base-uncased"),
     "004": ("bert-base-uncased",),
 }
@@ -185,6 +187,8 @@ def _text(setup: Setup, table: Shown, seconds: float) -> str:
         differs.append(f"{INCLUDED[training['classifier']]} in the place of {training['classifier']}, one run")
     elif (recipe.epochs, len(runs)) != (training["epochs"], training["seeds"]):
         differs.append(f"{recipe.epochs} epochs and {len(runs)} runs")
+    if setup.length() < paper.get("dpbart", 0):
+        differs.append(f"DP-BART reads {setup.length()} tokens (the paper: {paper['dpbart']})")
     lacking = [name for name in USES[setup.paper] if name != training["classifier"] and not setup.has(name)]
     if lacking:
         differs.append(f"included models for {', '.join(lacking)}")

@@ -44,6 +44,8 @@ STAND_INS = {
 PAIRS = frozenset({"mrpc", "rte", "stsb", "qnli_dev", "qqp", "mnli", "wnli", "docnli", "medsts"})
 SLOW = ("000", "002", "003")
 """Papers whose mechanisms need a language model: the smallest run has one budget of each of their tables."""
+INCLUDED_LENGTH = 24
+"""Places of the included autoencoder."""
 NUMBERS = frozenset({"stsb", "medsts"})
 """Sets whose labels are numbers."""
 
@@ -145,6 +147,11 @@ class Setup:
         """Return whether weights of that name are given."""
         return self.weights(name, "") != ""
 
+    def length(self) -> int:
+        """Return the tokens of a text that DP-BART reads: the paper's, or all that the included model can read."""
+        asked: int = self.settings.get("dpbart", 0)
+        return asked if self.has("bart-base") else min(asked, INCLUDED_LENGTH)
+
     def file(self, *names: str) -> str | None:
         """Return a file or folder of the data folder; None where it is not there."""
         path = None if self.data is None else self.data.joinpath(*names)
@@ -209,7 +216,10 @@ def read(name: str, setup: Setup) -> Task:
     if secret == "condition":
         counted_ = table[secret].value_counts().sort("count", secret, descending=[True, False])
         table = table.filter(pl.col(secret).is_in(counted_[secret][:10].to_list()))
-    table = table.sample(fraction=1.0, seed=42, shuffle=True)
+    chosen = setup.settings.get("sample", {})
+    table = table.sample(fraction=chosen.get("share", {}).get(name, 1.0), seed=42, shuffle=True)
+    if setup.given(name) and name in chosen.get("per_author", {}):
+        table = table.filter(pl.int_range(pl.len()).over("attribute") < chosen["per_author"][name])
     tested = pl.col("split").is_in(["validation", "test"])
     if "split" not in table.columns or not 0 < table.filter(tested).height < table.height:
         tested = pl.int_range(pl.len()) < pl.len() // 10
@@ -350,13 +360,19 @@ def cosines(one: Sequence[str], other: Sequence[str], encoder: str = "") -> Real
 
 
 def cosine(setup: Setup, raw: Rows, after: Rows) -> float:
-    """Return the mean cosine of texts and their releases."""
-    return float(cosines(flat(raw), flat(after), setup.weights("all-MiniLM-L6-v2", "")).mean())
+    """Return the mean cosine of texts and their releases, by the paper's encoders."""
+    found = [cosines(flat(raw), flat(after), encoder).mean() for encoder in encoders(setup)]
+    return statistics.fmean(map(float, found))
+
+
+def encoders(setup: Setup) -> list[str]:
+    """Return the paper's encoders that are given; "" stands for the included word vectors."""
+    return [setup.weights(name, "") for name in setup.settings["encoders"] if setup.has(name)] or [""]
 
 
 def rank(setup: Setup, raw: Rows, after: Rows) -> float:
     """Return the mean rank of a text's own release among all releases, asked by the text (paper 001)."""
-    encoder = setup.weights("all-MiniLM-L6-v2", "")
+    encoder = encoders(setup)[0]
     queries, answers = (vectors(flat(rows), encoder) for rows in (raw, after))
     queries, answers = (
         each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-12) for each in (queries, answers)

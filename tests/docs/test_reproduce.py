@@ -19,7 +19,9 @@ def test_the_page_has_a_place_for_every_paper_and_says_how_its_tables_were_made(
             continue
         assert re.search(rf"`make -C studies paper-{paper} PAPER=\"--size \w+ --seed \d\"`", part), paper
         assert re.search(r"^Size \w+: \d+ training", part, re.MULTILINE), paper
-        assert part.count("\n| --- |") == len(re.findall(r"^Commit [0-9a-f]{12}, [-\d]+\.$", part, re.MULTILINE))
+        assert part.count("\n| --- |") == len(
+            re.findall(r"^Commit [0-9a-f]{12}, [-\d]+(?:; [\d,]+ CPU-seconds)?\.$", part, re.MULTILINE)
+        )
         assert part.count("\n| --- |") == part.count("\nWhat differs here: ")
         assert part.count("What differs here: ") == part.count("The paper's settings (")
     makefile = (STUDIES / "Makefile").read_text(encoding="utf-8")
