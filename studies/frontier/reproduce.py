@@ -80,7 +80,31 @@ def main(arguments: list[str] | None = None) -> None:
     ]
     if broken:
         parser.error(f"these folders of weights have no config.json: {', '.join(broken)}")
+    print(*missing(setup), sep="\n", flush=True)
     write(setup, given.out or PAGE, page=given.out is None, only=given.table)
+
+
+def missing(setup: Setup) -> list[str]:
+    """Return a line for each set of the paper that is not given: its source, its license, and its recipe."""
+    names = [name for name in settings.sets_of(setup.paper) if not setup.given(name)]
+    return [f"{name}: {_of_set(name)}" for name in names]
+
+
+def _of_set(name: str) -> str:
+    about = settings.sets()[name]
+    return (
+        f"{about['source']}; license: {about['license']}; "
+        f"`python -m recipes {name} DOWNLOAD {name}.parquet` reads a {about['download']}"
+    )
+
+
+def sets_table() -> str:
+    """Return the page's table of sets."""
+    rows = [
+        [name, ", ".join(paper for paper in PAPERS if name in settings.sets_of(paper)), *about.values()]
+        for name, about in settings.sets().items()
+    ]
+    return Shown("Sets", ["set", "paper", "source", "license", "download"], rows).markdown()
 
 
 def write(setup: Setup, path: Path, *, page: bool, kept: Path | None = None, only: Sequence[str] = ()) -> None:
@@ -110,7 +134,9 @@ def write(setup: Setup, path: Path, *, page: bool, kept: Path | None = None, onl
         texts.append(file.read_text(encoding="utf-8"))
         end = "" if len(texts) == len(tables) else f"\n*{len(texts)} of {len(tables)} tables are ready.*\n"
         block = "\n".join([block_head(setup), *texts]) + end
-        _whole(path, placed(path.read_text(encoding="utf-8"), setup.paper, block) if page else block)
+        if page:
+            block = placed(placed(path.read_text(encoding="utf-8"), setup.paper, block), "sets", sets_table())
+        _whole(path, block)
     print(f"{time.process_time() - began:,.0f} CPU-seconds")
 
 
@@ -206,8 +232,9 @@ def _text(setup: Setup, table: Shown, seconds: float) -> str:
 
 
 def placed(page: str, paper: str, text: str) -> str:
-    """Return the page with the tables of a paper between its marks."""
-    start, end = f"<!-- paper-{paper}: start -->", f"<!-- paper-{paper}: end -->"
+    """Return the page with the tables of a paper, or with the table of "sets", between its marks."""
+    name = paper if paper == "sets" else f"paper-{paper}"
+    start, end = f"<!-- {name}: start -->", f"<!-- {name}: end -->"
     text_, count = re.subn(f"{start}.*?{end}", lambda _: f"{start}\n\n{text}\n{end}", page, flags=re.DOTALL)
     if count != 1:
         sys.exit(f"the page has no place for paper {paper}")

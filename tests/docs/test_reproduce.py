@@ -28,6 +28,20 @@ def test_the_page_has_a_place_for_every_paper_and_says_how_its_tables_were_made(
     assert "paper-000 paper-001 paper-002 paper-003 paper-004: paper-%:" in makefile
 
 
+def test_every_set_has_a_source_a_license_and_a_recipe(reproduce):
+    """The page has the table of sets; a command names what was not given."""
+    from frontier import setups
+    from papers import settings
+    from recipes.tables import RECIPES
+
+    used = {name for paper in reproduce.PAPERS for name in settings.sets_of(paper)}
+    assert used <= settings.sets().keys() == RECIPES.keys()
+    assert all(set(about) == {"source", "license", "download"} for about in settings.sets().values())
+    assert reproduce.placed(PAGE, "sets", reproduce.sets_table()) == PAGE
+    (line,) = reproduce.missing(setups.Setup("004", "smallest", data=None))[1:2]
+    assert line.startswith("qnli_dev: https://gluebenchmark.com (from SQuAD 1.1); license: CC BY-SA 4.0; `python -m")
+
+
 def test_only_the_size_full_leaves_texts_whole(reproduce):
     from frontier import setups
 
