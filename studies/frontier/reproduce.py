@@ -213,6 +213,12 @@ def _text(setup: Setup, table: Shown, seconds: float) -> str:
         differs.append(f"{INCLUDED[training['classifier']]} in the place of {training['classifier']}, one run")
     elif (recipe.epochs, len(runs)) != (training["epochs"], training["seeds"]):
         differs.append(f"{recipe.epochs} epochs and {len(runs)} runs")
+    masked = setup.sizes["masked"] and any("masked" in figure for figure in asked["metrics"])
+    differs += [f"{setup.sizes['masked']} masked words at most"] if masked else []
+    distances = setup.sizes["vocabulary"] and "SanText" in asked["mechanism"]["name"]
+    differs += (
+        [f"a vocabulary of {setup.sizes['vocabulary']:,} words where all pairs have a distance"] if distances else []
+    )
     if setup.length() < paper.get("dpbart", 0):
         differs.append(f"DP-BART reads {setup.length()} tokens (the paper: {paper['dpbart']})")
     lacking = [name for name in USES[setup.paper] if name != training["classifier"] and not setup.has(name)]

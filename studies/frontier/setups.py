@@ -404,10 +404,6 @@ def perplexity(setup: Setup, after: Rows) -> float:
     return math.exp(total / max(1, count))
 
 
-MOST = 400
-"""Words that a masked model infers at most, except at the size "full"."""
-
-
 @cache
 def predictor(folder: str) -> Predictor:
     return Predictor(folder)
@@ -417,8 +413,8 @@ def inferred(setup: Setup, raw: Rows, after: Rows) -> dict[str, float]:
     """Return how often a masked model infers raw words: at the same place or anywhere, by 1 or 3 predictions."""
     model = predictor(setup.weights("bert-base-uncased", "english-small"))
     before, then = ([words_of(text) for text in flat(rows)] for rows in (raw, after))
-    most = None if setup.size == "full" else MOST
-    masked = [item for row, words in enumerate(then) for item in model.masked(row, words)][:most]
+    masked = [item for row, words in enumerate(then) for item in model.masked(row, words)]
+    masked = masked[: setup.sizes["masked"] or None]
     guesses = model.predict(masked)
     figures = {}
     for top in (1, 3):
