@@ -43,8 +43,8 @@ def trustpilot(path: Path) -> pl.DataFrame:
 def trustpilot_domain(path: Path) -> pl.DataFrame:
     """Read the reviews that `trustpilot` leaves: texts of the domain, from which T++ of paper 002 learns."""
     table = _said(_rated(path)).with_row_index()
-    taken = _some(table, max(1, table.height // 10))["index"].implode()
-    return _some(table.filter(~pl.col("index").is_in(taken)).select("text"), PUBLIC)
+    chosen = _some(table, max(1, table.height // 10))["index"].implode()
+    return _some(table.filter(~pl.col("index").is_in(chosen)).select("text"), PUBLIC)
 
 
 def _rated(path: Path) -> pl.DataFrame:
@@ -58,9 +58,9 @@ def _rated(path: Path) -> pl.DataFrame:
 
 
 def yelp(path: Path) -> pl.DataFrame:
-    """Read reviews as JSON lines with user_id, stars, and text: those of the ten users with most reviews.
+    """Read reviews as JSON lines with user_id, stars, and text, of the ten users with most reviews.
 
-    Papers 001 and 002 use all 17,295; paper 000 takes 250 of each author when it reads the table. They state labels
+    Papers 001 and 002 use all 17,295; paper 000 keeps 250 of each author when it reads the table. They state labels
     positive or negative; that these are 4 and 5, and 1 and 2 stars, is assumed here. The author is the attribute.
     """
     rows, authors = _authors(path)
@@ -74,7 +74,7 @@ def yelp(path: Path) -> pl.DataFrame:
 
 
 def yelp_domain(path: Path) -> pl.DataFrame:
-    """Read reviews of other users than those of `yelp`: texts of the domain, from which T++ of paper 002 learns."""
+    """Read reviews of all users but the authors in `yelp`: texts of the domain, from which T++ of paper 002 learns."""
     rows, authors = _authors(path)
     return _some(_said(rows.filter(~pl.col("user_id").is_in(authors)).select("text")), PUBLIC)
 

@@ -1,4 +1,4 @@
-"""Recipes of the tasks whose splits and labels the papers take as they are published: GLUE, and sets of classes."""
+"""Recipes of tasks that keep their published splits and labels: GLUE, and sets of classes."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def test_the_page_has_a_place_for_every_paper_and_says_how_its_tables_were_made(
 
 
 def test_every_set_has_a_source_a_license_and_a_recipe(reproduce):
-    """The page has the table of sets; a command names what was not given."""
+    """The page has the table of sets; a command names each set that was not given."""
     from frontier import setups
     from papers import settings
     from recipes.tables import RECIPES
