@@ -119,7 +119,8 @@ class Setup:
     def sizes(self) -> dict[str, Any]:
         """Return the size's settings, with given numbers of rows."""
         given = {"rows": self.rows, "tests": self.tests}
-        return settings.of_size(self.size) | {name: value for name, value in given.items() if value is not None}
+        size = settings.of_size(self.size)
+        return size | size.get(self.paper, {}) | {name: value for name, value in given.items() if value is not None}
 
     def budgets(self, table: str) -> Sequence[float]:
         """Return the budgets of a table that this size runs."""
