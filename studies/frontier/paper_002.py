@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -123,7 +121,7 @@ def _trained(setup: setups.Setup, mechanism: dict[str, Any], base: str, texts: l
     words += ["--rows", str(rewriter["batch"]), "--template", TEMPLATE, "--seed", str(setup.seed)]
     if not setup.sizes["words"]:
         words += ["--words", str(setup.settings["longest"]), "--longest", str(setup.settings["longest"])]
-    subprocess.run([sys.executable, "-m", "dptext_etl.cli", "train", *words], check=True, stdout=subprocess.DEVNULL)
+    setups.train(words)
     return str(room / "model")
 
 

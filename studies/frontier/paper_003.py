@@ -6,8 +6,6 @@ import hashlib
 import itertools
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -162,7 +160,7 @@ def _pruned(setup: setups.Setup, line: str, epsilon: float) -> str:
 def _train(folder: Path, words: list[str]) -> None:
     """Run `dptext train`, unless its folder is complete."""
     if not (folder / "training.json").is_file():
-        subprocess.run([sys.executable, "-m", "dptext_etl.cli", "train", *words, "--out", str(folder)], check=True)
+        setups.train([*words, "--out", str(folder)])
 
 
 BEAMS = 10

@@ -124,10 +124,9 @@ def write(setup: Setup, path: Path, *, page: bool, kept: Path | None = None, onl
         file = kept / f"{name}.md"
         ready = file.is_file() and (asked in file.read_text(encoding="utf-8") or (bool(only) and name not in only))
         if not ready and (not only or name in only):
-            start = time.process_time(), os.times().children_user
+            start = time.process_time()
             table = run()
-            seconds = time.process_time() - start[0] + os.times().children_user - start[1]
-            _whole(file, _text(setup, table, seconds))
+            _whole(file, _text(setup, table, time.process_time() - start))
             print(file.read_text(encoding="utf-8"), flush=True)
         elif not ready:
             continue

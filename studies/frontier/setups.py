@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -119,8 +121,9 @@ class Setup:
     def sizes(self) -> dict[str, Any]:
         """Return the size's settings, with given numbers of rows."""
         given = {"rows": self.rows, "tests": self.tests}
-        size = settings.of_size(self.size)
-        return size | size.get(self.paper, {}) | {name: value for name, value in given.items() if value is not None}
+        of_size, of_paper = settings.of_size(self.size), settings.of_size(self.size).get(self.paper, {})
+        sizes: dict[str, Any] = of_size | of_paper
+        return sizes | {name: value for name, value in given.items() if value is not None}
 
     def budgets(self, table: str) -> Sequence[float]:
         """Return the budgets of a table that this size runs."""
@@ -242,6 +245,18 @@ def rewrite(mechanism: Mechanism, rows: Rows) -> Rows:
     flat = [text for row in rows for text in row]
     made, width = [text or "" for text in released(mechanism, flat)], len(rows[0]) if rows else 1
     return [tuple(made[at : at + width]) for at in range(0, len(made), width)]
+
+
+def train(words: Sequence[str]) -> None:
+    """Run `dptext train` in this process, whose libraries are loaded already."""
+    import typer
+
+    from dptext_etl.cli.app import app
+
+    with redirect_stdout(sys.stderr):
+        code = typer.main.get_command(app)(["train", *words], standalone_mode=False)
+    if code:
+        raise RuntimeError(f"dptext train {words[0]} ended with exit code {code}")
 
 
 def learned(
