@@ -85,8 +85,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def missing(setup: Setup) -> list[str]:
-    """Return a line for each set of the paper that is not given: its source, its license, and its recipe."""
-    names = [name for name in settings.sets_of(setup.paper) if not setup.given(name)]
+    """Return a line for each set of the paper that is neither given nor included: source, license, and recipe."""
+    included = {path.name for path in setup.data.iterdir()} if setup.data is not None else set()
+    names = [name for name in settings.sets_of(setup.paper) if not setup.given(name) and name not in included]
     return [f"{name}: {_of_set(name)}" for name in names]
 
 
@@ -94,7 +95,7 @@ def _of_set(name: str) -> str:
     about = settings.sets()[name]
     return (
         f"{about['source']}; license: {about['license']}; "
-        f"`python -m recipes {name} DOWNLOAD {name}.parquet` reads a {about['download']}"
+        f"`python -m recipes {name} DOWNLOAD {name}.parquet` reads the {about['download']}"
     )
 
 

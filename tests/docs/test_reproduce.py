@@ -90,6 +90,16 @@ def test_a_run_without_data_says_so_and_a_second_call_continues(reproduce, tmp_p
     assert (asked, out.read_text(encoding="utf-8").count(generated.NOTE)) == (["one", "two", "two"], 2)
 
 
+def test_bleu_of_paper_003_compares_with_the_tokens_that_its_models_read(reproduce):
+    pytest.importorskip("dptext_etl_models")
+    from frontier import paper_003, setups
+
+    rows = [(" ".join(["good"] * 40),), ("A short text.",)]
+    read = paper_003.first_tokens(setups.Setup("003", "full", data=None), rows)
+    assert len(read[0][0].split()) == 20
+    assert read[1][0].strip().lower().startswith("a short text")
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("paper", ["000", "001", "002", "003", "004"])
 def test_the_smallest_run_prints_the_papers_figures_and_ours(reproduce, tmp_path, paper):
