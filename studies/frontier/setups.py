@@ -127,10 +127,11 @@ class Setup:
 
     def budgets(self, table: str) -> Sequence[float]:
         """Return the budgets of a table that this size runs."""
-        settings_of_table, which = self.settings["table"][table], self.sizes["budgets"]
-        first = which == "first"
-        budgets: Sequence[float] = settings_of_table["few" if first else which]
-        return budgets[:1] if first and self.paper in SLOW else budgets
+        given, which = self.settings["table"][table], self.sizes["budgets"]
+        few = given["few"]
+        first = given.get("first", few[:1] if self.paper in SLOW else few)
+        budgets: Sequence[float] = first if which == "first" else given[which]
+        return budgets
 
     def recipe(self, part: str | None = None) -> tuple[Recipe, Sequence[int]]:
         """Return how a classifier is trained for a set, or to "attack", and the seeds of its runs."""
