@@ -44,14 +44,14 @@ def _tables(page):
 def test_every_cell_of_a_paper_has_a_figure_at_full_size(reproduce, weights, tmp_path, monkeypatch, paper):
     """Classifiers train for two epochs and two seeds, PR for two steps of each stage, and PR+ for a second at most.
 
-    Paper 004 has 2,000 words with a distance between all pairs, and 20 simulated attacks.
+    Paper 004 has 5,000 words with a distance between all pairs, and 20 simulated attacks.
 
     A gain has no value where raw texts bring nothing. Paper 003 is the slowest: 96 releases with ten beams.
     """
     from frontier import paper_003, setups
     from papers import settings
 
-    few = {"epochs": 2, "seeds": 2, "steps": 2, "minutes": 0.015, "vocabulary": 2000, "attacks": 20}
+    few = {"epochs": 2, "seeds": 2, "steps": 2, "minutes": 0.015, "vocabulary": 5000, "attacks": 20}
     full = settings.of_size("full") | few
     monkeypatch.setattr(settings, "of_size", lambda size: full)
     monkeypatch.setattr(paper_003, "ROOT", tmp_path)
