@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 import sys
@@ -153,9 +154,12 @@ class Setup:
         return self.weights(name, "") != ""
 
     def length(self) -> int:
-        """Return the tokens of a text that DP-BART reads: the paper's, or all that the included model can read."""
-        asked: int = self.settings.get("dpbart", 0)
-        return asked if self.has("bart-base") else min(asked, INCLUDED_LENGTH)
+        """Return the tokens of a text that DP-BART reads: the paper's, or all that its model can read."""
+        asked, places = int(self.settings.get("dpbart", 0)), INCLUDED_LENGTH
+        if self.has("bart-base"):
+            config = json.loads(Path(self.weights("bart-base", ""), "config.json").read_text(encoding="utf-8"))
+            places = int(config["max_position_embeddings"])
+        return min(asked, places)
 
     def file(self, *names: str) -> str | None:
         """Return a file or folder of the data folder; None where it is not there."""

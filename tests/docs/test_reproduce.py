@@ -90,6 +90,17 @@ def test_a_run_without_data_says_so_and_a_second_call_continues(reproduce, tmp_p
     assert (asked, out.read_text(encoding="utf-8").count(generated.NOTE)) == (["one", "two", "two"], 2)
 
 
+@pytest.mark.parametrize(("places", "tokens"), [(1024, 512), (24, 24)])
+def test_dpbart_reads_as_many_tokens_as_the_paper_or_its_model_allows(reproduce, tmp_path, places, tokens):
+    from frontier import setups
+
+    (tmp_path / "bart-base").mkdir()
+    (tmp_path / "bart-base" / "config.json").write_text(f'{{"max_position_embeddings": {places}}}')
+    assert setups.Setup("002", "full", models=tmp_path, data=None).length() == tokens
+    assert setups.Setup("003", "full", models=tmp_path, data=None).length() == 20
+    assert setups.Setup("002", "full", data=None).length() == 24
+
+
 def test_bleu_of_paper_003_compares_with_the_tokens_that_its_models_read(reproduce):
     pytest.importorskip("dptext_etl_models")
     from frontier import paper_003, setups
