@@ -134,8 +134,8 @@ def released(mechanism: Mechanism, texts: Sequence[str]) -> list[str]:
     return out
 
 
-def rewritten(model: str, texts: Sequence[str]) -> list[str]:
-    """Write texts anew by the best token each time, up to a constant number of tokens."""
+def rewritten(model: str, texts: Sequence[str], tokens: int = 2 * LONGEST) -> list[str]:
+    """Write texts anew by the best token each time, up to a constant number of tokens; three times as many are read."""
     import torch
 
     from dptext_etl_models.inference import language_model
@@ -143,7 +143,8 @@ def rewritten(model: str, texts: Sequence[str]) -> list[str]:
 
     files = language_model.model_files(model)
     loaded, tokenizer = language_model.sequence_model(files), language_model.tokenizer(files)
-    prompts = Prompts(tokenizer, TEMPLATE, 120, 100, continued=False)
+    places = getattr(loaded.config, "max_position_embeddings", 3 * tokens)
+    prompts = Prompts(tokenizer, TEMPLATE, min(3 * tokens, places), 100, continued=False)
     texts_: list[str] = []
     for start in range(0, len(texts), 50):
         encoded = prompts.encode(texts[start : start + 50])
@@ -152,7 +153,11 @@ def rewritten(model: str, texts: Sequence[str]) -> list[str]:
         ids = torch.tensor([[*(prompt or ()), *[padding] * (width - len(prompt or ()))] for prompt in encoded])
         with torch.inference_mode():
             made = loaded.generate(
-                input_ids=ids, attention_mask=ids != padding, max_new_tokens=2 * LONGEST, do_sample=False, num_beams=1
+                input_ids=ids,
+                attention_mask=ids != padding,
+                max_new_tokens=min(tokens, places - 1),
+                do_sample=False,
+                num_beams=1,
             )
         texts_ += [" ".join(words_of(prompts.decode(row))) for row in made.tolist()]
     return texts_

@@ -98,6 +98,7 @@ BLOG: dict[tuple[str, str], tuple[tuple[float, float], tuple[float, float]]] = {
     ("DP-BART", "1500"): ((15.87, 23.77), (17.22, 16.60)),
 }
 """Table 1c: static and adaptive attacker, divided evenly and by scores."""
+RAW_ATTACK = {"yelp": YELP.raw[1], "trustpilot": TRUSTPILOT.raw[1], "blog": 58.64}
 MEMBERSHIP = {
     ("yelp", "1-Diffractor", "0.1"): ((0.003, 0.007, 0.121, 0.151, 111), (0.003, 0.007, 0.121, 0.151, 154)),
     ("yelp", "1-Diffractor", "0.5"): ((0.003, 0.006, 0.122, 0.153, 9), (0.003, 0.006, 0.12, 0.153, 17)),
@@ -298,8 +299,8 @@ def made(setup: setups.Setup, task: setups.Task, mechanism: str, epsilon: float,
     kind: Any = load("dpbart")
     model = setup.weights("bart-base", "english-autoencoder")
     if not used:
-        return kind(epsilon=cost, model=model, mode="faithful")
-    return kind(model=model, mode="faithful", sentences=PIECES, allocation=by_scores)
+        return kind(epsilon=cost, model=model, mode="faithful", length=setup.length())
+    return kind(model=model, mode="faithful", length=setup.length(), sentences=PIECES, allocation=by_scores)
 
 
 PIECES = 3
@@ -350,20 +351,26 @@ def _table_1(setup: setups.Setup, name: str) -> setups.Shown:
             attacks = [
                 setups.figure(setup, task, learned_from, test, secret=True) for learned_from in (task.texts[0], train)
             ]
-            figures: list[tuple[float | None, float | None]] = [(None, None), *zip(values[-2:], attacks, strict=True)]
+            figures: list[tuple[float | None, float | None]] = [(None, None)] * 2
+            figures += zip(values[-2:], attacks, strict=True)
             gains_: list[tuple[float | None, float | None]] = [(None, None)] * 2
             if printed_ is not None:
                 use = setups.figure(setup, task, train, test)
                 raw = (setups.figure(setup, task, *task.texts), raw_attack)
                 blind = (setups.guessing(task), setups.guessing(task, secret=True))
-                figures = [(values[0], use), *zip(values[1:3], attacks, strict=True)]
+                above = [100 * (values[0] - printed_.guessing[0]) if values[0] is not None else None]
+                above += [100 * (use - setups.guessing(task, f1=True))]
+                figures = [(values[0], use), (above[0], above[1]), *zip(values[1:3], attacks, strict=True)]
                 gains_ = [(p, setups.gain(use, a, raw, blind)) for p, a in zip(values[3:], attacks, strict=True)]
-            shown = (setups.cell(*c, d) for c, d in zip([*figures, *gains_], (1, 1, 1, 2, 2), strict=True))
+            shown = (setups.cell(*c, d) for c, d in zip([*figures, *gains_], (1, 0, 1, 1, 2, 2), strict=True))
             rows.append([mechanism, at, budget, way, *shown])
-    names = ["use", "attacker, static", "attacker, adaptive", "γ, static", "γ, adaptive"]
-    return setups.Shown(
-        f"Table 1: {setup.title(name)}", ["mechanism", "ε", "total, both", "divided", *names], rows, "1"
-    )
+    names = ["use", "PP+", "attacker, static", "attacker, adaptive", "γ, static", "γ, adaptive"]
+    task = setup.task(name)
+    attack = setups.cell(RAW_ATTACK[name], setups.figure(setup, task, *task.texts, secret=True), 1)
+    title = f"Table 1: {setup.title(name)}; attacker on raw texts {attack}"
+    if printed_ is not None:
+        title += f", use {setups.cell(printed_.raw[0], setups.figure(setup, task, *task.texts), 1)}"
+    return setups.Shown(title, ["mechanism", "ε", "total, both", "divided", *names], rows, "1")
 
 
 def _table_2(setup: setups.Setup) -> setups.Shown:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -48,7 +46,7 @@ def _mechanism(setup: setups.Setup, name: str, epsilon: float) -> dict[str, Any]
     """Return the mechanism of a row as a policy writes it."""
     if name == "DP-BART":
         model = setup.weights("bart-base", "english-autoencoder")
-        return {"name": "dpbart", "epsilon": epsilon, "model": model, "mode": "faithful"}
+        return {"name": "dpbart", "epsilon": epsilon, "model": model, "mode": "faithful", "length": setup.length()}
     model = setup.weights("flan-t5-large", str(SHIPPED / "english-denoiser"))
     return {"name": "dp_prompt", "epsilon": epsilon, "model": model, "mode": "faithful"}
 
@@ -68,7 +66,7 @@ def _table_1(setup: setups.Setup, name: str) -> setups.Shown:
             for values, way, model in zip(
                 printed, (AS_RELEASED, BASIC, ADVANCED), (None, basic, advanced), strict=True
             ):
-                train, test = first if model is None else (anew(model, part) for part in first)
+                train, test = first if model is None else (anew(setup, model, part) for part in first)
                 attacks = [
                     setups.figure(setup, task, learned_from, test, secret=True)
                     for learned_from in (task.texts[0], train)
@@ -80,9 +78,10 @@ def _table_1(setup: setups.Setup, name: str) -> setups.Shown:
     return setups.Shown(title, head, rows, "1")
 
 
-def anew(model: str, rows: setups.Rows) -> setups.Rows:
-    """Write released texts anew."""
-    return [(text,) for text in rewritten(model, [row[0] for row in rows])]
+def anew(setup: setups.Setup, model: str, rows: setups.Rows) -> setups.Rows:
+    """Write released texts anew, as long as the classifier reads where the size does not cut."""
+    longest = {} if setup.sizes["words"] else {"tokens": setup.settings["longest"]}
+    return [(text,) for text in rewritten(model, [row[0] for row in rows], **longest)]
 
 
 def rewriters(setup: setups.Setup, mechanism: dict[str, Any], name: str, room: Path) -> tuple[str, str]:
@@ -120,7 +119,9 @@ def _trained(setup: setups.Setup, mechanism: dict[str, Any], base: str, texts: l
         str(rewriter["rate"]),
     ]
     words += ["--rows", str(rewriter["batch"]), "--template", TEMPLATE, "--seed", str(setup.seed)]
-    subprocess.run([sys.executable, "-m", "dptext_etl.cli", "train", *words], check=True, stdout=subprocess.DEVNULL)
+    if not setup.sizes["words"]:
+        words += ["--words", str(setup.settings["longest"]), "--longest", str(setup.settings["longest"])]
+    setups.train(words)
     return str(room / "model")
 
 

@@ -64,8 +64,6 @@ QUERIES: dict[str, dict[str, tuple[float, ...]]] = {
     },
 }
 """Table 2: queries that reveal a word, and accuracy on SST-2, at epsilon 1, 2, 3, and (CusText) 8."""
-LIMIT = 5_000
-"""Words of the vocabulary of mechanisms of noise and distances at small scale."""
 
 
 def reproduced(setup: setups.Setup) -> dict[str, Callable[[], setups.Shown]]:
@@ -87,6 +85,11 @@ def _counterfitted(setup: setups.Setup) -> str:
     return setup.file("word_vectors", "counterfit_300d_30k.npz") or DEFAULT_VECTORS
 
 
+def _limit(setup: setups.Setup) -> dict[str, int]:
+    """Return the size's limit of the vocabulary of mechanisms with distances between all words."""
+    return {"limit": setup.sizes["vocabulary"]} if setup.sizes["vocabulary"] else {}
+
+
 def _word(setup: setups.Setup, name: str, epsilon: float) -> Any:
     """Return a mechanism of Table 1, at an epsilon between the farthest words as the paper scales it."""
     vectors = _glove(setup)
@@ -94,7 +97,7 @@ def _word(setup: setups.Setup, name: str, epsilon: float) -> Any:
         kind: Any = load("custext")
         return kind(epsilon=epsilon, variant="plus" if "+" in name else "plain", vectors=vectors, mode="faithful")
     kind = load("madlib" if name == "MADLIB (FBDD)" else "santext")
-    limit = {} if setup.size == "full" else {"limit": LIMIT}
+    limit = _limit(setup)
     if name == "MADLIB (FBDD)":
         return kind.aligned(epsilon, vectors=vectors, mode="faithful", **limit)
     return kind.aligned(epsilon, vectors=vectors, **limit).model_copy(
@@ -122,8 +125,7 @@ def _attacked(setup: setups.Setup, name: str, epsilon: float, **more: Any) -> An
     """Return a mechanism of Table 2 and of the figures; SanText's epsilon is per unit of distance there."""
     if name == "SanText":
         kind: Any = load("santext")
-        limit = {} if setup.size == "full" else {"limit": LIMIT}
-        return kind(epsilon=epsilon, vectors=_glove(setup), mode="faithful", **limit)
+        return kind(epsilon=epsilon, vectors=_glove(setup), mode="faithful", **_limit(setup))
     kind = load("custext")
     near = {"vectors": _glove(setup)}
     near = near if name == "CusText, GloVe" else {"vectors": _counterfitted(setup), "metric": "cosine"}
@@ -142,7 +144,8 @@ def _queries(setup: setups.Setup, name: str) -> setups.Shown:
                 train, test = (setups.rewrite(mechanism, part) for part in task.texts)
                 cells.append(setups.cell(value, setups.figure(setup, task, train, test) / 100, 3))
                 continue
-            attack = queries_needed(mechanism, word) if word in mechanism.input_words() else None
+            known = word in mechanism.input_words()
+            attack = queries_needed(mechanism, word, repeats=setup.sizes["attacks"]) if known else None
             if attack is not None and attack.queries is None:
                 cells.append(f"{value:,.0f} / above {MOST:,}")
                 continue

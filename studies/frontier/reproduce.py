@@ -36,14 +36,16 @@ INCLUDED = {
     "bart-base-pr": "english-autoencoder, pruned by this command",
     "bart-base-pr-plus": "english-autoencoder, pruned and trained under noise by this command",
     "all-MiniLM-L6-v2": "sums of word vectors",
+    "all-MiniLM-L12-v2": "sums of word vectors",
+    "all-mpnet-base-v2": "sums of word vectors",
     "deberta-v3-base": "logistic regression",
     "bert-base-uncased": "logistic regression, and english-small for masked words",
 }
 """Weights of the papers, and the model that a run uses where they are not given."""
 USES = {
     "000": ("roberta-base", "gpt2-paraphraser", "flan-t5-base", "all-MiniLM-L6-v2", "deberta-v3-base"),
-    "001": ("bart-base", "gpt2", "all-MiniLM-L6-v2", "deberta-v3-base", "bert-base-uncased"),
-    "002": ("bart-base", "flan-t5-large", "all-MiniLM-L6-v2", "deberta-v3-base"),
+    "001": ("bart-base", "gpt2", "all-MiniLM-L12-v2", "deberta-v3-base", "bert-base-uncased"),
+    "002": ("bart-base", "flan-t5-large", "all-mpnet-base-v2", "all-MiniLM-L6-v2", "deberta-v3-base"),
     "003": ("bart-base", "bart-base-pr", "bart-base-pr-plus", "adept", "bert-base-uncased"),
     "004": ("bert-base-uncased",),
 }
@@ -78,7 +80,32 @@ def main(arguments: list[str] | None = None) -> None:
     ]
     if broken:
         parser.error(f"these folders of weights have no config.json: {', '.join(broken)}")
+    print(*missing(setup), sep="\n", flush=True)
     write(setup, given.out or PAGE, page=given.out is None, only=given.table)
+
+
+def missing(setup: Setup) -> list[str]:
+    """Return a line for each set of the paper that is neither given nor included: source, license, and recipe."""
+    included = {path.name for path in setup.data.iterdir()} if setup.data is not None else set()
+    names = [name for name in settings.sets_of(setup.paper) if not setup.given(name) and name not in included]
+    return [f"{name}: {_of_set(name)}" for name in names]
+
+
+def _of_set(name: str) -> str:
+    about = settings.sets()[name]
+    return (
+        f"{about['source']}; license: {about['license']}; "
+        f"`python -m recipes {name} DOWNLOAD {name}.parquet` reads the {about['download']}"
+    )
+
+
+def sets_table() -> str:
+    """Return the page's table of sets."""
+    rows = [
+        [name, ", ".join(paper for paper in PAPERS if name in settings.sets_of(paper)), *about.values()]
+        for name, about in settings.sets().items()
+    ]
+    return Shown("Sets", ["set", "paper", "source", "license", "download"], rows).markdown()
 
 
 def write(setup: Setup, path: Path, *, page: bool, kept: Path | None = None, only: Sequence[str] = ()) -> None:
@@ -98,14 +125,18 @@ def write(setup: Setup, path: Path, *, page: bool, kept: Path | None = None, onl
         file = kept / f"{name}.md"
         ready = file.is_file() and (asked in file.read_text(encoding="utf-8") or (bool(only) and name not in only))
         if not ready and (not only or name in only):
-            _whole(file, _text(setup, run()))
+            start = time.process_time()
+            table = run()
+            _whole(file, _text(setup, table, time.process_time() - start))
             print(file.read_text(encoding="utf-8"), flush=True)
         elif not ready:
             continue
         texts.append(file.read_text(encoding="utf-8"))
         end = "" if len(texts) == len(tables) else f"\n*{len(texts)} of {len(tables)} tables are ready.*\n"
         block = "\n".join([block_head(setup), *texts]) + end
-        _whole(path, placed(path.read_text(encoding="utf-8"), setup.paper, block) if page else block)
+        if page:
+            block = placed(placed(path.read_text(encoding="utf-8"), setup.paper, block), "sets", sets_table())
+        _whole(path, block)
     print(f"{time.process_time() - began:,.0f} CPU-seconds")
 
 
@@ -166,8 +197,8 @@ def rows(setup: Setup) -> str:
     return f"Size {setup.size}: {train} and {test} at most, {setup.sizes['slow']:g} of them with generative models"
 
 
-def _text(setup: Setup, table: Shown) -> str:
-    """Return a table of the page: the paper's settings, what differs from them, and the commit."""
+def _text(setup: Setup, table: Shown, seconds: float) -> str:
+    """Return a table of the page: the paper's settings, what differs from them, the commit, and CPU-seconds."""
     paper = settings.of_paper(setup.paper)
     asked, training = paper["table"][table.number], paper["training"]
     words = setup.sizes["words"]
@@ -182,6 +213,14 @@ def _text(setup: Setup, table: Shown) -> str:
         differs.append(f"{INCLUDED[training['classifier']]} in the place of {training['classifier']}, one run")
     elif (recipe.epochs, len(runs)) != (training["epochs"], training["seeds"]):
         differs.append(f"{recipe.epochs} epochs and {len(runs)} runs")
+    masked = setup.sizes["masked"] and any("masked" in figure for figure in asked["metrics"])
+    differs += [f"{setup.sizes['masked']} masked words at most"] if masked else []
+    distances = setup.sizes["vocabulary"] and "SanText" in asked["mechanism"]["name"]
+    differs += (
+        [f"a vocabulary of {setup.sizes['vocabulary']:,} words where all pairs have a distance"] if distances else []
+    )
+    if setup.length() < paper.get("dpbart", 0):
+        differs.append(f"DP-BART reads {setup.length()} tokens (the paper: {paper['dpbart']})")
     lacking = [name for name in USES[setup.paper] if name != training["classifier"] and not setup.has(name)]
     if lacking:
         differs.append(f"included models for {', '.join(lacking)}")
@@ -193,14 +232,15 @@ def _text(setup: Setup, table: Shown) -> str:
     shown = Shown(table.title + cut, table.head, table.rows, table.number)
     below = (
         f"\n{settings.written(setup.paper, table.number)}\n\nWhat differs here: {'; '.join(differs) or 'nothing'}.\n\n"
-        f"Commit {commit()}, {time.strftime('%Y-%m-%d')}.\n"
+        f"Commit {commit()}, {time.strftime('%Y-%m-%d')}; {seconds:,.0f} CPU-seconds.\n"
     )
     return note + shown.markdown() + below
 
 
 def placed(page: str, paper: str, text: str) -> str:
-    """Return the page with the tables of a paper between its marks."""
-    start, end = f"<!-- paper-{paper}: start -->", f"<!-- paper-{paper}: end -->"
+    """Return the page with the tables of a paper, or with the table of "sets", between its marks."""
+    name = paper if paper == "sets" else f"paper-{paper}"
+    start, end = f"<!-- {name}: start -->", f"<!-- {name}: end -->"
     text_, count = re.subn(f"{start}.*?{end}", lambda _: f"{start}\n\n{text}\n{end}", page, flags=re.DOTALL)
     if count != 1:
         sys.exit(f"the page has no place for paper {paper}")

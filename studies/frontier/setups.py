@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -44,6 +47,8 @@ STAND_INS = {
 PAIRS = frozenset({"mrpc", "rte", "stsb", "qnli_dev", "qqp", "mnli", "wnli", "docnli", "medsts"})
 SLOW = ("000", "002", "003")
 """Papers whose mechanisms need a language model: the smallest run has one budget of each of their tables."""
+INCLUDED_LENGTH = 24
+"""Places of the included autoencoder."""
 NUMBERS = frozenset({"stsb", "medsts"})
 """Sets whose labels are numbers."""
 
@@ -117,14 +122,17 @@ class Setup:
     def sizes(self) -> dict[str, Any]:
         """Return the size's settings, with given numbers of rows."""
         given = {"rows": self.rows, "tests": self.tests}
-        return settings.of_size(self.size) | {name: value for name, value in given.items() if value is not None}
+        of_size, of_paper = settings.of_size(self.size), settings.of_size(self.size).get(self.paper, {})
+        sizes: dict[str, Any] = of_size | of_paper
+        return sizes | {name: value for name, value in given.items() if value is not None}
 
     def budgets(self, table: str) -> Sequence[float]:
         """Return the budgets of a table that this size runs."""
-        settings_of_table, which = self.settings["table"][table], self.sizes["budgets"]
-        first = which == "first"
-        budgets: Sequence[float] = settings_of_table["few" if first else which]
-        return budgets[:1] if first and self.paper in SLOW else budgets
+        given, which = self.settings["table"][table], self.sizes["budgets"]
+        few = given["few"]
+        first = given.get("first", few[:1] if self.paper in SLOW else few)
+        budgets: Sequence[float] = first if which == "first" else given[which]
+        return budgets
 
     def recipe(self, part: str | None = None) -> tuple[Recipe, Sequence[int]]:
         """Return how a classifier is trained for a set, or to "attack", and the seeds of its runs."""
@@ -144,6 +152,14 @@ class Setup:
     def has(self, name: str) -> bool:
         """Return whether weights of that name are given."""
         return self.weights(name, "") != ""
+
+    def length(self) -> int:
+        """Return the tokens of a text that DP-BART reads: the paper's, or all that its model can read."""
+        asked, places = int(self.settings.get("dpbart", 0)), INCLUDED_LENGTH
+        if self.has("bart-base"):
+            config = json.loads(Path(self.weights("bart-base", ""), "config.json").read_text(encoding="utf-8"))
+            places = int(config["max_position_embeddings"])
+        return min(asked, places)
 
     def file(self, *names: str) -> str | None:
         """Return a file or folder of the data folder; None where it is not there."""
@@ -209,7 +225,10 @@ def read(name: str, setup: Setup) -> Task:
     if secret == "condition":
         counted_ = table[secret].value_counts().sort("count", secret, descending=[True, False])
         table = table.filter(pl.col(secret).is_in(counted_[secret][:10].to_list()))
-    table = table.sample(fraction=1.0, seed=42, shuffle=True)
+    chosen = setup.settings.get("sample", {})
+    table = table.sample(fraction=chosen.get("share", {}).get(name, 1.0), seed=42, shuffle=True)
+    if setup.given(name) and name in chosen.get("per_author", {}):
+        table = table.filter(pl.int_range(pl.len()).over("attribute") < chosen["per_author"][name])
     tested = pl.col("split").is_in(["validation", "test"])
     if "split" not in table.columns or not 0 < table.filter(tested).height < table.height:
         tested = pl.int_range(pl.len()) < pl.len() // 10
@@ -231,6 +250,18 @@ def rewrite(mechanism: Mechanism, rows: Rows) -> Rows:
     flat = [text for row in rows for text in row]
     made, width = [text or "" for text in released(mechanism, flat)], len(rows[0]) if rows else 1
     return [tuple(made[at : at + width]) for at in range(0, len(made), width)]
+
+
+def train(words: Sequence[str]) -> None:
+    """Run `dptext train` in this process, whose libraries are loaded already."""
+    import typer
+
+    from dptext_etl.cli.app import app
+
+    with redirect_stdout(sys.stderr):
+        code = typer.main.get_command(app)(["train", *words], standalone_mode=False)
+    if code:
+        raise RuntimeError(f"dptext train {words[0]} ended with exit code {code}")
 
 
 def learned(
@@ -350,13 +381,19 @@ def cosines(one: Sequence[str], other: Sequence[str], encoder: str = "") -> Real
 
 
 def cosine(setup: Setup, raw: Rows, after: Rows) -> float:
-    """Return the mean cosine of texts and their releases."""
-    return float(cosines(flat(raw), flat(after), setup.weights("all-MiniLM-L6-v2", "")).mean())
+    """Return the mean cosine of texts and their releases, by the paper's encoders."""
+    found = [cosines(flat(raw), flat(after), encoder).mean() for encoder in encoders(setup)]
+    return statistics.fmean(map(float, found))
+
+
+def encoders(setup: Setup) -> list[str]:
+    """Return the paper's encoders that are given; "" stands for the included word vectors."""
+    return [setup.weights(name, "") for name in setup.settings["encoders"] if setup.has(name)] or [""]
 
 
 def rank(setup: Setup, raw: Rows, after: Rows) -> float:
     """Return the mean rank of a text's own release among all releases, asked by the text (paper 001)."""
-    encoder = setup.weights("all-MiniLM-L6-v2", "")
+    encoder = encoders(setup)[0]
     queries, answers = (vectors(flat(rows), encoder) for rows in (raw, after))
     queries, answers = (
         each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-12) for each in (queries, answers)
@@ -388,10 +425,6 @@ def perplexity(setup: Setup, after: Rows) -> float:
     return math.exp(total / max(1, count))
 
 
-MOST = 400
-"""Words that a masked model infers at most, except at the size "full"."""
-
-
 @cache
 def predictor(folder: str) -> Predictor:
     return Predictor(folder)
@@ -401,8 +434,8 @@ def inferred(setup: Setup, raw: Rows, after: Rows) -> dict[str, float]:
     """Return how often a masked model infers raw words: at the same place or anywhere, by 1 or 3 predictions."""
     model = predictor(setup.weights("bert-base-uncased", "english-small"))
     before, then = ([words_of(text) for text in flat(rows)] for rows in (raw, after))
-    most = None if setup.size == "full" else MOST
-    masked = [item for row, words in enumerate(then) for item in model.masked(row, words)][:most]
+    masked = [item for row, words in enumerate(then) for item in model.masked(row, words)]
+    masked = masked[: setup.sizes["masked"] or None]
     guesses = model.predict(masked)
     figures = {}
     for top in (1, 3):

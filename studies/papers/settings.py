@@ -25,6 +25,20 @@ def of_size(size: str) -> dict[str, Any]:
     return settings
 
 
+@cache
+def sets() -> dict[str, dict[str, str]]:
+    """Return the source, the license, and the form of a download of each set, by its name."""
+    return tomllib.loads((FOLDER / "sets.toml").read_text(encoding="utf-8"))
+
+
+def sets_of(paper: str) -> list[str]:
+    """Return the sets that a paper uses, those that a rewriter learns from included."""
+    settings = of_paper(paper)
+    used = [name for table in settings["table"].values() for name in table["sets"]]
+    used += [name for part in ("rewriter", "paraphraser") for name in settings.get(part, {}).get("learns", [])]
+    return list(dict.fromkeys(used))
+
+
 def written(paper: str, number: str) -> str:
     """Return the settings of a table as sentences of the page."""
     settings = of_paper(paper)

@@ -14,6 +14,8 @@ from typing import Any
 
 import polars as pl
 
+from recipes.tasks import TASKS
+
 SEED = 42
 """Seed of the split of paper 002; the others state none."""
 POSITIVE, NEGATIVE = "positive", "negative"
@@ -24,8 +26,6 @@ AMAZON = (
 """Categories of paper 003."""
 PUBLIC = 100_000
 """Texts of C4 in paper 002."""
-PER_AUTHOR = 250
-"""Reviews of each author in paper 000."""
 LONGEST = 20
 """Tokens (between blanks) of a review of paper 003's Amazon set."""
 
@@ -36,33 +36,54 @@ def trustpilot(path: Path) -> pl.DataFrame:
     Paper 000: ratings 5 (positive) and 1 to 2 (negative), a random tenth, the gender as the attribute. Paper 002 states
     no ratings.
     """
+    table = _said(_rated(path))
+    return _split(_some(table, max(1, table.height // 10)), 0.1)
+
+
+def trustpilot_domain(path: Path) -> pl.DataFrame:
+    """Read the reviews that `trustpilot` leaves: texts of the domain, from which T++ of paper 002 learns."""
+    table = _said(_rated(path)).with_row_index()
+    chosen = _some(table, max(1, table.height // 10))["index"].implode()
+    return _some(table.filter(~pl.col("index").is_in(chosen)).select("text"), PUBLIC)
+
+
+def _rated(path: Path) -> pl.DataFrame:
     users = pl.read_ndjson(path, infer_schema_length=None).filter(pl.col("gender").is_in(["M", "F"]))
     rows = users.explode("reviews").drop_nulls("reviews").select("gender", pl.col("reviews").struct.unnest())
     text = pl.col("text") if rows.schema["text"] == pl.String else pl.col("text").list.join(" ")
     rating = pl.col("rating").cast(pl.Int64, strict=False)
     rows = rows.with_columns(text=text, rating=rating).filter(pl.col("rating").is_in([1, 2, 5]))
     label = pl.when(pl.col("rating") == 5).then(pl.lit(POSITIVE)).otherwise(pl.lit(NEGATIVE))
-    table = rows.select("text", label=label, attribute="gender")
-    return _split(_some(_said(table), max(1, table.height // 10)), 0.1)
+    return rows.select("text", label=label, attribute="gender")
 
 
 def yelp(path: Path) -> pl.DataFrame:
-    """Read reviews as JSON lines with user_id, stars, and text: at most 250 of each of the ten users with most reviews.
+    """Read reviews as JSON lines with user_id, stars, and text, of the ten users with most reviews.
 
-    Paper 000 states ten authors, 250 texts each, and labels positive or negative; that these are 4 and 5, and 1 and 2
-    stars, is assumed here. The author is the attribute.
+    Papers 001 and 002 use all 17,295; paper 000 keeps 250 of each author when it reads the table. They state labels
+    positive or negative; that these are 4 and 5, and 1 and 2 stars, is assumed here. The author is the attribute.
     """
-    rows = pl.read_ndjson(path, infer_schema_length=None).filter(pl.col("stars") != 3)
-    authors = (
-        rows["user_id"].value_counts().sort("count", "user_id", descending=[True, False])["user_id"][:10].to_list()
-    )
+    rows, authors = _authors(path)
     numbers = {author: f"author {number}" for number, author in enumerate(authors)}
     label = pl.when(pl.col("stars") > 3).then(pl.lit(POSITIVE)).otherwise(pl.lit(NEGATIVE))
     table = rows.filter(pl.col("user_id").is_in(authors)).select(
         "text", label=label, attribute=pl.col("user_id").replace_strict(numbers)
     )
-    table = _some(_said(table), table.height)
-    return _split(table.filter(pl.int_range(pl.len()).over("attribute") < PER_AUTHOR), 0.1)
+    table = _said(table)
+    return _split(_some(table, table.height), 0.1)
+
+
+def yelp_domain(path: Path) -> pl.DataFrame:
+    """Read reviews of all users but the authors in `yelp`: texts of the domain, from which T++ of paper 002 learns."""
+    rows, authors = _authors(path)
+    return _some(_said(rows.filter(~pl.col("user_id").is_in(authors)).select("text")), PUBLIC)
+
+
+def _authors(path: Path) -> tuple[pl.DataFrame, list[str]]:
+    """Return the reviews with a clear rating, and the ten users with most of them."""
+    rows = pl.read_ndjson(path, infer_schema_length=None).filter(pl.col("stars") != 3)
+    counts = rows["user_id"].value_counts().sort("count", "user_id", descending=[True, False])
+    return rows, counts["user_id"][:10].to_list()
 
 
 def amazon(path: Path) -> pl.DataFrame:
@@ -129,11 +150,14 @@ def c4(path: Path) -> pl.DataFrame:
 
 RECIPES: dict[str, Callable[[Path], pl.DataFrame]] = {
     "trustpilot": trustpilot,
+    "trustpilot_domain": trustpilot_domain,
     "yelp": yelp,
+    "yelp_domain": yelp_domain,
     "amazon": amazon,
     "drugs": drugs,
     "snli": snli,
     "c4": c4,
+    **TASKS,
 }
 
 

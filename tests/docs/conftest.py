@@ -13,5 +13,7 @@ def reproduce(monkeypatch):
     from frontier import reproduce
 
     yield reproduce
-    for name in [name for name in sys.modules if name.partition(".")[0] in {"frontier", "papers", "rewriting_again"}]:
+    for name in [
+        name for name in sys.modules if name.partition(".")[0] in {"frontier", "papers", "recipes", "rewriting_again"}
+    ]:
         del sys.modules[name]

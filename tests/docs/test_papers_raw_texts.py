@@ -10,6 +10,7 @@ STUDIES = Path(__file__).resolve().parents[2] / "studies"
 PAGE = (STUDIES / "reports" / "papers.md").read_text(encoding="utf-8")
 CELLS = {
     "000": (r"^\| (\w+) \| \S+ / (-?\d\S*) \| ", {"digits": 1}),
+    "001": (r"^\*\*Table 1: (\w+).*; attacker on raw texts \S+ / (-?\d[^,;*]*)", {"digits": 1, "secret": True}),
     "002": (r"^\*\*Table 1: (\w+).*; attacker on raw texts \S+ / (-?\d[^;*]*)", {"digits": 1, "secret": True}),
     "003": (r"^\*\*Table 5: (\w+).*; raw texts \S+ / (-?\d[^;*]*)", {"digits": 2, "macro": True}),
     "004": (r"^\*\*Table 1: (\w+), accuracy; raw texts \S+ / (-?\d[^;*]*)", {"digits": 3}),

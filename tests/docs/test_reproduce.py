@@ -19,11 +19,27 @@ def test_the_page_has_a_place_for_every_paper_and_says_how_its_tables_were_made(
             continue
         assert re.search(rf"`make -C studies paper-{paper} PAPER=\"--size \w+ --seed \d\"`", part), paper
         assert re.search(r"^Size \w+: \d+ training", part, re.MULTILINE), paper
-        assert part.count("\n| --- |") == len(re.findall(r"^Commit [0-9a-f]{12}, [-\d]+\.$", part, re.MULTILINE))
+        assert part.count("\n| --- |") == len(
+            re.findall(r"^Commit [0-9a-f]{12}, [-\d]+(?:; [\d,]+ CPU-seconds)?\.$", part, re.MULTILINE)
+        )
         assert part.count("\n| --- |") == part.count("\nWhat differs here: ")
         assert part.count("What differs here: ") == part.count("The paper's settings (")
     makefile = (STUDIES / "Makefile").read_text(encoding="utf-8")
     assert "paper-000 paper-001 paper-002 paper-003 paper-004: paper-%:" in makefile
+
+
+def test_every_set_has_a_source_a_license_and_a_recipe(reproduce):
+    """The page has the table of sets; a command names each set that was not given."""
+    from frontier import setups
+    from papers import settings
+    from recipes.tables import RECIPES
+
+    used = {name for paper in reproduce.PAPERS for name in settings.sets_of(paper)}
+    assert used <= settings.sets().keys() == RECIPES.keys()
+    assert all(set(about) == {"source", "license", "download"} for about in settings.sets().values())
+    assert reproduce.placed(PAGE, "sets", reproduce.sets_table()) == PAGE
+    (line,) = reproduce.missing(setups.Setup("004", "smallest", data=None))[1:2]
+    assert line.startswith("qnli_dev: https://gluebenchmark.com (from SQuAD 1.1); license: CC BY-SA 4.0; `python -m")
 
 
 def test_only_the_size_full_leaves_texts_whole(reproduce):
@@ -72,6 +88,27 @@ def test_a_run_without_data_says_so_and_a_second_call_continues(reproduce, tmp_p
     assert "**one; texts cut to 6 words**" in out.read_text(encoding="utf-8")
     reproduce.write(setup, out, page=False, kept=tmp_path / "kept")
     assert (asked, out.read_text(encoding="utf-8").count(generated.NOTE)) == (["one", "two", "two"], 2)
+
+
+@pytest.mark.parametrize(("places", "tokens"), [(1024, 512), (24, 24)])
+def test_dpbart_reads_as_many_tokens_as_the_paper_or_its_model_allows(reproduce, tmp_path, places, tokens):
+    from frontier import setups
+
+    (tmp_path / "bart-base").mkdir()
+    (tmp_path / "bart-base" / "config.json").write_text(f'{{"max_position_embeddings": {places}}}')
+    assert setups.Setup("002", "full", models=tmp_path, data=None).length() == tokens
+    assert setups.Setup("003", "full", models=tmp_path, data=None).length() == 20
+    assert setups.Setup("002", "full", data=None).length() == 24
+
+
+def test_bleu_of_paper_003_compares_with_the_tokens_that_its_models_read(reproduce):
+    pytest.importorskip("dptext_etl_models")
+    from frontier import paper_003, setups
+
+    rows = [(" ".join(["good"] * 40),), ("A short text.",)]
+    read = paper_003.first_tokens(setups.Setup("003", "full", data=None), rows)
+    assert len(read[0][0].split()) == 20
+    assert read[1][0].strip().lower().startswith("a short text")
 
 
 @pytest.mark.thorough
