@@ -252,7 +252,7 @@ class Ndjson(FileFormat):
         schema = how.schema
         if schema is None and how.in_json is None and len(sources) > 1:  # Polars infers types from the first file
             store = options.get("storage_options")
-            scans = (pl.scan_ndjson(path, infer_schema_length=None, storage_options=store) for path in sources)
+            scans = (pl.scan_ndjson(source, infer_schema_length=None, storage_options=store) for source in sources)
             empty = [rows.collect_schema().to_frame() for rows in scans]
             schema = pl.concat(empty, how="diagonal_relaxed").schema
         # a value of another type may be in any row, and a column that is null in all others may be filled there

@@ -231,10 +231,10 @@ def of_published(staged: StagedRun, summary: RunSummary, raw: dg.AssetKey) -> Me
         "dagster/row_count": summary.published_rows,
         "version": summary.version or 0,
         "notes": "; ".join(summary.notes),
+        **budget(summary.remaining),  # the loss of a person before the one of a text
         "largest epsilon of a record": _number(largest["eps_approx"]),
         "log10 odds of that record": _number(largest["log10_odds"]),
         **_of_table(staged.policy),
-        **budget(summary.remaining),
         **row_counts(summary.rows),
         "gates passed": ", ".join(gate["name"] for gate in summary.gates if gate["applicable"]),
         "gates not applicable": ", ".join(gate["name"] for gate in summary.gates if not gate["applicable"]),
@@ -259,7 +259,11 @@ def _of_table(policy: Policy) -> Metadata:
 
 def budget(remaining: Mapping[str, Any]) -> Metadata:
     """Return the remaining budget of units as numbers, which Dagster plots over the materializations of an asset."""
-    facts: Metadata = {}
+    facts: Metadata = {
+        f"{component} used, most": round(int(used["max"]) / MICRO, 6)
+        for component, used in remaining["used"].items()
+        if used
+    }
     for component, left in remaining["left"].items():
         for quantile, amount in left.items():
             if quantile in _PLOTTED:

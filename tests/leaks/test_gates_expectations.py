@@ -139,7 +139,8 @@ class Stubborn:
     __repr__ = __str__
 
     def __getattr__(self, name):
-        raise ValueError(f"no {name} in {self._text}")
+        # NumPy 2.0 asks each cell for these while the test makes the table, and lets other errors through
+        raise (AttributeError if name.startswith("__array") else ValueError)(f"no {name} in {self._text}")
 
 
 @pytest.mark.parametrize("result_format", quick(["COMPLETE", "SUMMARY"]))

@@ -100,6 +100,7 @@ def test_an_asset_of_ones_own_takes_the_place_of_the_raw_one(make_policy, tmp_pa
         facts = {name: value.value for name, value in event.asset_materialization.metadata.items()}
         assert (facts["eps_pure left, median"], facts["eps_pure left, least"]) == (0.2, 0.2)
         assert facts["records at their cap"] == 0
+        assert list(facts).index("eps_pure used, most") < list(facts).index("largest epsilon of a record")
     (near,) = [item for item in done.get_asset_check_evaluations() if item.check_name == "report_budget"]
     assert (near.passed, near.severity, near.blocking) == (False, dg.AssetCheckSeverity.WARN, False)
     assert near.description == "the median record has 5% of the cap left"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import sys
@@ -220,6 +221,7 @@ def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
             **({"partition": summary["partition"]} if summary["partition"] else {}),
             "rows": shown_rows(summary["rows"]),
             "draws": f"{summary['draws']:,} in {summary['seconds']:.1f} s, {summary['draws_per_second']:,.0f} a second",
+            **_most_charged(summary["remaining"]),
             "largest record": summary["spend"]["largest_record"],
             "published": summary["published"] and f"{summary['published']}, version {summary['version']}",
             "manifest": summary["manifest"],
@@ -257,6 +259,19 @@ def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
     if beyond:
         more = "more raw text came back than chance explains; look for a defect before you share this release"
         terminal.warn(f"{terminal.BEYOND_CHANCE}: {', '.join(beyond)}: {more}")
+
+
+def _most_charged(scope: Mapping[str, Any]) -> dict[str, str]:
+    """Return the loss of the most charged person (or record) over all releases that count under the cap."""
+    from dptext_etl.runner.shard.charging import at_most
+
+    name = next(iter(scope["used"]), "")
+    if not name.startswith("eps") or not scope["units"]:
+        return {}
+    epsilon, unit = scope["used"][name]["max"], "person" if scope["unit"] == "subject" else "record"
+    delta = ", plus delta" if scope["used"].get("delta", {}).get("max") else ""
+    odds = at_most(epsilon / math.log(10), 3)
+    return {f"most charged {unit}": f"{name} {at_most(epsilon)} in all, odds move by 10^{odds} at most{delta}"}
 
 
 def _report_verdict(report: Mapping[str, Any]) -> str:
@@ -323,6 +338,7 @@ _COUNTS = {
     "null_subjects": "rows without a person",
 }
 _THEN = {"quarantine": "excluded", "refuse": "a reason to refuse the run"}
+_FEWEST = 20  # rows that a rehearsal takes
 _OMITTED = {"without_subject": "excluded without a person", "changed_excluded": "excluded with a changed text"}
 
 
@@ -392,8 +408,9 @@ def _show_plan(forecast: Mapping[str, Any], policy: Path, *, labeled: bool) -> N
     show_table(forecast["table"])
     terminal.sentences(forecast["notes"])
     released = forecast["rows"] - sum(forecast["excluded"].get(name, 0) for name in ("quarantined", "changed_excluded"))
-    terminal.say("Rehearse on public texts before you run:")
-    terminal.say(f"  {rehearsal_call(shlex.quote(str(policy)), released, labeled=labeled)}")
+    if released >= _FEWEST:
+        terminal.say("Rehearse on public texts before you run:")
+        terminal.say(f"  {rehearsal_call(shlex.quote(str(policy)), released, labeled=labeled)}")
     terminal.sentences(f"also in the way of a run: {later['message']}" for later in forecast["refusals"][1:])
 
 
