@@ -46,7 +46,7 @@ def of_markdown(text: str) -> str:
 
 
 def facts(caption: str, entries: Mapping[str, Any]) -> str:
-    """Return a table of two columns, the names of facts and the facts; a fact that is None or empty is left out.
+    """Return a table of two columns, the names of facts and the facts; a fact that is None or empty is omitted.
 
     >>> facts("a < b", {"rows": 3, "note": None})
     '<table><caption>a &lt; b</caption><tbody><tr><th>rows</th><td>3</td></tr></tbody></table>'

@@ -143,7 +143,7 @@ class Mechanism(Extension):
         mode: "strict" can be published; "faithful" reproduces a paper, for benchmarks.
         n_max: Longest text in words; longer texts are cut first.
         allocation: How one budget of a record is divided among its draws; `epsilon` is then the record's, and may be
-            left out. None gives every draw `epsilon`.
+            excluded. None gives every draw `epsilon`.
     """
 
     __repr_args__ = changed_parameters

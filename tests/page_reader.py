@@ -2,7 +2,7 @@
 
 `toml` that begins with `# NAME` is written to that file; `python` has nothing of the blocks before it but the modules
 that they loaded; `sh` is run by bash. `text` after a block is its output (… stands for anything). Commands that set
-up, serve or test this project itself are left out (`NOT_HERE`). A page about Spark uses the session of all tests:
+up, serve or test this project itself are excluded (`NOT_HERE`). A page about Spark uses the session of all tests:
 `python` in this process, the rest by its Connect server.
 """
 

@@ -252,7 +252,7 @@ class Gate(ABC):
         """Return the columns without which the gate cannot judge: the record id, the marker of canary rows, or none.
 
         None: it does not judge releases of this policy, such as synthetic tables. If a staged part lacks a column, the
-        gate is left out, and `raw_column_absent` stops the run. A gate that needs ids judges no published table of an
+        gate is excluded, and `raw_column_absent` stops the run. A gate that needs ids judges no published table of an
         shuffled release.
         """
         return () if policy.synthetic is None else None
@@ -288,7 +288,7 @@ def values_of(gate: Gate, kind: type[Value]) -> dict[str, Value]:
 
 
 def portable_state(gate: Gate) -> dict[str, Any]:
-    """Return the state of a gate that can be pickled: cells are compared with the ledger, `Repeats` are left out."""
+    """Return the state of a gate that can be pickled: cells are compared with the ledger, `Repeats` are excluded."""
     return {
         name: part.counts() if isinstance(part, LedgerComparison) else part
         for name, part in gate.state.items()

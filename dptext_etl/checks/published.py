@@ -216,7 +216,7 @@ def _of_pandas(frame: Any, other: list[str], id_column: str | None) -> pa.Table:
 
 
 def _of_file(metadata: dict[bytes, bytes]) -> Iterable[str]:
-    """Yield the metadata of a file that a user wrote; versions and types that libraries write are left out."""
+    """Yield the metadata of a file that a user wrote; versions and types that libraries write are excluded."""
     for key, value in metadata.items():
         if key == b"pandas":
             about = json.loads(value)

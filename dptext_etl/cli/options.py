@@ -295,7 +295,7 @@ _ID_KEY = "Key of the ledger's ids (env:NAME or file:PATH); by default the file 
 class Command(TyperCommand):
     """Show the docstring of a command as flowing paragraphs, whose line breaks Typer would keep.
 
-    The sections "Args:" and "Raises:" of a docstring are left out: they are for readers of the code. Every command has
+    The sections "Args:" and "Raises:" of a docstring are omitted: they are for readers of the code. Every command has
     --json (`terminal.as_json`), and a command that reads a policy file also has --set.
     """
 

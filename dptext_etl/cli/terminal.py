@@ -227,7 +227,7 @@ WIDTH = 80
 def facts(lines: Iterable[tuple[str, Any]]) -> None:
     """Print one fact per line with aligned names, none wider than `WIDTH`; a value that is a list has several lines.
 
-    A value that is None is left out.
+    A value that is None is omitted.
     """
     shown = [(name, value if isinstance(value, list) else [value]) for name, value in lines if value is not None]
     at = max((len(name) for name, values in shown if values), default=0) + 2

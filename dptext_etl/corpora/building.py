@@ -56,7 +56,7 @@ class Source:
     label: str | None = None  # a column of public labels, or None
 
     def rows(self) -> Iterator[tuple[str, str | None]]:
-        """Yield the texts and their labels (None without a column of labels); nulls are left out."""
+        """Yield the texts and their labels (None without a column of labels); nulls are excluded."""
         kind = self.path.suffix.lower()
         if not self.path.is_file():
             raise InputError(f"there is no file {self.path}", _SOURCE_HINT)
@@ -128,7 +128,7 @@ class Usable:
 
     texts: list[str]  # distinct clean texts, in the order of their hashes
     read: int  # number of texts (or sentences) that were read
-    dropped: Counter[str] = field(default_factory=Counter)  # number of texts that were left out, by reason
+    dropped: Counter[str] = field(default_factory=Counter)  # number of texts that were excluded, by reason
 
 
 def clean(texts: Iterable[str], how: Cleaning, progress: Progress = lambda _: None) -> Usable:
@@ -171,7 +171,7 @@ def split(text: str) -> list[str]:
 
 
 def _reason(line: str, how: Cleaning) -> str | None:
-    """Say why a text is left out; None if it stays."""
+    """Say why a text is excluded; None if it stays."""
     if not all(letter.isprintable() for letter in line):
         return "control character"
     for name, pattern in _DROPPED.items():
@@ -263,7 +263,7 @@ def build(
     others = [text for text in usable.texts if text not in kept]
     number = len(kept) + len(others)
     if number < FEWEST_TEXTS:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in usable.dropped.most_common()) or "none left out"
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in usable.dropped.most_common()) or "none excluded"
         raise InputError(
             f"{number:,} texts are left of {usable.read:,} ({reasons}); allowed: {FEWEST_TEXTS:,} and more",
             "add sources, cut texts with --sentences, or widen the lengths with --words",
@@ -272,7 +272,7 @@ def build(
     texts, spare = _ordered([*kept, *others[:most]]), others[most:][:MOST_TEXTS]
     progress(f"{len(usable.texts):,} of {usable.read:,} texts of files are usable, {len(others[:most]):,} are used")
     if len(others) > most:
-        progress(f"{len(others) - most:,} usable texts are left out; --texts {number} keeps all")
+        progress(f"{len(others) - most:,} usable texts are excluded; --texts {number} keeps all")
     encoder, facts = _encoder(texts, options, progress)
     vectors = _encoded(encoder, texts, progress)
     progress("calibrating the hit rates on " + ("texts that were not used" if spare else "texts of the corpus"))
@@ -364,7 +364,7 @@ def _with_task(
 
 
 def recalibrate(corpus: Corpus, public: Sequence[Source], epsilons: Sequence[float] = EPSILONS) -> tuple[Hit, ...]:
-    """Find the best hit rate of every epsilon on public texts; texts that the corpus holds are left out."""
+    """Find the best hit rate of every epsilon on public texts; texts that the corpus holds are excluded."""
     old = frozenset(corpus.texts)
     rows = [(normalized(text), label) for source in public for text, label in source.rows()]
     rows = sorted({row for row in rows if row[0] and row[0] not in old}, key=lambda row: (row[0], row[1] or ""))
@@ -442,7 +442,7 @@ def _write_card(corpus: Corpus, folder: Path) -> None:
         f"* provenance: {facts['provenance']}",
         f"* encoder: {encoder.get('kind', 'words')}, {encoder.get('name', 'unnamed')}",
         f"* sources: {', '.join(build.get('sources', [])) or 'not stated'}",
-        f"* texts read: {build.get('read', 0):,}, usable: {build.get('usable', 0):,}, left out: {dropped}",
+        f"* texts read: {build.get('read', 0):,}, usable: {build.get('usable', 0):,}, excluded: {dropped}",
         "",
         "| epsilon of one draw | hit rate | near texts |",
         "| --- | --- | --- |",

@@ -7,7 +7,7 @@ words the earlier one wins, and a table made from these vectors has the same byt
 Rules for all formats:
 
 * Words are lower-cased, and U+2019 becomes an apostrophe, as in lookups. Of equal words, the first one stays.
-* Empty entries and entries with white space can never be a word of a text: they are left out. Both are counted.
+* Empty entries and entries with white space can never be a word of a text: they are excluded. Both are counted.
 * Numbers are read as float32 and must be finite; then they are rounded to the grid.
 
 Quantization to int16 uses one scale for the whole file: the smallest power of two at which the largest coordinate fits.

@@ -139,7 +139,7 @@ class Engine(ABC, Generic[Rows]):
             progress: Called with the number of rows that are checked, or None.
 
         Returns:
-            The rows of the run, with counts of the rows that are left out.
+            The rows of the run, with counts of the rows that are excluded.
 
         Raises:
             InputError: Ids are missing or repeated.

@@ -88,7 +88,7 @@ class Shuffled(BaseModel):
         rows: Public lower bound on the number of released texts, with `labels` for every label; a run with fewer is
             refused before any draw.
         delta: Delta of one record, at most 1e-6.
-        per_subject: Most records of a person, under all labels together; the others are left out.
+        per_subject: Most records of a person, under all labels together; the others are excluded.
         form: "rows" publishes every drawn text, "counts" distinct texts with their counts.
         labels: Publish the label of each text: `column`, and `values` (the public list).
     """
@@ -442,7 +442,7 @@ def probe_encoder(encoder: SentenceModel | WordEncoder) -> None:
 
 
 def cut(text: str, parts: int, n_max: int) -> list[str]:
-    """Cut a text into consecutive parts of nearly equal numbers of words; words after the first `n_max` are left out.
+    """Cut a text into consecutive parts of nearly equal numbers of words; words after the first `n_max` are excluded.
 
     >>> cut("one, two three!", 2, 100)
     ['one, ', 'two three!']

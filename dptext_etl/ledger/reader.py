@@ -225,7 +225,7 @@ class LedgerReader:
 
         Returns:
             Numbers of units by number of releases: "units", and where persons are the unit "rows", records without a
-            person. Units that a release does not charge are left out.
+            person. Units that a release does not charge are excluded.
         """
         with self._db.store.snapshot():
             return views.further(self._db, scope, cap, costs, most)

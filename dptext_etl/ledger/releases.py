@@ -153,7 +153,7 @@ class Releases:
         return self._find(names, policy.nonce)
 
     def find_all(self, policy: Policy) -> dict[str, ReleaseRef]:
-        """Return the releases that a policy names, by text column; names without a release are left out."""
+        """Return the releases that a policy names, by text column; names without a release are excluded."""
         if policy.synthetic is None:
             refs = {item.column or "": self.find(item) for item in policy.column_policies()}
         else:
@@ -400,7 +400,7 @@ class Releases:
     def published(self, ref: ReleaseRef, sink: str | None = None) -> dict[str, str]:
         """Return the SHA-256 of the manifest of every recorded publication of a release, by version.
 
-        Versions that were retired since, in a sink if it is given, are left out.
+        Versions that were retired since, in a sink if it is given, are excluded.
         """
         with self._store.snapshot():
             gone = self.retired(ref, sink)

@@ -86,7 +86,7 @@ class Outcome(IntEnum):
     Specification: docs/spec/privacy.md#one-text-per-release.
     """
     FORGOTTEN = 5
-    """The record or its unit was forgotten in its dataset: nothing charged or replayed; to be left out.
+    """The record or its unit was forgotten in its dataset: nothing charged or replayed; to be excluded.
 
     Specification: docs/spec/privacy.md#forgotten.
     """

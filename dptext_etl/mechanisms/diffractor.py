@@ -14,7 +14,7 @@ Word-Level Metric Differential Privacy" (section 3). What holds here (docs/spec/
   Unknown words are drawn as if they were the first word of the vocabulary, since a uniform draw lies outside its
   bounds. Under "tem", unknown words are drawn uniformly, within epsilon * gamma; they have no place on a list and
   therefore no metric claim.
-* The published code's Gaussian scores for the weights have no proof and are left out.
+* The published code's Gaussian scores for the weights have no proof and are excluded.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def _each_partition(
 ) -> Result:
     """Carry out a step for every partition of the run, and attach its facts to that partition.
 
-    Partitions without rows are left out, unless all are.
+    Partitions without rows are excluded, unless all are.
     """
     empty = list[str | None]()
     with as_failure(action):

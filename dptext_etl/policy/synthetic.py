@@ -129,7 +129,7 @@ class Synthetic(BaseModel):
     Attributes:
         column: The text column.
         labels: The labels of the records; None without.
-        rows: Rows of the table, public; left out with `scores`.
+        rows: Rows of the table, public; omitted with `scores`.
         scores: Publish every text of the pool once, with its scores for all labels in a column "scores".
         pool: Another public corpus, whose texts are the rows; by default the corpus of the mechanism.
         per_subject: Most records of a person that count.

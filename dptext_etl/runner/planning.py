@@ -284,7 +284,7 @@ def _checked_table(policy: Policy, frame: pl.LazyFrame, **parts: Mapping[str, An
 
 
 def _selected(policy: Policy, source: Examined[Any], previewed: Expected) -> dict[str, Any]:
-    """Return what `table_check.selection_facts` does, and rows that are excluded of partitions so far."""
+    """Return what `table_check.selection_facts` does, and rows that are excluded from partitions so far."""
     found = table_check.partitions(policy)
     return {
         **table_check.selection_facts(policy, source, previewed),

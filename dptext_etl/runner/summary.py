@@ -49,7 +49,7 @@ class RunSummary:
         profile: The cost of each stage: name, seconds, cpu_seconds, rows, bytes, peak_memory (`runner.progress`). Of a
             run in several processes, the stages of the last one.
         table: Findings about the table around the texts: `traceable`, rows that kept columns single out;
-            `spellings` of persons; `selection`, rows that caps keep and that are excluded of each period.
+            `spellings` of persons; `selection`, rows that caps keep and that are excluded from each period.
         audiences: The tables of audiences: audience, version, path, manifest, rows, changed, note, gates.
     """
 

@@ -153,7 +153,7 @@ def recognized(attempt: Attempt, seal: str, id_type: str) -> RunSummary:
 
 
 def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callable[[], str]) -> RunSummary | None:
-    """Return the summary of a noted run if its published table is unchanged and the same rows would be left out."""
+    """Return the summary of a noted run if its published table is unchanged and the same rows would be excluded."""
     layout, policy = attempt.layout, attempt.policy
     digests = [item["manifest"] for item in noted["summary"].get("audiences", [])]
     with attempt.alone():

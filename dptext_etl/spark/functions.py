@@ -274,7 +274,7 @@ def register_view(
 
     The view has the columns of the published table, in its order: ids as `ids` says, kept columns, and texts. Each text
     is released for the id of its row, and charged to that row's subject under the policy's cap. Rows over the cap, rows
-    of people who were forgotten, and under `on_null_subject = "quarantine"` rows without a person are left out. Now,
+    of people who were forgotten, and under `on_null_subject = "quarantine"` rows without a person are excluded. Now,
     the call refuses kept columns that hold texts of their rows (`keep_copies`), or single out more than 5% of the rows
     (`keep_unique`). Spark evaluates the view at every read; the same rows give the same bytes and one charge.
 
@@ -352,7 +352,7 @@ def _refuse_in_view(policy: Policy, *, charge: bool) -> None:
 
 
 def _refuse_without_run(policy: Policy, spec: LedgerSpec | None, *, leaves_out: bool = True) -> None:
-    """Refuse entries about charges that only a run applies; `leaves_out` says whether rows can be left out."""
+    """Refuse entries about charges that only a run applies; `leaves_out` says whether rows can be excluded."""
     wanted = {"refuse", "quarantine"} if leaves_out else {"refuse"}
     in_store = bool(policy.storage_options) and spec is not None and place_of(spec.anchors).remote
     problems = [
@@ -374,7 +374,7 @@ def _refuse(problems: Iterable[tuple[bool, str, str]]) -> None:
 
 
 def _has_person(policy: Policy) -> Column:
-    """Return whether a row has a person; one without is left out, or fails the query, as the policy says."""
+    """Return whether a row has a person; one without is excluded, or fails the query, as the policy says."""
     from pyspark.sql import functions as F  # noqa: N812
 
     person = named(str(policy.subject)).isNotNull()

@@ -118,7 +118,7 @@ def evaluate(
         seeds: How often measures with something random are repeated; they give means and deviations.
 
     Returns:
-        The figures of all measures, and the names of those that were left out.
+        The figures of all measures, and the names of those that were excluded.
 
     Raises:
         InputError: The label or the attribute has one value only or too many, a library is missing, or a model cannot
@@ -157,7 +157,7 @@ def measured(measure: Measure, pairs: Pairs, seeds: int = 1) -> Measured:
 def without_rows(
     column: str, measure: Measure, pairs: Pairs, cost: Mapping[str, Any], progress: Listener | None
 ) -> Evidence:
-    """Measure a release whose rows belong to no record: all other measures compare rows, so they are left out."""
+    """Measure a release whose rows belong to no record: all other measures compare rows, so they are excluded."""
     if progress is not None:
         progress(1, 1, measure.title, None)
     excluded = {one.title: (ROW_LINKS,) for one in (*metrics(), *attacks()) if one.title != measure.title}

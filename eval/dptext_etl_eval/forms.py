@@ -99,7 +99,7 @@ def _drawn(given: Mapping[str, Any], texts: Sequence[str]) -> tuple[list[str], A
 def _shuffled(rows: StandIn, epsilon: float, per_person: int, delta: float) -> Released:
     """Publish one shuffled release with labels: draws of `surrogate` without ids or order.
 
-    The least number of texts of a label bounds how well a record hides. A label with one text is left out.
+    The least number of texts of a label bounds how well a record hides. A label with one text is excluded.
     """
     delta *= math.exp(-(per_person - 1) * epsilon) * (1 - 1e-9)
     labels, counts = np.unique(rows.labels, return_counts=True)

@@ -95,7 +95,7 @@ class Measure(ABC):
     Attributes:
         title: The name of the measure.
         says: A description, in one or two sentences.
-        needs: Inputs without which it is left out: "label", "attribute", "subject", and other names in `WAYS`.
+        needs: Inputs without which it is excluded: "label", "attribute", "subject", and other names in `WAYS`.
         order: Place on the page; small numbers first.
         weight: Its duration, relative to others; the remaining time is estimated from it.
         seeded: Whether its figures depend on `Pairs.seed`.

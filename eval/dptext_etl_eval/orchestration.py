@@ -96,6 +96,6 @@ def _measured(
         "report": dg.MetadataValue.path(str(page)),
         "rows measured": sum(item.rows for item in evidence),
         "measures": sum(len(item.metrics) + len(item.attacks) for item in evidence),
-        "left out": ", ".join(sorted({title for item in evidence for title in item.excluded})) or "nothing",
+        "excluded": ", ".join(sorted({title for item in evidence for title in item.excluded})) or "nothing",
         "warning": INSIDE,
     }

@@ -34,7 +34,7 @@ CLASSIFIER, MASKED_MODEL = "classifier", "masked model"
 """What measures may need next to columns: labels that are classes, not numbers; a mechanism that draws word by word; a
 release whose rows belong to records; a model to fine-tune, and one that infers words."""
 TRAIN, TEST = "train", "test"
-"""Values of a split column; rows with another value are left out."""
+"""Values of a split column; rows with another value are excluded."""
 SECOND = {RAW: "second raw", RELEASED: "second released"}
 """Columns of the second texts of pairs in `Pairs.rest`."""
 _SPLIT = "split"
@@ -228,8 +228,8 @@ def join(
 ) -> Pairs:
     """Join a raw table and its release by id, and draw a sample to test; classifiers also learn from the other rows.
 
-    Rows that the release lacks are left out: a run may have quarantined them. Null texts count as empty. Rows whose
-    label, attribute or subject is null are left out. With a split, classifiers learn from all rows that say "train",
+    Rows that the release lacks are excluded: a run may have quarantined them. Null texts count as empty. Rows whose
+    label, attribute or subject is null are excluded. With a split, classifiers learn from all rows that say "train",
     and everything is measured on a sample of those that say "test".
 
     Args:
@@ -241,7 +241,7 @@ def join(
         label: Column of labels, in the raw table.
         attribute: Column of attributes of writers, in the raw table.
         subject: Column of persons, in the raw table.
-        split: Column of the raw table that says "train" or "test"; other rows are left out. Subjects may be in both.
+        split: Column of the raw table that says "train" or "test"; other rows are excluded. Subjects may be in both.
         text_pair: Column of second texts, in both tables; a label is then about both texts of a row.
         rows: Largest number of rows to test.
         seed: Number of the sample.

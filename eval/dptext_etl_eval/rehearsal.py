@@ -152,7 +152,7 @@ def rehearse(
 
 
 def free(rows: StandIn, given: Free) -> dict[str, float]:
-    """Return macro-F1 of guesses that need no private text; a guess by names is left out if no name has a vector."""
+    """Return macro-F1 of guesses that need no private text; a guess by names is excluded if no name has a vector."""
     names, counts = np.unique(rows.labels, return_counts=True)
     scores = {BLIND: unseen(macro_f1, rows.test_labels, np.repeat(names[counts.argmax()], len(rows.test_labels)))}
     for title, guessed in guesses(given, names, rows.test_texts).items():

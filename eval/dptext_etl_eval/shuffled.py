@@ -1,6 +1,6 @@
 """Measure how near the shares of labels in a shuffled release come to the true shares.
 
-No text of the release belongs to a record, so whatever compares a row with its raw text is left out, by name.
+No text of the release belongs to a record, so whatever compares a row with its raw text is excluded, by name.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def read(
 ) -> StandIn:
     """Read rows in a fixed order: `rows` that stand for private ones, then at most 2,000 to test on.
 
-    With `values`, rows of other labels are "other" if it is one of them, and are left out otherwise.
+    With `values`, rows of other labels are "other" if it is one of them, and are excluded otherwise.
     """
     scanned = pl.scan_parquet(_EVERYDAY).rename({"domain": "topic"}) if ships(source) else Files.at(source).scan()
     public = public_rows(scanned, text, label)

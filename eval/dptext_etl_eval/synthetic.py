@@ -1,6 +1,6 @@
 """Measure how well a classifier learns from a synthetic table, next to guesses that need no private text.
 
-No row of the table belongs to a record, so whatever compares a row with its raw text is left out, by name.
+No row of the table belongs to a record, so whatever compares a row with its raw text is excluded, by name.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _refuse_links(given: dict[str, Any]) -> None:
     """Refuse what compares a row of the release with its raw text: no row of a synthetic table belongs to a record."""
     if refused := of_rows(given, "attribute", "subject", "models", "show_texts", "partition"):
         names = ", ".join(sorted(type(one).__module__.rpartition(".")[2] for one in attacks()))
-        msg = f"{', '.join(refused)}: no row of a synthetic table belongs to a record, so these attacks are left out: "
+        msg = f"{', '.join(refused)}: no row of a synthetic table belongs to a record, so these attacks are excluded: "
         raise PolicyError(msg + names, "the epsilon of the table bounds what anyone learns of a record")
 
 

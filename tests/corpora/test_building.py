@@ -90,7 +90,7 @@ def test_the_command_takes_the_name_of_a_corpus_next_to_a_policy(table: Path, tm
 def test_a_command_that_leaves_texts_of_files_out_says_so(table: Path, tmp_path: Path) -> None:
     said = list[str]()
     build([Source(table)], tmp_path / "some", Options(name="some", texts=1_500, **STATED), said.append)
-    assert "516 usable texts are left out; --texts 2016 keeps all" in said
+    assert "516 usable texts are excluded; --texts 2016 keeps all" in said
 
 
 @pytest.mark.parametrize("missing", sorted(STATED))

@@ -88,7 +88,7 @@ def test_shares_of_releases_are_not_neighborhood_shares(corpus: Corpus) -> None:
 
 def test_shrinkage_is_what_brute_force_finds_and_is_printed(corpus: Corpus) -> None:
     topics = {text: topic(text) for text in corpus.texts}
-    public = {**PUBLIC, "rail two": "air"}  # is in the corpus: left out
+    public = {**PUBLIC, "rail two": "air"}  # is in the corpus: excluded
     found = estimate_frequencies(corpus.texts[:9], topics, epsilon=EPSILON, near=NEAR, corpus=corpus, public=public)
     for one in found:
         shares = {text: share([corpus.texts[place] for place in near_of(corpus, text)], one.topic) for text in PUBLIC}

@@ -1,4 +1,4 @@
-"""kill -9 at random instants of a run, and resume: nothing is lost, released twice or left out of the ledger."""
+"""kill -9 at random instants of a run, and resume: nothing is lost, released twice or excluded from the ledger."""
 
 import random
 import shutil

@@ -119,7 +119,7 @@ def parts(job):
 
 
 def said(job, summary, policy):
-    """All that is said of a run outside the boundary, and in counts inside it; times and places left out."""
+    """All that is said of a run outside the boundary, and in counts inside it; times and places excluded."""
     with job.ledger() as ledger:
         shown = [{**row, "published": len(row["published"])} for row in ledger.reports.show()]
         exported = ledger.reports.export()

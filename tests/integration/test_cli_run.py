@@ -119,9 +119,9 @@ def test_a_run_reports_and_a_second_one_costs_nothing(inited):
 
 def test_the_screen_shows_the_loss_of_a_person_before_the_one_of_a_text(inited):
     shown = dptext("run", "privacy.toml").output.splitlines()
-    used = facts("ledger", "remaining", "privacy.toml")["scopes"][0]["used"]["eps_approx"]["max"]
+    ((name, used), *_) = facts("ledger", "remaining", "privacy.toml")["scopes"][0]["used"].items()
     (at,) = [number for number, line in enumerate(shown) if line.startswith("most charged person")]
-    assert shown[at].split(maxsplit=3)[3].startswith(f"eps_approx {used:g} in all, odds move by 10^")
+    assert shown[at].split(maxsplit=3)[3].startswith(f"{name} {used['max']:g} in all, odds move by 10^")
     assert shown[at + 1].startswith("largest record")
 
 

@@ -197,7 +197,7 @@ def test_the_same_run_again_costs_nothing(folder):
     before, table = used(folder), published(folder)
     again = facts("run", folder / "privacy.toml")
     assert (again["changed"], again["rows"]["new"], again["version"]) == (False, 0, 1)
-    assert "nothing was computed again" in again["notes"][0], "though rows were left out"
+    assert "nothing was computed again" in again["notes"][0], "though rows were excluded"
     assert used(folder) == before
     assert published(folder).equals(table)
 
@@ -217,7 +217,7 @@ def test_the_page_to_sign_says_who_is_excluded(folder):
     public = (folder / "public" / "statement.md").read_text()
     assert not re.search(r"\b195\b", public), "a hash may hold these digits"
     assert "without a person" not in public
-    for inside in ("spelling", "caps (epsilon)", "left out by"):
+    for inside in ("spelling", "caps (epsilon)", "excluded by"):
         assert inside not in public
 
 

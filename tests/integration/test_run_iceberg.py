@@ -101,7 +101,7 @@ def test_other_types_are_refused_before_anything_is_charged(released, reviews, s
 
 
 def test_partitions_that_another_writer_made_are_refused(released):
-    """A file without values of them would be left out by readers who ask for one."""
+    """A file without values of them would be excluded by readers who ask for one."""
     with table(released).update_spec() as change:
         change.add_identity("stars")
     with pytest.raises(InputError, match=r"another writer has given the table public.* partitions"):

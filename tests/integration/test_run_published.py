@@ -50,7 +50,7 @@ def test_a_glob_meets_every_row_once(job, reviews, save, incremental):
 
 
 def readable_by_others(folder):
-    """Files below a folder that anybody may read, staging left out."""
+    """Files below a folder that anybody may read, staging excluded."""
     found = []
     for here, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if stat.S_IMODE(Path(here, name).stat().st_mode) & 0o005]

@@ -69,7 +69,7 @@ files of an older release put back after `forget` | a restored bucket
     manifests of all releases are retired
     integration/test_run_forgotten.py::test_an_older_release_that_is_put_back_is_refused
 a forgotten record that returns | the source still exports it
-    it is left out, and no list names it; `readmit` lifts that
+    it is excluded, and no list names it; `readmit` lifts that
     integration/test_run_forgotten.py::test_a_forgotten_record_that_comes_back_is_excluded
 `forget` during a run | a nightly run under way
     commits and publications compare again

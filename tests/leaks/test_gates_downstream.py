@@ -23,7 +23,7 @@ PASSES = {
     "the release itself": (lambda table, _: table, ()),
     "renamed": (lambda table, _: table.select("id", body="review", other="note"), ()),
     "joined to itself": (lambda table, _: table.join(table.select("id", again="note"), on="id"), ()),
-    "rows repeated and left out": (lambda table, _: pl.concat([table.head(50), table.head(10)]), ()),
+    "rows repeated and excluded": (lambda table, _: pl.concat([table.head(50), table.head(10)]), ()),
     "numbers more": (lambda table, _: table.with_columns(length=col("review").str.len_chars()), ()),
     "nested": (lambda table, _: table.select("id", doc=pl.struct("review", many=pl.concat_list("note", "review"))), ()),
     "exploded": (

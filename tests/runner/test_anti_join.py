@@ -1,4 +1,4 @@
-"""Rows whose ids are known are left out, in bounded memory, whatever the type of the ids and wherever digests lie."""
+"""Rows whose ids are known are excluded, in bounded memory, whatever the type of the ids and wherever digests lie."""
 
 import datetime as dt
 from decimal import Decimal

@@ -192,7 +192,7 @@ def _changed(names: Sequence[tuple[Path | None, Path | None]], parts: Sequence[d
 class RowCount(Gate):
     """Counts rows of synthetic tables: their number is public, and never the number of private records."""
 
-    catches = "Rows that were added to a synthetic table, left out, or drawn as often as there are private records."
+    catches = "Rows that were added to a synthetic table, excluded, or drawn as often as there are private records."
     stages = frozenset(Stage)
     order = 15
 

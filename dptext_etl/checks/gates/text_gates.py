@@ -146,7 +146,7 @@ class TextsInCorpus(Gate):
 
     catches = (
         "Texts that no draw could have made: an original after a failure, a text of another corpus, a part that was "
-        "left out or cut, anything appended to a public text."
+        "excluded or cut, anything appended to a public text."
     )
     stages = frozenset(Stage)
     problems = ("outside",)

@@ -278,7 +278,7 @@ def suite_for(policy: PolicyLike, *, argument: str | None = None) -> gx.Expectat
     A column without fixed output words (of a mechanism that draws whole texts, spells words or decodes them) or with
     post-processing has no expectation about its words. Every gate for published tables that names its `problems` is an
     expectation of the suite. With `ids = "keyed"` or `"drop"`, only staging knows whose rows the table holds: a warning
-    names the expectations that are left out.
+    names the expectations that are excluded.
     """
     policy = resolve(policy)
     argument = argument or written(policy)

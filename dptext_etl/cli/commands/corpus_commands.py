@@ -72,7 +72,7 @@ def build(
 ) -> None:
     """Build a corpus from public texts: clean them, learn an encoder, choose hit rates, write cards.
 
-    Texts with e-mail addresses, telephone numbers, URLs or long runs of digits are left out, and each text stays once.
+    Texts with e-mail addresses, telephone numbers, URLs or long runs of digits are excluded, and each text stays once.
     All texts of a corpus among the sources stay: a limit below their number is refused. A corpus is published text by
     definition: never build one from texts that you privatize. A file that a policy in this folder or next to it names
     as its source is refused.

@@ -338,7 +338,7 @@ _COUNTS = {
     "null_subjects": "rows without a person",
 }
 _THEN = {"quarantine": "excluded", "refuse": "a reason to refuse the run"}
-_FEWEST = 20  # rows that a rehearsal takes
+_FEWEST = 20  # rows that a rehearsal needs
 _OMITTED = {"without_subject": "excluded without a person", "changed_excluded": "excluded with a changed text"}
 
 

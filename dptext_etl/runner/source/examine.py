@@ -67,12 +67,12 @@ class Examined(Generic[Rows]):
     base: str | None  # digest of the manifest that an incremental run adds to
     first: int  # number of the first shard; an incremental run counts on, so that its canary rows are new, too
     shards: int | None = None  # how many there are, if they are counted already
-    beyond: int = 0  # rows that are left out, because their persons have more than `per_subject`
+    beyond: int = 0  # rows that are excluded, because their persons have more than `per_subject`
     pairs: int | None = None  # sum of digests of `version_rows` with their persons; None if it is not known
-    nameless: int = 0  # rows that are left out because they have no subject
+    nameless: int = 0  # rows that are excluded because they have no subject
     every_row: Rows | None = None  # rows that an incremental run leaves out or uses, lazily; None if it uses all
     rows_before: int = 0  # rows of the version that an incremental run adds to
-    # rows that are left out, `beyond` or `nameless`, by month or year; None if they are not counted
+    # rows that are excluded, `beyond` or `nameless`, by month or year; None if they are not counted
     outside: Mapping[str, int] | None = None
     copied: tuple[str, ...] = ()  # columns that would be published unchanged, and hold raw texts of their rows
     manifest: Manifest | None = None  # of the version that is published now

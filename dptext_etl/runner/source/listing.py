@@ -1,6 +1,6 @@
 """List the local files that a folder or a pattern names, and refuse, by path, whatever cannot be listed or opened.
 
-A file that is left out in silence is lost rows. Names that begin with "." or "_" are left out, unless a pattern has
+A file that is excluded in silence is lost rows. Names that begin with "." or "_" are excluded, unless a pattern has
 this character there.
 """
 

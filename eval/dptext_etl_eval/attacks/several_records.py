@@ -15,7 +15,7 @@ from dptext_etl_eval.statistics import bootstrapped, macro_f1, unseen
 
 COUNTS = (1, 2, 5, 10)
 FEWEST = 40
-"""Number of persons below which a count is left out."""
+"""Number of persons below which a count is excluded."""
 
 
 class SeveralRecords(Attack):

@@ -111,7 +111,7 @@ def evaluate(
 
     The columns of labels, attributes and subjects are in the raw table. All figures are exact statistics of raw
     texts: the report stays inside the boundary, and no figure decides about a publication. A measure without the column
-    that it needs is left out, and the report says so. Labels that are numbers, some not whole, are regressed on.
+    that it needs is excluded, and the report says so. Labels that are numbers, some not whole, are regressed on.
 
     Next to the figures of labels are guesses that need no private text: label names, public data, and what --written,
     --public, and --zero-shot name. The first line says what to use the release for, and what not to use it for. It says
@@ -231,4 +231,4 @@ def _show(evidence: Any) -> None:
     for line in in_short(evidence):
         terminal.say(f"* {line}")
     for title, needs in evidence.excluded.items():
-        terminal.say(f"left out: {title} ({'; '.join(WAYS[need] for need in needs)})")
+        terminal.say(f"excluded: {title} ({'; '.join(WAYS[need] for need in needs)})")

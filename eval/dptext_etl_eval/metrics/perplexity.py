@@ -56,7 +56,7 @@ class Perplexity(Metric):
 
 
 def _by_model(name: str, pairs: Pairs) -> list[Score]:
-    """Return the perplexity per token of a causal model; texts without a token to predict are left out."""
+    """Return the perplexity per token of a causal model; texts without a token to predict are excluded."""
     if ("surprise", RAW, name) not in pairs.memory:
         pairs.memory["surprise", RAW, name] = surprise(name, pairs.raw)
     parts = [part[part[:, 1] > 0] for part in (surprise(name, pairs.released), pairs.memory["surprise", RAW, name])]

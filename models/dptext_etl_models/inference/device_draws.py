@@ -91,7 +91,7 @@ def _cells_at_once(device: torch.device) -> int:
 def weigh_on_device(scores: torch.Tensor, law: Law) -> torch.Tensor:
     """Return integer weights, int64, padded with ids of weight 0 to whole blocks of 256.
 
-    Each step is a pass over the device's memory, so steps that others imply are left out: `fmax` drops NaN, too, and
+    Each step is a pass over the device's memory, so steps that others imply are excluded: `fmax` drops NaN, too, and
     whole numbers need no `floor` before they become int64.
     """
     import torch

@@ -8,7 +8,7 @@ guarantee needs are set here, and a setting that contradicts it is refused:
   needs hardware that vLLM supports for it. Prefixes are not shared between texts.
 * One draw per step and text: no chunked prefill, no asynchronous scheduling, no speculative decoding. They compute
   scores of steps that vLLM then discards.
-* Logs hold nothing of a text. After a step that fails vLLM would write the lengths of its prompts: that is left out.
+* Logs hold nothing of a text. After a step that fails vLLM would write the lengths of its prompts: that is excluded.
 * Draws need the record keys, so the engine runs in this process, on one GPU: `VLLM_ENABLE_V1_MULTIPROCESSING=0`.
 
 Scores differ in their last digits between machines and versions, so a run's first commit is the release.

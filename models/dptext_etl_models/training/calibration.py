@@ -207,7 +207,7 @@ _HELD = 2**20
 class Moments:
     """Compute count, mean and variance of all numbers, and percentiles of an even sample of them.
 
-    Numbers that are not finite are counted apart and left out.
+    Numbers that are not finite are counted apart and excluded.
     """
 
     def __init__(self) -> None:

@@ -114,7 +114,7 @@ class Corruption:
 
 @lru_cache(maxsize=2)
 def near_words(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the nearest of the given words of each that has a vector, the word itself left out."""
+    """Return the nearest of the given words of each that has a vector, the word itself excluded."""
     vectors = WordVectors.load()
     in_vocabulary = [word for word in words if word in vectors.index]
     if len(in_vocabulary) <= NEAR:
@@ -224,7 +224,7 @@ class Pairs:
         return self.encoded([self._corruption.pair(text, rng) for text in drawn])
 
     def encoded(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
-        """Return the tokens of prompts and answers; pairs that have none are left out."""
+        """Return the tokens of prompts and answers; pairs that have none are excluded."""
         prompts = self._prompts.encode([read for read, _ in pairs])
         answers = self._answers.encode([written for _, written in pairs])
         return [

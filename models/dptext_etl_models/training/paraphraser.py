@@ -56,7 +56,7 @@ class Settings:
     steps: int | None = None  # largest number of steps; None uses as many as the epochs need
     minutes: float | None = None  # time limit in minutes; None for no limit
     rows: int = 32  # pairs per batch
-    # largest number of tokens of a prompt, and of an answer; longer prompts are cut, longer answers are left out
+    # largest number of tokens of a prompt, and of an answer; longer prompts are cut, longer answers are excluded
     longest: int = 128
     rate: float = 5e-5  # learning rate at its peak
     warmup: int = 100  # steps until the peak

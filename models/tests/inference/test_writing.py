@@ -124,7 +124,7 @@ def test_a_stopped_command_continues_after_its_last_batch(toy, tmp_path, monkeyp
         writing.write(other, tmp_path / "written.parquet")
     lines = list[str]()
     again = writing.write(WANTED, tmp_path / "written.parquet", lines.append)
-    assert toy.prompts == asked  # no batch twice, none left out, in the same order
+    assert toy.prompts == asked  # no batch twice, none excluded, in the same order
     assert again.texts.equals(whole.texts)
     assert again.card == whole.card
     assert not (tmp_path / "written.batches").exists()
