@@ -331,7 +331,10 @@ def matching(pattern: str, options: Mapping[str, Any]) -> list[str]:
 
 
 def expression_of(pattern: str) -> str:
-    """Return a regular expression for a pattern; parts that begin with "." or "_" match only if they are written so."""
+    """Return a regular expression for a pattern; parts that begin with "." or "_" match only if they are written so.
+
+    A NUL stands for the name of a partition, and stays.
+    """
     parts = {"**/": "(?:(?![._])[^/]*/)*", "**": "[^/]*(?:/(?![._])[^/]*)*", "*": "[^/]*", "?": "[^/]", "\0": "\0"}
     expression, before = "", "/"
     for piece in re.findall(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|.", pattern, re.DOTALL):
