@@ -3,8 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dptext_etl.checks.sink_files import Manifest as Manifest
 from dptext_etl.runner.progress import Progress as Progress
-from dptext_etl.runner.publish.manifest import Manifest as Manifest
 from dptext_etl.runner.publish.manifest import scan_published as scan_published
 from dptext_etl.runner.publish.publication import Published as Published
 from dptext_etl.runner.publish.publication import check as check

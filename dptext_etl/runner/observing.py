@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from dptext_etl import __version__, telemetry
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.errors import DPTextError, PolicyError
 from dptext_etl.guarantee import FINE, MICRO
 from dptext_etl.ledger import Ledger, anchor_files
@@ -23,7 +24,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import TABLE
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Progress
-from dptext_etl.runner.publish.manifest import Manifest, stated
+from dptext_etl.runner.publish.manifest import stated
 from dptext_etl.runner.source.roles import shown_columns
 from dptext_etl.runner.summary import RunSummary
 

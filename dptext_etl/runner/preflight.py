@@ -23,6 +23,7 @@ import polars as pl
 
 from dptext_etl import column, files, object_stores
 from dptext_etl.checks.canaries import CanaryPlan, Present, plan_canaries
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.errors import (
     DiskError,
     DPTextError,
@@ -47,7 +48,6 @@ from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.policy.audience import together
 from dptext_etl.runner.forecast import Expected, ledger_of
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.publication import refuse_unrecorded, require_enough
 from dptext_etl.runner.publish.versions import PUBLISHING, require_sink
 from dptext_etl.runner.shard.attempt import (

@@ -12,6 +12,7 @@ from typing import Any
 import dptext_etl
 from dptext_etl.accounting import log10_odds
 from dptext_etl.checks.gate import every
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.errors import InputError, bare
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.ledger import Ledger, Scope
@@ -19,7 +20,6 @@ from dptext_etl.policy import Policy
 from dptext_etl.policy.column_policy import INTERMEDIATE
 from dptext_etl.runner import table_check
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source import selection
 
 _EXCLUDED = ("quarantined", "over_contribution", "without_subject", "changed_excluded", "forgotten", "changed_kept")

@@ -21,13 +21,14 @@ from typing import Any, Self, TypeVar
 import dptext_etl
 from dptext_etl.artifacts import canon
 from dptext_etl.checks.gate import Stage, judges
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.errors import InputError, seam
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.types import Event
 from dptext_etl.runner.forecast import ledger_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
-from dptext_etl.runner.publish.manifest import Manifest, is_whole
+from dptext_etl.runner.publish.manifest import is_whole
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard import staging
 from dptext_etl.runner.shard.attempt import Attempt

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.corpora import Corpus
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.families.aggregate import Noisy, read_statistic
@@ -21,7 +22,6 @@ from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import Synthetic
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.shard.charging import at_most
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.table import Files, schema_of

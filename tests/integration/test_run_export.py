@@ -12,9 +12,10 @@ import pandas as pd
 import polars as pl
 import pytest
 
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.errors import GateError, InputError
 from dptext_etl.runner.publish.export import CONTRACT, MANIFEST, REHEARSAL, SUMS, contract_text, export, verify
-from dptext_etl.runner.publish.manifest import Manifest, scan_published
+from dptext_etl.runner.publish.manifest import scan_published
 from tests.command_line import dptext, facts
 from tests.review_jobs import SURROGATE
 

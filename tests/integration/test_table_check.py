@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.cli.app import app
 from dptext_etl.engines import run
 from dptext_etl.engines.engine import stage
@@ -19,7 +20,6 @@ from dptext_etl.runner import plan, planning, scan_published, statement, table_c
 from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.shard.staging import from_json, to_json
 from dptext_etl.runner.source import guessing
 from dptext_etl.runner.source.column_types import coarse, coarse_type

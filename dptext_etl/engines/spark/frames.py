@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard
 from dptext_etl.checks.comparison import Counted, short_digests
 from dptext_etl.checks.kept_strings import LEAST_CHARACTERS, compared_columns
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import by_name, named_as, parsed, plain_type
 from dptext_etl.engines.spark.judging import (
     SCHEMA,
@@ -48,7 +49,6 @@ from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import Kept
 from dptext_etl.runner import table_check
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.parts import id_lists, read_ids
 from dptext_etl.runner.shard.charging import PAIRS, sum_of_pairs
 from dptext_etl.runner.source import copies

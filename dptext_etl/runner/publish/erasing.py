@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl.checks.sink_files import MANIFEST, TABLE
+from dptext_etl.checks.sink_files import MANIFEST, TABLE, Manifest
 from dptext_etl.errors import InputError, PolicyError, bare
 from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.storage.opening import ledger_exists
@@ -32,7 +32,6 @@ from dptext_etl.runner.publish.forgetting import (
     look_up,
     subject_ids,
 )
-from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.shard.attempt import require_audiences
 from dptext_etl.storage import Storage
 

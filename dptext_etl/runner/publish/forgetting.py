@@ -18,6 +18,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import keys
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, LedgerError, PolicyError, UnknownIdError, bare, counted, seam
 from dptext_etl.files import literal
@@ -30,7 +31,7 @@ from dptext_etl.policy.terms import TABLE
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Checkpoint, nothing
 from dptext_etl.runner.publish import versions
-from dptext_etl.runner.publish.manifest import Manifest, as_stored, published_manifest, require_whole, scan
+from dptext_etl.runner.publish.manifest import as_stored, published_manifest, require_whole, scan
 from dptext_etl.runner.publish.parts import HiddenIds, Writer, blank_ids, ids_of_parts, keep_id_lists
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import remember, require_same_ledger

@@ -17,6 +17,7 @@ import polars as pl
 from dptext_etl import files, telemetry
 from dptext_etl.checks import Candidate, Verdict, evaluate, require
 from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.sink_files import Manifest, Part
 from dptext_etl.checks.text_counts import (
     CopyCount,
     copy_reports,
@@ -37,7 +38,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
 from dptext_etl.runner.publish import versions
 from dptext_etl.runner.publish.forgetting import refuse_forgotten_base
-from dptext_etl.runner.publish.manifest import Manifest, Part, claims, is_whole
+from dptext_etl.runner.publish.manifest import claims, is_whole
 from dptext_etl.runner.publish.parts import HiddenIds, Writer, keep_id_lists, write_shuffled, write_table
 from dptext_etl.runner.publish.versions import alone_at, expire, show
 from dptext_etl.runner.shard.attempt import ledger_of_run, remember, require_same_ledger

@@ -21,12 +21,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dptext_etl import files
-from dptext_etl.checks.sink_files import MANIFEST, TABLE, LocalSink, is_inside, part_name
+from dptext_etl.checks.sink_files import MANIFEST, TABLE, LocalSink, Manifest, is_inside, part_name
 from dptext_etl.errors import BusyError, InputError, PolicyError, counted, seam
 from dptext_etl.file_formats import FORMATS
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest, scan
+from dptext_etl.runner.publish.manifest import scan
 from dptext_etl.runner.source.table import READ_HINT, schema_of
 from dptext_etl.table_formats import DataFile, Facts, TableState, rewrites
 

@@ -16,13 +16,14 @@ from typing import Any, NoReturn
 from urllib.parse import unquote
 
 from dptext_etl._kernel import Secret
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.errors import BudgetError, InputError, KeyReferenceError, LedgerError, counted
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope, anchor_files
 from dptext_etl.parallel import require_threads
 from dptext_etl.policy import ColumnPolicy, Policy, tables_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
-from dptext_etl.runner.publish.manifest import Manifest, register, require_provenance
+from dptext_etl.runner.publish.manifest import register, require_provenance
 from dptext_etl.runner.publish.versions import require_sink
 from dptext_etl.runner.shard.computing import replays
 from dptext_etl.runner.shard.staging import Staging, WholeTable, staging_key

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.checks.text_counts import (
     SAMPLE_ROWS,
     count_copies,
@@ -48,7 +49,7 @@ from dptext_etl.mechanism import Released
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Profile
-from dptext_etl.runner.publish.manifest import Manifest, postprocessing_facts, scan
+from dptext_etl.runner.publish.manifest import postprocessing_facts, scan
 from dptext_etl.runner.publish.parts import ids_of_parts
 from dptext_etl.runner.shard.charging import (
     DEFECT,

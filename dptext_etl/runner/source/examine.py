@@ -16,6 +16,7 @@ import polars as pl
 
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.comparison import Buckets
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import by_name, size_of
 from dptext_etl.errors import InputError, counted, seam, together
 from dptext_etl.guarantee import refuse_more_records
@@ -24,7 +25,6 @@ from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source import cutting, selection
 from dptext_etl.runner.source.column_types import require_same_types, rows_by_period
 from dptext_etl.runner.source.copies import copied_columns
