@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +17,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, Self
-
-import polars as pl
 
 from dptext_etl import extensions
 from dptext_etl.checks import Candidate, Verdict, require
@@ -33,7 +31,7 @@ from dptext_etl.runner import table_check
 from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.observing import observed
-from dptext_etl.runner.preflight import planned_canaries, preflight, published_facts, require_places
+from dptext_etl.runner.preflight import Reader, examined, preflight, published_facts, require_places
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import (
@@ -61,7 +59,7 @@ from dptext_etl.runner.shard.charging import PAIRS, Column
 from dptext_etl.runner.shard.shard import Phase, ShardResult, outcomes, refuse_other_persons, whole_table
 from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
 from dptext_etl.runner.source.examine import Examined
-from dptext_etl.runner.source.roles import Rows, Table
+from dptext_etl.runner.source.roles import Rows
 from dptext_etl.runner.source.table import Files
 from dptext_etl.runner.summary import RunSummary, remaining, summarize
 from dptext_etl.runner.unchanged import Input
@@ -82,7 +80,7 @@ class Work(Generic[Rows]):
     ledger: Ledger | None = None  # the ledger of the run; None while its rows are previewed
 
 
-class Engine(ABC, Generic[Rows]):
+class Engine(Reader[Rows]):
     """Base of engines, which compute the shards of a run. One engine serves one run at a time.
 
     Engines are entry points of the group `dptext_etl.engines`, whose names `dptext run --engine` accepts.
@@ -102,21 +100,6 @@ class Engine(ABC, Generic[Rows]):
         """
         yield cls()
 
-    @abstractmethod
-    def open(self, policy: Policy, layout: Layout) -> Table[Rows]:
-        """Open the raw table and check its columns, before anything is written or charged.
-
-        Args:
-            policy: The policy of the run.
-            layout: The places of the run.
-
-        Returns:
-            The table, with the types of its columns.
-
-        Raises:
-            PolicyError: The table cannot be read, or lacks a column of the policy.
-        """
-
     def files(self, layout: Layout) -> Files | None:  # noqa: ARG002  (most engines read frames)
         """Return the files that a run reads, so that an unchanged input can be recognized.
 
@@ -127,60 +110,6 @@ class Engine(ABC, Generic[Rows]):
             Local files, or one version of a table with a log; None if the engine does not know them.
         """
         return None
-
-    @abstractmethod
-    def examine(self, table: Table[Rows], policy: Policy, layout: Layout, progress: Listener | None) -> Examined[Rows]:
-        """Check ids and subjects; in an incremental run, leave out rows that are published already.
-
-        Args:
-            table: The table that `open` returned.
-            policy: The policy of the run.
-            layout: The places of the run.
-            progress: Called with the number of rows that are checked, or None.
-
-        Returns:
-            The rows of the run, with counts of the rows that are excluded.
-
-        Raises:
-            InputError: Ids are missing or repeated.
-        """
-
-    @abstractmethod
-    def present(self, source: Examined[Rows], ids: pl.Series) -> pl.Series:
-        """Return the given ids that the source uses.
-
-        Args:
-            source: The source that `examine` returned.
-            ids: Ids of the type of the id column, shape (ids,).
-
-        Returns:
-            The ids in use, shape (used,).
-        """
-
-    @abstractmethod
-    def canary_sets(self, source: Examined[Rows], policy: Policy) -> range:
-        """Number the sets of canary rows.
-
-        Args:
-            source: The source that `examine` returned.
-            policy: The policy of the run.
-
-        Returns:
-            Numbers of sets; they follow from ids and counts, so every attempt at a run gets the same.
-        """
-
-    @staticmethod
-    @abstractmethod
-    def trace(source: Examined[Any], policy: Policy) -> dict[str, Any]:
-        """Count the rows that kept columns single out.
-
-        Args:
-            source: The source that `examine` returned.
-            policy: The policy of the run.
-
-        Returns:
-            The facts of `runner.table_check.of_source`; empty without kept columns.
-        """
 
     @abstractmethod
     def look(
@@ -420,15 +349,11 @@ def staged(
             with profile.stage("examine"):
                 with ThreadPoolExecutor(1, thread_name_prefix="dptext-prepare") as pool:
                     pool.submit(prepare, policy, attempt.secret)
-                    source = engine.examine(table, policy, attempt.layout, progress)
-                checkpoint("checked")
-                present, sets = partial(engine.present, source), engine.canary_sets(source, policy)
-                plans = planned_canaries(attempt, source, present, sets)
+                    source, plans = examined(attempt, engine, table, progress, checkpoint)
                 staging.no_changes()
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
-                ways = engine.open, engine.examine, engine.trace
-                previews = preflight(attempt, source, look, staging.keep, ways=ways)
+                previews = preflight(attempt, engine, source, look, staging.keep)
                 checkpoint("prefetched")
                 ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
             profile.count("examine", rows=source.total)

@@ -20,7 +20,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.checks import Candidate, Verdict
-from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard, canary_sets, plant
+from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard, plant
 from dptext_etl.data_types import by_name
 from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine, Work
@@ -29,10 +29,9 @@ from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.parallel import sharing_threads
 from dptext_etl.policy import Policy
-from dptext_etl.runner import table_check
 from dptext_etl.runner.forecast import Expected, Preview, preview_rows
 from dptext_etl.runner.layout import Layout, is_remote
-from dptext_etl.runner.preflight import require_models
+from dptext_etl.runner.preflight import LocalReader, require_models
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import ledger_of_run, refuse_other_rows
 from dptext_etl.runner.shard.charging import Column, refunds, subjects_of
@@ -40,8 +39,8 @@ from dptext_etl.runner.shard.computing import Result, Schedule, Step, replays
 from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards, StoppedError
 from dptext_etl.runner.shard.staging import StagedRun
 from dptext_etl.runner.source import cutting
-from dptext_etl.runner.source.examine import Examined, examine, present
-from dptext_etl.runner.source.roles import Table, open_table, table_of
+from dptext_etl.runner.source.examine import Examined, examine
+from dptext_etl.runner.source.roles import Table
 from dptext_etl.runner.source.table import Files, batches
 
 if TYPE_CHECKING:
@@ -55,15 +54,10 @@ _PER_THREAD = 2
 """Shards that are under way for each thread: while one waits for its turn at the ledger or the disk, another draws."""
 
 
-class LocalEngine(Engine[pl.LazyFrame]):
+class LocalEngine(LocalReader, Engine[pl.LazyFrame]):
     """This process, over the files of the policy's source, or over a frame in their place."""
 
-    def __init__(self, frame: pl.LazyFrame | None = None) -> None:
-        self._frame = frame
-        self._plan: LedgerPlan | None = None  # of the rows of a run that has several shards
-
-    def open(self, policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
-        return open_table(policy, layout) if self._frame is None else table_of(self._frame, policy, layout)
+    _plan: LedgerPlan | None = None  # of the rows of a run that has several shards
 
     def files(self, layout: Layout) -> Files | None:
         """Return the plain files in folders, or one version of a table with a log.
@@ -103,14 +97,6 @@ class LocalEngine(Engine[pl.LazyFrame]):
         files = self.files(layout)
         if files is not None:
             _ = files.facts
-
-    def present(self, source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
-        return present(source, ids)
-
-    def canary_sets(self, source: Examined[pl.LazyFrame], policy: Policy) -> range:
-        return canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
-
-    trace = staticmethod(table_check.trace)
 
     def look(
         self, work: Work[pl.LazyFrame], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame

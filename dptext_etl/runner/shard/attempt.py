@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import unquote
 
 from dptext_etl._kernel import Secret
 from dptext_etl.checks.sink_files import Manifest
-from dptext_etl.errors import BudgetError, InputError, KeyReferenceError, LedgerError, counted
+from dptext_etl.errors import BudgetError, DPTextError, InputError, KeyReferenceError, LedgerError, collect, counted
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope, anchor_files
 from dptext_etl.parallel import require_threads
 from dptext_etl.policy import ColumnPolicy, Policy, tables_of
@@ -85,6 +85,7 @@ def remember(ledger: Ledger, policy: Policy, options: Mapping[str, str] | None =
     anchor_files.record(ledger, Scope.of(policy), policy.release, policy.ledger, options or policy.storage_options)
 
 
+Done = TypeVar("Done")
 UNDER_WAY = "of this release is under way"
 _ALWAYS_COUNTED = frozenset(
     {"read", "already_published", "new", "resumed", "replayed", "quarantined", "released", "null"}
@@ -102,6 +103,7 @@ class Attempt:
     secret: Secret = field(repr=False)  # the noise secret, checked against the policy
     accept_lower_cap: bool = False  # whether the pinned cap may be lowered to the policy's cap
     accept_fewer_rows: bool = False  # whether published rows may be excluded that the source still holds
+    refusals: list[DPTextError] | None = None  # what a plan collects; None in a run, which raises the first
     job: str = field(default_factory=lambda: uuid.uuid4().hex)  # the name of this attempt in the ledger
     began: float = field(default_factory=time.monotonic)  # when it began, on the monotonic clock
     profile: Profile = field(default_factory=Profile, repr=False)  # time and memory of its stages
@@ -109,14 +111,8 @@ class Attempt:
     main: Attempt | None = None  # of an audience: the attempt at the policy's own table
 
     @classmethod
-    def of(
-        cls,
-        policy: Policy,
-        partition: str | None,
-        *,
-        accept_lower_cap: bool = False,
-        accept_fewer_rows: bool = False,
-    ) -> Attempt:
+    def of(cls, policy: Policy, partition: str | None, **accepted: Any) -> Attempt:
+        """Refuse a policy that no run can carry out; `accepted` holds fields of the attempt."""
         require_threads()
         _, *others = tables_of(policy)
         require_provenance(policy)
@@ -125,10 +121,18 @@ class Attempt:
         if policy.publish and secret.published:
             msg = "the key is printed in documents, so anyone can undo a release under it"
             raise KeyReferenceError(msg, 'run `dptext key new PATH` and write key = "file:PATH"')
-        accepted = accept_lower_cap, accept_fewer_rows
-        main = cls(policy, partition, Layout.of(policy, partition), columns, secret, *accepted)
-        ways = {"accept_lower_cap": accept_lower_cap, "accept_fewer_rows": accept_fewer_rows}
-        return replace(main, audiences=tuple(replace(cls.of(item, partition, **ways), main=main) for item in others))
+        main = cls(policy, partition, Layout.of(policy, partition), columns, secret, **accepted)
+        return replace(
+            main, audiences=tuple(replace(cls.of(item, partition, **accepted), main=main) for item in others)
+        )
+
+    @property
+    def planning(self) -> bool:
+        return self.refusals is not None
+
+    def check(self, step: Callable[..., Done], *given: Any, **named: Any) -> Done | None:
+        """Take a step: a run raises its refusal, and a plan collects it, and goes on with None."""
+        return collect(self.refusals, partial(step, *given, **named))
 
     @property
     def layouts(self) -> list[Layout]:
