@@ -30,7 +30,6 @@ from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner import table_check
 from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.observing import observed
 from dptext_etl.runner.preflight import Reader, examined, preflight, published_facts, require_places
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
 from dptext_etl.runner.publish.parts import Writer
@@ -45,6 +44,7 @@ from dptext_etl.runner.publish.publication import (
     require_first_table,
     strip,
 )
+from dptext_etl.runner.report import RunSummary, observed, remaining, summarize
 from dptext_etl.runner.shard.attempt import (
     Attempt,
     pin_table,
@@ -61,7 +61,6 @@ from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import Rows
 from dptext_etl.runner.source.table import Files
-from dptext_etl.runner.summary import RunSummary, remaining, summarize
 from dptext_etl.runner.unchanged import Input
 
 

@@ -9,8 +9,8 @@ from dptext_etl.runner.publish.manifest import scan_published as scan_published
 from dptext_etl.runner.publish.publication import Published as Published
 from dptext_etl.runner.publish.publication import check as check
 from dptext_etl.runner.publish.publication import publish as publish
+from dptext_etl.runner.report import RunSummary as RunSummary
 from dptext_etl.runner.shard.staging import StagedRun as StagedRun
-from dptext_etl.runner.summary import RunSummary as RunSummary
 
 if TYPE_CHECKING:
     from dptext_etl.runner.planning import PlanSummary as PlanSummary

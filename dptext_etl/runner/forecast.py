@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +24,11 @@ import pyarrow as pa
 
 from dptext_etl.accounting import MEASURES, PureDraws, joint, least, range_bounded, spend
 from dptext_etl.arrays import starts, to_arrow, to_numpy
-from dptext_etl.checks.comparison import Buckets
+from dptext_etl.checks.comparison import Buckets, ByteRows
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE, spends
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, Spend
+from dptext_etl.id_forms import Normalization, normalized
 from dptext_etl.ledger import Ledger, Outcome, Scope
 from dptext_etl.ledger.caps import EarlierCharges, limits
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, plus, sums
@@ -41,7 +42,6 @@ from dptext_etl.runner.publish.manifest import guarantee_of, with_gate
 from dptext_etl.runner.shard.charging import PAIRS, Charged, Column, by_label, charge, views_of
 from dptext_etl.runner.source.column_types import HELD, period_of
 from dptext_etl.runner.source.cutting import pieces
-from dptext_etl.runner.source.guessing import Spelled
 
 Amounts = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.uint32]
@@ -476,3 +476,80 @@ def _count_draws(frame: pl.DataFrame, column: Column, charged: npt.NDArray[np.ui
 def _plus(total: npt.NDArray[np.int64], amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     both = plus(total, amounts)
     return np.where(both >= SATURATED, INFINITE, both)
+
+
+_PLAIN = r"^[!-@\[-~]([ -@\[-~]*[!-@\[-~])?$"
+"""Matches ASCII without capital letters and outer blanks."""
+EVERY_STEP: tuple[Normalization, ...] = get_args(Normalization)
+SPELLINGS = ("persons", "alike", "folded")
+"""Counts of persons: as the policy spells them, with every step, and without punctuation and accents."""
+
+
+_FOLDED = r"^[0-9a-z]+$"
+"""Matches names that `_folded` does not change."""
+
+
+def _folded(names: pl.Series) -> pl.Series:
+    """Return names without accents, other forms of letters, blanks, and punctuation; it stays between two digits."""
+    cell, digits = pl.col("name"), r"(\p{N})[^\p{L}\p{N}]+(\p{N})"
+    bare = cell.str.to_lowercase().str.normalize("NFKD").str.replace_all(r"\p{M}+", "").str.to_lowercase()
+    for _ in range(2):  # of "1-2-3", a pass finds every other pair
+        bare = bare.str.replace_all(digits, "${1}\u0001${2}")
+    bare = bare.str.replace_all(r"[^\p{L}\p{N}\x01]+", "")
+    return names.to_frame("name").select(pl.when(bare == "").then(cell).otherwise(bare)).to_series()
+
+
+class Spelled:
+    """Count persons in bounded memory, by hashes of 64 bits in the folder `scratch`, batch by batch."""
+
+    def __init__(self, how: Sequence[Normalization] = (), scratch: Path | None = None) -> None:
+        self._counted = [(steps, Buckets(8, scratch)) for steps in (how, EVERY_STEP)]
+        self._folded = Buckets(8, scratch)
+
+    def add(self, persons: pl.Series) -> None:
+        """Take persons as the source has them; nulls do not count, nor persons that are not strings."""
+        if persons.dtype == pl.String:
+            names = persons.drop_nulls().unique()
+            plain = names.str.contains(_PLAIN)  # no step changes them
+            for steps, hashes in self._counted:
+                hashes.add(_hashes(names.filter(plain).to_arrow()))
+                hashes.add(_hashes(normalized(names.filter(~plain).to_arrow(), steps)))
+            letters = names.str.contains(_FOLDED)
+            self._folded.add(_hashes(names.filter(letters).to_arrow()))
+            other = pl.Series(normalized(names.filter(~letters).to_arrow(), EVERY_STEP), dtype=pl.String)
+            self._folded.add(_hashes(_folded(other).to_arrow()))
+
+    def drained(self) -> Iterator[ByteRows]:
+        """Yield the hashes for the counts of `counts`, in that order, for others to count with hashes of more rows."""
+        for hashes in (*(hashes for _, hashes in self._counted), self._folded):
+            yield np.concatenate([*hashes.drain()])
+
+    def counts(self) -> dict[str, int]:
+        """Return the distinct `persons` as `how` spells them, `alike` with every step, and `folded` (`_folded`).
+
+        Nothing without persons.
+        """
+        every = [*(hashes for _, hashes in self._counted), self._folded]
+        counts = dict(zip(SPELLINGS, [hashes.distinct() for hashes in every], strict=True))
+        for hashes in every:
+            hashes.close()
+        return counts if counts["persons"] else {}
+
+
+def _hashes(names: pa.Array) -> Any:
+    return pl.Series(names, dtype=pl.String).unique().hash().to_numpy().view(np.uint8).reshape(-1, 8)
+
+
+def spelling_lines(part: dict[str, int]) -> list[str]:
+    """Say how many persons have several spellings."""
+    if not part:
+        return []
+    persons, alike = f"{part['persons']:,} persons", f"{part['alike']:,} without case and blanks"
+    more = part["alike"] - part["folded"]
+    folded = f"{more:,} more would join without punctuation and accents: spell these alike in the source"
+    more_lines = [folded] if more else []
+    if part["alike"] == part["persons"]:
+        return [persons, *more_lines]
+    steps = ", ".join(f'"{step}"' for step in EVERY_STEP)
+    way = f"every spelling has a separate cap; set normalize = [{steps}] before the first run"
+    return [f"{persons}; {alike}: {way}", *more_lines]

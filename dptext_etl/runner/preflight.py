@@ -3,7 +3,7 @@
 Nothing is drawn or charged, and the ledger is only read. A plan takes the same steps in the same order as a run, by the
 same functions (`Attempt.check`): places, source, canary rows, pinned terms, and the ledger's answers to the rows.
 Refusals depend on counts, spends, and balances, on which texts changed, and on whether a column that is published
-unchanged holds texts (`runner.source.copies`); on nothing else in a text.
+unchanged holds texts (`runner.source.examine`); on nothing else in a text.
 
 A run stages and judges the tables of all audiences before it publishes any of them: a gate that fires revokes the
 release for all.
@@ -64,8 +64,7 @@ from dptext_etl.runner.shard.charging import PAIRS, Column, at_most
 from dptext_etl.runner.shard.computing import keep_published, replays, require_earlier_texts
 from dptext_etl.runner.shard.shard import refuse_other_persons
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.copies import refuse_copies
-from dptext_etl.runner.source.examine import Examined, examine, present
+from dptext_etl.runner.source.examine import Examined, examine, present, refuse_copies
 from dptext_etl.runner.source.roles import Rows, Table, forms_of, open_table, table_of
 from dptext_etl.runner.table_check import refuse_traceable, require_untraceable, shows_more
 

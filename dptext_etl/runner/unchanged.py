@@ -30,11 +30,11 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.manifest import is_whole
 from dptext_etl.runner.publish.versions import alone_at, show
+from dptext_etl.runner.report import NO_BUDGET_USED, RunSummary
 from dptext_etl.runner.shard import staging
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.charging import spend_facts, total_spends
 from dptext_etl.runner.source.table import READ_HINT, Files
-from dptext_etl.runner.summary import NO_BUDGET_USED, RunSummary
 from dptext_etl.storage import Storage
 
 log = logging.getLogger("dptext_etl.runner")

@@ -15,8 +15,8 @@ from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import Cap
-from dptext_etl.runner.publish.cleaning import clean
 from dptext_etl.runner.publish.forgetting import forget, preview
+from dptext_etl.runner.publish.versions import clean
 from dptext_etl.storage import Storage
 from tests.command_line import dptext
 from tests.quick import quick

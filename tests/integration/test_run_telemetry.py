@@ -17,8 +17,8 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.anchor_files import maintain
 from dptext_etl.mechanism import Released, worst_spend
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.observing import named
 from dptext_etl.runner.publish.export import contract
+from dptext_etl.runner.report import named
 
 from ..later import later
 from ..review_jobs import SENTINEL

@@ -123,9 +123,9 @@ def clean(
 
     Readers and runs lose nothing: the current version, the ledger, and the files of a running run stay.
     """
-    from dptext_etl.runner.publish import cleaning
+    from dptext_etl.runner.publish import versions
 
-    files = cleaning.clean(load_policy(policy), partition=partition, dry_run=dry_run)
+    files = versions.clean(load_policy(policy), partition=partition, dry_run=dry_run)
     lists = {name: [str(path) for path in getattr(files, name)] for name in CLEAN_KEYS[:-1]}
     if terminal.emitted({**lists, "removed": not dry_run}):
         return

@@ -48,13 +48,20 @@ from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import Kept
 from dptext_etl.runner import table_check
+from dptext_etl.runner.forecast import SPELLINGS, Spelled
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.parts import id_lists, read_ids
 from dptext_etl.runner.shard.charging import PAIRS, sum_of_pairs
-from dptext_etl.runner.source import copies
 from dptext_etl.runner.source.column_types import HELD, coarse
-from dptext_etl.runner.source.examine import Examined, IdCounts, refuse_ids
-from dptext_etl.runner.source.guessing import SPELLINGS, Spelled
+from dptext_etl.runner.source.examine import (
+    CopyCounts,
+    Examined,
+    IdCounts,
+    copied_over,
+    count_copied,
+    refuse_copies,
+    refuse_ids,
+)
 from dptext_etl.runner.source.roles import (
     Table,
     check_roles,
@@ -182,7 +189,7 @@ class Seen:
     not_utf8: tuple[int, ...] = ()  # kept columns with strings that are not UTF-8, by their places
     # rows that each group of kept columns singles out, or leaves in a small group; None if they were not counted
     traced: table_check.Counts | None = None
-    spellings: Mapping[str, int] = field(default_factory=dict)  # of persons (`guessing.Spelled`)
+    spellings: Mapping[str, int] = field(default_factory=dict)  # of persons (`forecast.Spelled`)
     copied: tuple[str, ...] = ()  # columns that would be published unchanged, and hold raw texts of their rows
 
 
@@ -296,7 +303,7 @@ def _count(
         places,
         [sizes.get(str(place), (0, 0)) for place in range(len(groups))] if groups else None,
         dict(zip(SPELLINGS, spelled, strict=False)),
-        copied=copies.over(facts[5] for facts in all_facts),
+        copied=copied_over(facts[5] for facts in all_facts),
     )
 
 
@@ -358,13 +365,13 @@ def _answers(questions: Questions, columns: list[pa.Array]) -> Iterator[Pack]:
             yield from packed(str(place), hashed.to_numpy().view(np.uint8).reshape(-1, 8), SIZES)
 
 
-def _copies(questions: Questions, ids: pa.Array, kept: list[pa.Array], texts: list[pa.Array]) -> copies.Counts:
+def _copies(questions: Questions, ids: pa.Array, kept: list[pa.Array], texts: list[pa.Array]) -> CopyCounts:
     arrays = dict(zip([item.column for item in questions.kept], kept, strict=True)) | {questions.id: ids}
     arrays = {name: arrays[name] for name in questions.copies} | dict(zip(questions.texts, texts, strict=True))
     if not questions.copies or not all(map(_is_utf8, arrays.values())):
         return {}
     frame = pl.DataFrame({name: pl.Series(array) for name, array in arrays.items()})
-    return copies.count(frame, questions.copies, questions.texts)
+    return count_copied(frame, questions.copies, questions.texts)
 
 
 def _is_utf8(column: pa.Array) -> bool:
@@ -474,7 +481,7 @@ def require_publishable(table: Table[DataFrame], policy: Policy) -> None:
     if groups or compared:
         with seam("reading the kept columns", InputError, HINT):
             seen = _count(table.frame, policy, ids=bool(compared), groups=groups, compared=compared)
-        copies.refuse_copies(policy, seen.copied)
+        refuse_copies(policy, seen.copied)
         if groups:
             table_check.refuse_traceable(table_check.of_source(policy, seen.ids.rows, seen.traced or [], table.schema))
 

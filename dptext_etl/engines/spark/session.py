@@ -41,10 +41,10 @@ from dptext_etl.runner.source.roles import folder_columns, from_folders, open_ta
 from dptext_etl.runner.source.table import (
     READ_HINT,
     Files,
+    Version,
     batches,
     schema_of,
 )
-from dptext_etl.runner.source.table_versions import Version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

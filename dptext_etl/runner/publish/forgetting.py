@@ -37,10 +37,10 @@ from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import remember, require_same_ledger
 from dptext_etl.runner.shard.charging import subjects_of
 from dptext_etl.runner.shard.staging import LISTS, UNIT, VECTORS, Staging
-from dptext_etl.runner.source import listing, selection
+from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.column_types import logical_types
 from dptext_etl.runner.source.roles import in_pinned_order, open_table, with_logical_types
-from dptext_etl.runner.source.table import READ_HINT, Files, batches, schema_of
+from dptext_etl.runner.source.table import READ_HINT, Files, batches, existing_paths, schema_of
 from dptext_etl.storage import Storage
 
 _BATCH_ROWS = 1 << 18
@@ -187,7 +187,7 @@ def refuse_forgotten_base(layout: Layout, spec: LedgerSpec, ledger: Ledger, refs
 def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.DataFrame | None:
     """Return the canonical ids, and the subjects if asked for, of the source; None if there is none."""
     elsewhere = is_remote(layout.source) or layout.source.startswith(TABLE)
-    if not elsewhere and not listing.named(layout.source):
+    if not elsewhere and not existing_paths(layout.source):
         return None
     names = (policy.id, policy.subject) if with_subjects and policy.subject is not None else (policy.id,)
     files = Files.find(layout)

@@ -43,13 +43,11 @@ from dptext_etl.runner.publish.parts import HiddenIds, Writer, keep_id_lists, wr
 from dptext_etl.runner.publish.versions import alone_at, expire, show
 from dptext_etl.runner.shard.attempt import ledger_of_run, remember, require_same_ledger
 from dptext_etl.runner.shard.computing import replays
-from dptext_etl.runner.shard.staging import ColumnHardware, StagedRun, StagedShard, Staging, merge_hardware
+from dptext_etl.runner.shard.staging import NOTE, ColumnHardware, StagedRun, StagedShard, Staging, merge_hardware
 from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.selection import continues
 from dptext_etl.runner.source.table import READ_HINT, Files
 
-NOTE = "fired.txt"
-"""Mark of a staging folder without texts; `dptext clean` removes the rest."""
 _DRAFT = "manifest.draft.json"
 _AGAIN = "remove the staging folder by hand: it may hold raw text"
 

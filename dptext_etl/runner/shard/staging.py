@@ -185,6 +185,8 @@ _KEPT = "kept"
 _CHANGED = "changed"
 LISTS = ("quarantine-*.parquet", f"{_CHANGED}-*.parquet")
 """The files that list ids of records that were excluded, or whose texts changed."""
+NOTE: Final = "fired.txt"
+"""Mark of a staging folder without texts; `dptext clean` removes the rest."""
 READING: Final = "texts.txt"
 """The report on the texts of a run: the only file that shows how many hold few known words, or are cut."""
 _RECORD: Final = "shard"

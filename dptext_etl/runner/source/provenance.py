@@ -17,7 +17,7 @@ from dptext_etl.artifacts import Lineage, made_from, sha256_file
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import is_remote
-from dptext_etl.runner.source import listing
+from dptext_etl.runner.source.table import existing_paths
 
 _OURS = Path(dptext_etl.__file__).parent
 """What comes with the library was made from public files."""
@@ -63,7 +63,7 @@ def _named(raw: str, folder: Path, paths: Sequence[str]) -> bool:
 
 def _matches(raw: str, folder: Path) -> list[Path]:
     pattern = raw.removeprefix("file://").replace("{partition}", "*")
-    return [] if is_remote(pattern) else listing.named(str(folder / pattern))
+    return [] if is_remote(pattern) else existing_paths(str(folder / pattern))
 
 
 def _inside(path: Path) -> Iterator[Path]:
