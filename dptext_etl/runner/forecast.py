@@ -54,12 +54,6 @@ _INFINITE = INFINITE // 8
 """The amount that counts as infinite in sums: far above any cap, and small enough that sums cannot overflow."""
 
 
-def components_of(policy: Policy) -> tuple[str, ...]:
-    """Return the components of a spend that count for a policy: the components of its cap, or else one epsilon."""
-    whole = PURE if policy.synthetic is None else "eps_approx"
-    return MEASURES[policy.cap.measure] if policy.cap is not None else (whole,)
-
-
 class Forecast:
     """Adds up worst cases per record and unit in the components of the cap's measure, in bounded memory.
 
@@ -68,7 +62,8 @@ class Forecast:
 
     def __init__(self, policy: Policy, scratch: Path | None = None) -> None:
         self._policy, self._scratch = policy, scratch
-        self.components = components_of(policy)
+        whole = PURE if policy.synthetic is None else "eps_approx"
+        self.components = MEASURES[policy.cap.measure] if policy.cap is not None else (whole,)
         self._worst, self._over = Counter[int](), Counter(records=0, units=0)
         self._fitting = np.zeros(len(FACTORS) + 1, np.int64)
         self._lengths: list[set[int]] = []  # positions that are charged in each column, where records are units
@@ -382,7 +377,10 @@ class Preview:
         self._computed += computed
         changed = np.isin(outcome, (Outcome.CHANGED, Outcome.AGAIN))
         if changed.any():
-            self._list_changed(frame, charged, changed)
+            subjects = None if charged.subjects is None else charged.subjects.filter(to_arrow(changed))
+            units = None if subjects is None else self._ledger.people.unit_hashes(subjects)
+            if self._on_changed is not None and HELD not in frame.columns:  # else they are listed already
+                self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)), units)
         person = policy.id_columns.get("subject")
         if person is not None:
             self._spelled.add(frame[person])
@@ -421,12 +419,6 @@ class Preview:
         left |= (outcome == Outcome.CHANGED) & (self._policy.on_changed == "quarantine")
         self._rows.update(dict(enumerate(np.bincount(numbers).tolist())))
         self._gone.update(dict(enumerate(np.bincount(numbers[left]).tolist())))
-
-    def _list_changed(self, frame: pl.DataFrame, charged: Charged, changed: npt.NDArray[np.bool_]) -> None:
-        subjects = None if charged.subjects is None else charged.subjects.filter(to_arrow(changed))
-        units = None if subjects is None else self._ledger.people.unit_hashes(subjects)
-        if self._on_changed is not None and HELD not in frame.columns:  # else they are listed already
-            self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)), units)
 
     def expected(self) -> Expected:
         """Return the counts of all rows, after the last frame."""

@@ -80,23 +80,18 @@ def require_places(attempt: Attempt) -> None:
     require_sink(layout, making=False)
     if policy.publish:
         layout.described.require_unlocked(PUBLISHING)
-    _require_stores(layout, publishing=policy.publish)
-    require_writable(policy.ledger.url)
-    anchor_files.require_place(policy.ledger, policy.storage_options)
-    layout.staging.require_unlocked(UNDER_WAY)
-
-
-def _require_stores(layout: Layout, *, publishing: bool) -> None:
-    """Refuse object stores in which a run could not write. Nothing is written."""
     places = [layout.staging, layout.memory]
-    if publishing and layout.remote_sink:
+    if policy.publish and layout.remote_sink:
         places += [layout.published, layout.described] if layout.logged else [layout.published]
     for place in places:
         if place.remote:
             object_stores.require_writable(place.url, dict(place.options))
     table = layout.table_format
-    if publishing and table is not None:
+    if policy.publish and table is not None:
         table.require_writable()
+    require_writable(policy.ledger.url)
+    anchor_files.require_place(policy.ledger, policy.storage_options)
+    layout.staging.require_unlocked(UNDER_WAY)
 
 
 def planned_canaries(attempt: Attempt, source: Examined[Any], present: Present, sets: range) -> list[CanaryPlan]:

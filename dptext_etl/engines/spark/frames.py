@@ -95,26 +95,21 @@ def published_ids(table: Table[DataFrame], policy: Policy, layout: Layout, manif
     rows = table.frame
     with seam("reading the ids that are published", InputError, _HINT):
         if storage.remote:
-            return _from_store(rows, policy.id, storage, column, names)
+            from pyspark.sql.pandas.types import to_arrow_schema
+            from pyspark.sql.types import StringType, StructField, StructType
+
+            schema = rows.select(named(policy.id)).schema
+            listed = local_frame(
+                rows.sparkSession, pl.DataFrame({"name": names}), StructType([StructField("name", StringType())])
+            )
+            read = partial(_ids, storage, column, to_arrow_schema(schema))
+            return listed.repartition(len(names)).mapInArrow(read, schema)
         if manifest.ids != "keep":
             for name in names:
                 read_ids(storage, name)
         paths = [located(str(storage.folder / name)) for name in names]
         kind = rows.schema[policy.id].dataType
         return rows.sparkSession.read.parquet(*paths).select(named(column).cast(kind).alias(policy.id))
-
-
-def _from_store(rows: DataFrame, id_column: str, storage: Storage, column: str, names: list[str]) -> DataFrame:
-    """Let every task read the ids of some objects with the library that wrote them."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    schema = rows.select(named(id_column)).schema
-    listed = local_frame(
-        rows.sparkSession, pl.DataFrame({"name": names}), StructType([StructField("name", StringType())])
-    )
-    read = partial(_ids, storage, column, to_arrow_schema(schema))
-    return listed.repartition(len(names)).mapInArrow(read, schema)
 
 
 @bare
@@ -140,11 +135,22 @@ HINT = "check that the frame itself can be computed; Spark's own log says more"
 
 
 def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFrame]:
-    require_free_names(frame, policy)
+    for name in (CANARY, SHARD):
+        if name in frame.columns:
+            raise InputError(f"the column {name} is ours", "rename it in the source")
+    twice = sorted(name for name in wanted_columns(policy) if frame.columns.count(name) > 1)
+    if twice:
+        msg = f"the frame has several columns {', '.join(map(repr, twice))}"
+        raise InputError(msg, "select or rename them before")
+    require_unpadded(frame, policy)
     schema = pl.Schema({n: plain_type(dtype) for n, dtype in polars_schema(frame, wanted_columns(policy)).items()})
     dropped, kind = check_roles(policy, schema, layout, lambda: hidden_by(frame.columns, lambda: _compared(frame)))
     texts = {name: named(name).cast("string") for name in labels_to_cast(policy, schema)}
-    rows = _in_pinned_order(_without_void(frame.withColumns(texts) if texts else frame), schema, policy)
+    orders = pinned_orders(schema, policy)
+    columns = ((name, named(name)) for name in wanted_columns(policy))
+    rows = _without_void(frame.withColumns(texts) if texts else frame).select(
+        *(_ordered(item, orders[name]).alias(name) if name in orders else item for name, item in columns)
+    )
     types = {**polars_schema(rows), **published_zones(policy, layout, schema)}
     return Table(rows, coarse_schema(types, policy), dropped, kind)
 
@@ -417,15 +423,6 @@ def limit_per_person(rows: DataFrame, policy: Policy, most: int, order: Order) -
     return left, sum(row[0] for row in totals), sum(int(row[1], 16) for row in totals) % PAIRS
 
 
-def _in_pinned_order(frame: DataFrame, schema: pl.Schema, policy: Policy) -> DataFrame:
-    """Return the wanted columns of a frame, the fields of composite ids in the pinned order."""
-    orders = pinned_orders(schema, policy)
-    columns = ((name, named(name)) for name in wanted_columns(policy))
-    return frame.select(
-        *(_ordered(item, orders[name]).alias(name) if name in orders else item for name, item in columns)
-    )
-
-
 def _ordered(column: Column, form: IdForm) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -503,14 +500,6 @@ def numbers(source: Examined[DataFrame], policy: Policy) -> range:
 
 def planted(frame: DataFrame, plans: Sequence[CanaryPlan], shards: range, policy: Policy) -> DataFrame:
     """Add the canary rows of all shards to a frame, and group the rows of a shard in the order of their ids."""
-    rows = _numbered(frame, shards, policy)
-    if plans:
-        rows = rows.unionByName(_canaries(frame, by_shard(plans, shards), policy))
-    return _grouped(rows, shards, policy)
-
-
-def _numbered(frame: DataFrame, shards: range, policy: Policy) -> DataFrame:
-    """Add the number of its shard to each row, and the mark that it is not a canary row."""
     from pyspark.sql import functions as F  # noqa: N812
 
     by_person = policy.cap is not None
@@ -521,7 +510,10 @@ def _numbered(frame: DataFrame, shards: range, policy: Policy) -> DataFrame:
     if policy.on_null_subject == "own":  # a row without a person counts as a separate person, placed like all others
         place = F.when(key.isNull(), F.xxhash64(named(policy.id))).otherwise(place)
     shard = (F.pmod(place, F.lit(len(shards))) + F.lit(shards[0])).cast("int")
-    return frame.select("*", F.lit(False).alias(CANARY), shard.alias(SHARD))
+    rows = frame.select("*", F.lit(False).alias(CANARY), shard.alias(SHARD))
+    if plans:
+        rows = rows.unionByName(_canaries(frame, by_shard(plans, shards), policy))
+    return _grouped(rows, shards, policy)
 
 
 def _grouped(rows: DataFrame, shards: range, policy: Policy) -> DataFrame:
@@ -553,15 +545,3 @@ def _canaries(frame: DataFrame, sets: Mapping[int, Sequence[CanaryPlan]], policy
     canaries = pl.DataFrame({field.name: cells.get(field.name, nothing) for field in schema.fields})
     with seam("adding canary rows", InputError, HINT):
         return local_frame(frame.sparkSession, canaries, schema)
-
-
-def require_free_names(frame: DataFrame, policy: Policy) -> None:
-    """Refuse a frame that has columns with our names, or two columns with one name."""
-    for name in (CANARY, SHARD):
-        if name in frame.columns:
-            raise InputError(f"the column {name} is ours", "rename it in the source")
-    twice = sorted(name for name in wanted_columns(policy) if frame.columns.count(name) > 1)
-    if twice:
-        msg = f"the frame has several columns {', '.join(map(repr, twice))}"
-        raise InputError(msg, "select or rename them before")
-    require_unpadded(frame, policy)

@@ -62,11 +62,6 @@ class TaskMessages:
     name: str
 
     @property
-    def poll_seconds(self) -> float:
-        """How often the driver looks for messages."""
-        return 3.0 if self.staging.remote else 0.5
-
-    @property
     def _files(self) -> Storage:
         return self.staging.child(_FOLDER).child(self.name)
 
@@ -130,7 +125,7 @@ def watched(messages: TaskMessages, report: Callable[[int], object], *, idle: bo
     def watch() -> None:
         seen = 0
         while True:
-            last = over.wait(messages.poll_seconds)
+            last = over.wait((3.0 if messages.staging.remote else 0.5))
             try:
                 now = messages.rows_done()
             except InputError:  # the store cannot be reached: keep the last count

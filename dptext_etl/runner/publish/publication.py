@@ -255,7 +255,10 @@ def publish(
     ):
         published = _publish(staged, staging, opened, before, verdicts, write, meter, checkpoint, renew_lock)
         if layout.logged:
-            _record_table(staged, opened)
+            manifest = Manifest.read(staged.layout)
+            if manifest is not None and is_recorded(opened, staged.layout, manifest.digest, staged.refs.values()):
+                versions.record(staged.layout, manifest, opened, staged.refs.values())
+                remember(opened, staged.policy)
         selection.note(staging.storage, published.manifest, staged.rows, verdicts)
         return published
 
@@ -407,14 +410,6 @@ def require_first_table(policy: Policy, layout: Layout, refs: Mapping[str, Relea
     msg = "the release holds another table: other rows or names, or one that another machine drew"
     hint = "the first commit is the release; use a new release name, or draw rows from its statistic"
     raise LedgerError(f"{msg}; nothing was published", hint)
-
-
-def _record_table(staged: StagedRun, ledger: Ledger) -> None:
-    """Name the version of a table with a log that readers see in the ledger."""
-    manifest = Manifest.read(staged.layout)
-    if manifest is not None and is_recorded(ledger, staged.layout, manifest.digest, staged.refs.values()):
-        versions.record(staged.layout, manifest, ledger, staged.refs.values())
-        remember(ledger, staged.policy)
 
 
 def _refuse_forgotten(staged: StagedRun, ledger: Ledger, manifest: Manifest) -> None:

@@ -105,14 +105,6 @@ class Charged:
     def identities(self) -> list[bytes]:
         return [matrix(item.idem_keys, "identities").tobytes() for item in self.charges]
 
-    def sum_of_identities(self) -> int:
-        """Add up the identities of all texts as numbers, modulo 2^256 (docs/spec/shuffled.md#one-batch)."""
-        total = 0
-        for item in self.charges:
-            places: list[int] = matrix(item.idem_keys, "identities").sum(axis=0, dtype=np.int64).tolist()
-            total += sum(value << 8 * (31 - place) for place, value in enumerate(places))
-        return total % MODULUS
-
 
 @dataclass(frozen=True)
 class Reserved:
@@ -135,7 +127,12 @@ class Reserved:
         drawn = np.any([np.asarray(item.n_worst) > 0 for item in records.charges], axis=0)
         counts = len(records.ids), int(drawn.sum())
         named = by_label(self.frame.filter(~self.canary), drawn, labels)
-        return WholeTable(*counts, f"{records.sum_of_identities():064x}", named)
+        # Add up the identities of all texts as numbers, modulo 2^256 (docs/spec/shuffled.md#one-batch)
+        total = 0
+        for item in records.charges:
+            places: list[int] = matrix(item.idem_keys, "identities").sum(axis=0, dtype=np.int64).tolist()
+            total += sum(value << 8 * (31 - place) for place, value in enumerate(places))
+        return WholeTable(*counts, f"{(total % MODULUS):064x}", named)
 
     @property
     def canary(self) -> npt.NDArray[np.bool_]:

@@ -303,7 +303,14 @@ class Files:
             refuse_parts_of_tables(source, paths)
         if not paths:
             raise InputError(f"the source {source} has no files", f"known suffixes: {', '.join(suffixes())}")
-        _refuse_by_suffix(paths)
+        for path in paths:
+            if _is_compressed(path):
+                raise InputError(
+                    f"the file {path} is compressed", "decompress it first, and name the result as the source"
+                )
+            if path.lower().endswith(".json"):
+                hint = "if every line is an object, rename it to .ndjson; otherwise, write its objects so"
+                raise InputError(f"the file {path} may be one JSON array, and a run reads one object per line", hint)
         formats = {format_of(path) for path in paths}
         recognized = [kind for kind in formats if kind is not None]
         if len(formats) != 1 or not recognized:
@@ -423,16 +430,6 @@ def _column_at(name: str, place: str, schema: pl.Schema) -> str:
 def _is_compressed(name: str) -> bool:
     path = PurePosixPath(name.lower())
     return path.suffix in _COMPRESSED and (path.stem.endswith(".json") or format_of(path.stem) is not None)
-
-
-def _refuse_by_suffix(paths: Iterable[str]) -> None:
-    """Refuse compressed files, and files that may hold one JSON array or an object per line."""
-    for path in paths:
-        if _is_compressed(path):
-            raise InputError(f"the file {path} is compressed", "decompress it first, and name the result as the source")
-        if path.lower().endswith(".json"):
-            hint = "if every line is an object, rename it to .ndjson; otherwise, write its objects so"
-            raise InputError(f"the file {path} may be one JSON array, and a run reads one object per line", hint)
 
 
 def _local_files(source: str) -> list[str]:
