@@ -1,7 +1,7 @@
 """Look at all rows of a run before any of them is charged, and refuse a run that could not end.
 
-Nothing is drawn or charged, and the ledger is only read. A plan takes the same steps in the same order as a run, by the
-same functions (`Attempt.check`): places, source, canary rows, pinned terms, and the ledger's answers to the rows.
+Nothing is drawn or charged, and the ledger is only read. A plan goes through the same steps in the same order as a run,
+by the same functions (`Attempt.check`): places, source, canary rows, pinned terms, and the ledger's answers to rows.
 Refusals depend on counts, spends, and balances, on which texts changed, and on whether a column that is published
 unchanged holds texts (`runner.source.examine`); on nothing else in a text.
 

@@ -11,9 +11,10 @@ from polars.testing import assert_frame_equal
 from dptext_etl import run
 from dptext_etl.checks import canaries as canary_sets
 from dptext_etl.data_types import size_of
-from dptext_etl.engines.local import ParallelShards, shards_at_once, turns
+from dptext_etl.engines.local import shards_at_once
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.examine import examine
 from dptext_etl.runner.source.roles import open_table
@@ -153,79 +154,72 @@ def test_mechanisms_whose_draws_are_given_back_go_one_after_the_other(job, monke
     assert shards_at_once(job.policy(cap=None)) == 1
 
 
-class Steps:
-    """Work that waits for its turns like a shard, and notes its steps."""
+class Steps(Shards):
+    """Shards that note when they are charged and committed, and fail on request."""
 
-    def __init__(self, numbers, width, failing=()):
-        self.shards, self.done, self.ended, self.failing = ParallelShards(numbers, width), [], [], set(failing)
-        self.begun = []
+    def __init__(self, failing=()):
+        self.done, self.failing, self.ended = [], set(failing), []
 
     def note(self, step, index):
         self.done.append((step, index))
         if (step, index) in self.failing:
             raise LedgerError(f"{step} {index}")
 
-    def work(self, index, _):
-        self.begun.append(index)
-        self.shards.run("reserve", index, lambda: self.note("reserve", index))
-        self.shards.run(None, index, lambda: None)
-        if ("compute", index) in self.failing:
-            raise LedgerError(f"compute {index}")
-        if ("skip", index) not in self.failing:
-            self.shards.run("commit", index, lambda: self.note("commit", index))
+    def prepare(self, index, raw, *, sealed):
+        return sealed
+
+    def begin(self, index, raw, prepared, phase):
+        self.note("reserve", index)
         return index
 
-    def go(self, frames):
-        self.shards.each(iter(frames), self.work, self.ended.append)
+    def draw(self, begun):
+        if ("compute", begun) in self.failing:
+            raise LedgerError(f"compute {begun}")
+
+    def end(self, begun, drawn):
+        drawn()
+        self.note("commit", begun)
+        self.ended.append(begun)
+        return begun
+
+    def go(self, frames, width):
+        return list(self.results(frames, "release", width))
+
+
+def turns(numbers, width):
+    for at in range(len(numbers) + width - 1):
+        if at < len(numbers):
+            yield "reserve", numbers[at]
+        if at >= width - 1:
+            yield "commit", numbers[at - width + 1]
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 8])
-def test_turns_come_in_one_order_whoever_is_faster(width):
-    numbers = range(3, 11)
-    steps = Steps(numbers, width)
-    steps.go((index, None) for index in numbers)
+def test_shards_are_charged_and_committed_in_one_order_whichever_is_faster(width):
+    numbers, steps = range(3, 11), Steps()
+    assert steps.go(((index, None) for index in numbers), width) == list(numbers)
     assert steps.done == list(turns(numbers, width))
-    assert sorted(steps.ended) == list(numbers)
 
 
-@pytest.mark.parametrize("width", [2, 3])
-def test_shards_without_a_turn_and_shards_that_never_come_stop_nobody(width):
-    steps = Steps(range(6), width, failing=[("skip", 1), ("skip", 2)])
-    steps.go((index, None) for index in range(4))
-    assert sorted(steps.ended) == [0, 1, 2, 3]
-    assert [index for step, index in steps.done if step == "commit"] == [0, 3]
-
-
-@pytest.mark.parametrize("width", [2, 3])
+@pytest.mark.parametrize("width", [1, 2, 3])
 @pytest.mark.parametrize("step", ["reserve", "compute", "commit"])
 def test_shards_before_one_that_fails_end_and_those_after_it_stop(width, step):
-    steps = Steps(range(12), width, failing=[(step, 4), (step, 5)])
+    steps = Steps(failing=[(step, 4), (step, 5)])
     with pytest.raises(LedgerError, match=f"{step} 4"):
-        steps.go((index, None) for index in range(12))
-    assert sorted(steps.ended) == [0, 1, 2, 3]
+        steps.go(((index, None) for index in range(12)), width)
+    assert steps.ended == [0, 1, 2, 3]
     assert not {("commit", index) for index in range(5, 12)} & set(steps.done)
-    if step == "reserve":
-        assert not {("reserve", index) for index in range(5, 12)} & set(steps.done), "none is charged after a refusal"
-    assert max(steps.begun) <= 4 + width
+    begun = [index for name, index in steps.done if name == "reserve"]
+    assert max(begun) == (4 if step == "reserve" else 4 + width - 1), "none is charged after a refusal"
 
 
-def test_a_source_that_cannot_be_read_on_lets_shards_end():
+def test_a_source_that_cannot_be_read_on_lets_charged_shards_end():
     def frames():
         yield 0, None
         yield 1, None
         raise InputError("gone")
 
-    steps = Steps(range(5), 3)
+    steps = Steps()
     with pytest.raises(InputError, match="gone"):
-        steps.go(frames())
-    assert sorted(steps.ended) == [0, 1]
-
-
-def test_who_interrupts_a_run_waits_for_no_turn():
-    steps = Steps(range(9), 3)
-
-    def interrupt(_):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        steps.shards.each(((index, None) for index in range(9)), steps.work, interrupt)
+        steps.go(frames(), 3)
+    assert steps.ended == [index for step, index in steps.done if step == "reserve"] == [0]

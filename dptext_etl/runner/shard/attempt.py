@@ -103,7 +103,7 @@ class Attempt:
     secret: Secret = field(repr=False)  # the noise secret, checked against the policy
     accept_lower_cap: bool = False  # whether the pinned cap may be lowered to the policy's cap
     accept_fewer_rows: bool = False  # whether published rows may be excluded that the source still holds
-    refusals: list[DPTextError] | None = None  # what a plan collects; None in a run, which raises the first
+    refusals: list[DPTextError] | None = None  # of a plan, which collects them; None in a run
     job: str = field(default_factory=lambda: uuid.uuid4().hex)  # the name of this attempt in the ledger
     began: float = field(default_factory=time.monotonic)  # when it began, on the monotonic clock
     profile: Profile = field(default_factory=Profile, repr=False)  # time and memory of its stages
@@ -131,7 +131,7 @@ class Attempt:
         return self.refusals is not None
 
     def check(self, step: Callable[..., Done], *given: Any, **named: Any) -> Done | None:
-        """Take a step: a run raises its refusal, and a plan collects it, and goes on with None."""
+        """Carry out a step: a run raises its refusal, and a plan collects it and continues with None."""
         return collect(self.refusals, partial(step, *given, **named))
 
     @property

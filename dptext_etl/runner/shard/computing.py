@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -77,20 +77,6 @@ _HINT = "are the published parts all there? No record is charged twice"
 _NOTHING_DRAWN = "bring back the published version, or use a new release name; nothing was drawn"
 
 Extra = TypeVar("Extra")
-Result = TypeVar("Result")
-Step = Literal["reserve", "commit"]
-"""The steps that write to the ledger. Shards reserve in their order, and commit in their order."""
-
-
-class Schedule:
-    """Decide when a shard may use shared state: here at once, because one shard comes after the other."""
-
-    parallel = False
-
-    def run(self, step: Step | None, index: int, work: Callable[[], Result]) -> Result:
-        """Do some work when its time has come, and return its result."""
-        del step, index
-        return work()
 
 
 @dataclass
@@ -104,8 +90,6 @@ class ShardContext:
     staging: Staging  # the folder where results wait for the gates
     checkpoint: Checkpoint  # called after every step
     profile: Profile = field(default_factory=Profile)  # counts the cost of the stages
-    # decides when a shard may use the ledger, and call `checkpoint`
-    schedule: Schedule = field(default_factory=Schedule)
 
 
 def replays(policy: Policy) -> bool:
@@ -148,7 +132,7 @@ def find_replay(shards: ShardContext, reserved: Reserved, index: int, column: Co
     if not committed.mask.any():
         return Replay(new)
     ask = partial(shards.ledger.settled_epsilons, column.ref, ids, canary=reserved.canary)
-    drawn = _draws(column.policy, committed.positions, partial(shards.schedule.run, None, index, ask))
+    drawn = _draws(column.policy, committed.positions, ask)
     kept = (_texts(shard, shards.policy.id, name) for shard in shards.staging.kept(index))
     for matching, shard in matches(ids, committed, kept):
         counts = matching["draws"] if shard.draws is not None else drawn[matching["row"]].alias("draws")
@@ -365,19 +349,18 @@ class _Rewriting:
         return {item.name: item.policy.chain for item in self.columns}
 
     def run(self, staged: StagedShard, inputs: str) -> StagedShard:
-        shards, schedule = self.shards, partial(self.shards.schedule.run, None, self.index)
-        posted = schedule(self.posted)
+        shards, posted = self.shards, self.posted()
         rewritten = self.find(staged, posted)
         if rewritten is None:
             with shards.profile.stage("postprocess"), seam("rewriting a shard", DPTextError, DEFECT):
                 rewritten = self.rewrite(staged, posted)
-            schedule(lambda: shards.checkpoint("rewriting staged"))
-        diverged = schedule(partial(self.record, rewritten))
+            shards.checkpoint("rewriting staged")
+        diverged = self.record(rewritten)
         if not diverged:
             return rewritten
         for other in shards.staging.find(self.index, inputs):  # of an attempt at the same time, which was faster
-            first = self.find(other, schedule(self.posted))
-            if first is not None and not schedule(partial(self.record, first)):
+            first = self.find(other, self.posted())
+            if first is not None and not self.record(first):
                 shards.staging.discard(self.index)
                 return first
         raise LedgerError(f"{diverged:,} released texts, rewritten again, became others than were recorded", _OTHER)
