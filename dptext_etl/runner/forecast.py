@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -31,6 +31,7 @@ from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, Spend
 from dptext_etl.id_forms import Normalization, normalized
 from dptext_etl.ledger import Ledger, Outcome, Scope
 from dptext_etl.ledger.caps import EarlierCharges, limits
+from dptext_etl.ledger.charges import Decision
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, plus, sums
 from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.ledger.storage.store import MissingLedgerError
@@ -308,19 +309,21 @@ class Expected:
 
     @classmethod
     def total(cls, parts: Iterable[Expected]) -> Expected:
-        listed, periods = list(parts), dict[str, list[int]]()
+        listed, periods, pairs = list(parts), dict[str, list[int]](), Counter[str]()
         sums: dict[str, Any] = {name: Counter[str]() for name in ("answers", "charged", "labels")}
         for part, (name, counts) in product(listed, sums.items()):
             counts.update(getattr(part, name))
         sums["held"] = tuple(sum(part.held[at] for part in listed) for at in range(2))
         numbers = ("unkept", "drawn", "words", "computed", "moved")
         sums |= {name: sum(getattr(part, name) for part in listed) for name in numbers}
+        for part in listed:
+            pairs.update(part.pairs)
         for name, counts in (item for part in listed for item in part.periods.items()):
             periods[name] = [sum(pair) for pair in zip(counts, periods.get(name, (0, 0)), strict=True)]
         return cls(
             kept=[sum(counts) for counts in zip(*(part.kept for part in listed if part.kept), strict=True)],
             periods=periods,
-            pairs={number: pairs for part in listed for number, pairs in part.pairs.items()},
+            pairs={number: total % PAIRS for number, total in pairs.items()},
             # a person with spellings in several tasks would count several times
             spellings=listed[0].spellings if len(listed) == 1 else {},
             **sums,
@@ -350,12 +353,7 @@ class Preview:
         self._ledger = ledger or Ledger.empty(policy.ledger.id_key)
         self._before = EarlierCharges()  # charges of the frames that were added
         self._policy, self._columns, self._on_changed = policy, list(columns), on_changed
-        self._answers, self._charged, self._labels = Counter[str](), Counter[str](), Counter[str]()
-        self._numbers, self._rows, self._gone = dict[str, int](), Counter[int](), Counter[int]()  # of periods
-        self._forgotten = 0  # rows with the mark `HELD` that were forgotten
-        self._spelled = Spelled(policy.normalize, scratch)
-        self._unkept = self._drawn = self._words = self._computed = self._moved = 0
-        self._pairs = dict[str, int]()
+        self._spelled, self._seen = Spelled(policy.normalize, scratch), Expected()
 
     def add(self, frame: pl.DataFrame, shard: str = "") -> None:
         """Add the next rows, without canary rows. The ledger is read first: a call that it refused can be repeated."""
@@ -366,15 +364,13 @@ class Preview:
         ready = self._ledger.make_ready(policy.unit, *batch, own=own)
         cap = None if self.published else policy.cap
         answer = self._ledger.judge(Scope.of(policy), cap, ready, again=released, before=self._before)
-        outcome, over = answer.outcome, answer.outcome == Outcome.OVER_CAP
+        outcome = answer.outcome
         computed = int((~np.isin(outcome, (Outcome.COMMITTED, *EXCLUDED))).sum()) or self._unwritten(charged)
         if policy.unit == "subject":  # a record that is its own unit comes once
             self._before.add(ready.batch.unit_ids, answer.admitted)
-        self._moved += int(answer.moved.sum())
-        self._pairs[shard] = (self._pairs.get(shard, 0) + charged.pairs) % PAIRS
-        counts = np.bincount(outcome).tolist()
-        self._answers.update({Outcome(kind).name: count for kind, count in enumerate(counts) if count})
-        self._computed += computed
+        answers = {Outcome(kind).name: count for kind, count in enumerate(np.bincount(outcome).tolist()) if count}
+        moved, pairs = int(answer.moved.sum()), {shard: charged.pairs}
+        seen = Expected(answers=answers, computed=computed, moved=moved, pairs=pairs)
         changed = np.isin(outcome, (Outcome.CHANGED, Outcome.AGAIN))
         if changed.any():
             subjects = None if charged.subjects is None else charged.subjects.filter(to_arrow(changed))
@@ -384,62 +380,51 @@ class Preview:
         person = policy.id_columns.get("subject")
         if person is not None:
             self._spelled.add(frame[person])
-        if self.published:
-            return
+        if not self.published:
+            seen = self._counted(frame, charged, answer, ready.batch.unit_ids.hi.view(np.int64), seen)
+        self._seen = Expected.total([self._seen, seen])
+
+    def _counted(
+        self, frame: pl.DataFrame, charged: Charged, answer: Decision, units: Amounts, seen: Expected
+    ) -> Expected:
+        """Count draws, charges, and excluded rows, and add their cost to the forecast; `units` are hashes."""
+        policy, outcome, over = self._policy, answer.outcome, answer.outcome == Outcome.OVER_CAP
         worst = np.zeros((len(self.forecast.components), frame.height), np.int64)
         requests, used = worst.copy(), answer.used if policy.cap is not None else worst
         draws = np.stack([np.asarray(item.n_worst) for item in charged.charges])
+        new = dict[str, int]()
         for item, asking in zip(charged.charges, answer.asking, strict=True):
-            self._charged[item.ref.column] += int((asking & ~over).sum())
+            new[item.ref.column] = int((asking & ~over).sum())
             for at, name in enumerate(self.forecast.components):
                 amounts = np.asarray(item.spends[name])
                 worst[at] = _plus(worst[at], amounts)
                 requests[at] = _plus(requests[at], np.where(asking, amounts, 0))
-        self.forecast.add(worst, requests, ready.batch.unit_ids.hi.view(np.int64), draws, used, over)
-        self._count_periods(frame, outcome)
-        self._unkept += int((~answer.changes_committed & (outcome == Outcome.CHANGED)).sum())
-        drawn = (draws > 0).any(axis=0) & ~over & (outcome != Outcome.FORGOTTEN)
-        self._drawn += int(drawn.sum())
-        self._labels.update(by_label(frame, drawn, policy.labels) or {})
-        self._words += sum(_count_draws(frame, *pair) for pair in zip(self._columns, draws, strict=True))
-
-    def _count_periods(self, frame: pl.DataFrame, outcome: npt.NDArray[np.uint8]) -> None:
-        """Count rows, and those that are excluded, by twice the number of their period, plus 1 with the mark `HELD`."""
-        by, numbers = period_of(self._policy, frame.schema), np.zeros(frame.height, np.int64)
-        if by is not None:
-            names = frame.select(by[1]).to_series()
-            for name in names.unique():
-                self._numbers.setdefault(name, len(self._numbers))
-            numbers = 2 * names.replace_strict(self._numbers, return_dtype=pl.Int64).to_numpy()
+        self.forecast.add(worst, requests, units, draws, used, over)
+        forgotten = outcome == Outcome.FORGOTTEN
+        drawn = (draws > 0).any(axis=0) & ~over & ~forgotten
+        gone = forgotten | over | ((outcome == Outcome.CHANGED) & (policy.on_changed == "quarantine"))
+        periods, held = dict[str, list[int]](), (0, 0)
+        if (by := period_of(policy, frame.schema)) is not None:
+            rows = frame.select(by[1].alias("period"), pl.lit(pl.Series(gone)).alias("gone")).group_by("period")
+            periods = {name: [*counts] for name, *counts in rows.agg(pl.len(), pl.col("gone").sum()).iter_rows()}
         if HELD in frame.columns:
-            held = frame[HELD].to_numpy()
-            self._forgotten += int((held & (outcome == Outcome.FORGOTTEN)).sum())
-            numbers += held
-        left = np.isin(outcome, (Outcome.FORGOTTEN, Outcome.OVER_CAP))
-        left |= (outcome == Outcome.CHANGED) & (self._policy.on_changed == "quarantine")
-        self._rows.update(dict(enumerate(np.bincount(numbers).tolist())))
-        self._gone.update(dict(enumerate(np.bincount(numbers[left]).tolist())))
+            marks = frame[HELD].to_numpy()
+            held = int((marks & gone & ~forgotten).sum()), int((marks & forgotten).sum())
+        return replace(
+            seen,
+            unkept=int((~answer.changes_committed & (outcome == Outcome.CHANGED)).sum()),
+            drawn=int(drawn.sum()),
+            charged=new,
+            words=sum(_count_draws(frame, *pair) for pair in zip(self._columns, draws, strict=True)),
+            labels=by_label(frame, drawn, policy.labels) or {},
+            periods=periods,
+            held=held,
+        )
 
     def expected(self) -> Expected:
         """Return the counts of all rows, after the last frame."""
-        return Expected(
-            answers=dict(self._answers),
-            unkept=self._unkept,
-            drawn=self._drawn,
-            charged=dict(self._charged),
-            words=self._words,
-            computed=self._computed,
-            moved=self._moved,
-            kept=[] if self._policy.cap is None or self.published else [*self.forecast.kept().values()],
-            periods={
-                name: [sum(counts[at] for at in (2 * number, 2 * number + 1)) for counts in (self._rows, self._gone)]
-                for name, number in self._numbers.items()
-            },
-            held=(sum(self._gone[at] for at in self._rows if at % 2) - self._forgotten, self._forgotten),
-            spellings=self._spelled.counts(),
-            labels=dict(self._labels),
-            pairs=self._pairs,
-        )
+        kept = [] if self._policy.cap is None or self.published else [*self.forecast.kept().values()]
+        return replace(self._seen, kept=kept, spellings=self._spelled.counts())
 
     def _unwritten(self, charged: Charged) -> int:
         """Count the texts that are committed and not rewritten yet."""
