@@ -29,11 +29,10 @@ from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.preflight import LocalReader, require_models
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import ledger_of_run, refuse_other_rows
-from dptext_etl.runner.shard.charging import Column, refunds, subjects_of
+from dptext_etl.runner.shard.charging import Column, count_shards, cut_shards, refunds, subjects_of
 from dptext_etl.runner.shard.computing import replays
 from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards
 from dptext_etl.runner.shard.staging import StagedRun
-from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.examine import Examined, examine
 from dptext_etl.runner.source.roles import Table
 from dptext_etl.runner.source.table import Files, batches
@@ -83,7 +82,7 @@ class LocalEngine(LocalReader, Engine[pl.LazyFrame]):
             The source with its counts of rows and shards.
         """
         source = examine(table, policy, layout, progress, sharded=True)
-        shards = cutting.count(source.rows, policy) if source.shards is None else source.shards
+        shards = count_shards(source.rows, policy) if source.shards is None else source.shards
         self._check_again(layout)
         return replace(source, shards=shards)
 
@@ -137,7 +136,7 @@ class LocalEngine(LocalReader, Engine[pl.LazyFrame]):
             shards = Shards(policy, columns, ledger, *places)
             ledger.read_key()
             source = work.source
-            many = cutting.count(source.rows, policy) if source.shards is None else source.shards
+            many = count_shards(source.rows, policy) if source.shards is None else source.shards
             numbers = range(source.first, source.first + (many if source.wanted else 0))
             self._use_plan(work, ledger, len(numbers))
             width = max(1, min(shards_at_once(policy), len(numbers)))
@@ -183,7 +182,7 @@ def _planted(work: Work[pl.LazyFrame], numbers: range) -> Iterator[tuple[int, pl
     """Read the shards, and spread the sets of canary rows over them."""
     policy, wanted, rows, at = work.attempt.policy, work.source.wanted, 0, 0
     sets = by_shard(work.plans, numbers)
-    profile, shards = work.attempt.profile, cutting.shards(work.source.rows, policy)
+    profile, shards = work.attempt.profile, cut_shards(work.source.rows, policy)
     while True:
         with profile.stage("read"):
             shard = next(shards, None)

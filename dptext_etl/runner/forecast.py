@@ -40,9 +40,8 @@ from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.publish.manifest import guarantee_of, with_gate
-from dptext_etl.runner.shard.charging import PAIRS, Charged, Column, by_label, charge, views_of
+from dptext_etl.runner.shard.charging import PAIRS, Charged, Column, by_label, charge, pieces, views_of
 from dptext_etl.runner.source.column_types import HELD, period_of
-from dptext_etl.runner.source.cutting import pieces
 
 Amounts = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.uint32]

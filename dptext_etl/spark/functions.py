@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from dptext_etl.column import require_row_by_row
 from dptext_etl.engines.spark.frames import open_table, require_publishable
-from dptext_etl.engines.spark.session import require_workers
-from dptext_etl.engines.spark.spark_types import named
+from dptext_etl.engines.spark.session import named, require_workers
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers, opened, ship
 from dptext_etl.errors import LedgerError, PolicyError, bare, seam
 from dptext_etl.id_forms import Normalization

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dptext_etl.engines import run, stage
-from dptext_etl.engines.spark.session import read_text
+from dptext_etl.engines.spark.session import located, read_text
 from dptext_etl.engines.spark.spark_engine import SparkEngine
-from dptext_etl.engines.spark.spark_types import located
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.file_formats import PARQUET
 from dptext_etl.policy import Policy, PolicyLike, run_policy

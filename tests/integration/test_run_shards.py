@@ -14,8 +14,8 @@ from dptext_etl.data_types import size_of
 from dptext_etl.engines.local import shards_at_once
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.shard import charging as cutting
 from dptext_etl.runner.shard.shard import Shards
-from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.examine import examine
 from dptext_etl.runner.source.roles import open_table
 from tests.quick import quick
@@ -24,15 +24,15 @@ from tests.quick import quick
 def test_shards_are_bounded_whatever_is_read_at_a_time(job, monkeypatch):
     policy = job.policy(shard_rows=50, shard_bytes=2_000)
     frame = pl.scan_parquet(job.folder / "raw.parquet").select("id", "stars", "review", "note", "user_id")
-    cut = [shard["id"].to_list() for shard in cutting.shards(frame, policy)]
-    assert cutting.count(frame, policy) == len(cut) > 240 / 50
+    cut = [shard["id"].to_list() for shard in cutting.cut_shards(frame, policy)]
+    assert cutting.count_shards(frame, policy) == len(cut) > 240 / 50
     assert [one for ids in cut for one in ids] == frame.collect()["id"].to_list()
     monkeypatch.setattr(cutting, "READ_ROWS", 7)
     monkeypatch.setattr(cutting, "COUNT_ROWS", 11)
-    assert [shard["id"].to_list() for shard in cutting.shards(frame, policy)] == cut
-    assert cutting.count(frame, policy) == len(cut)
+    assert [shard["id"].to_list() for shard in cutting.cut_shards(frame, policy)] == cut
+    assert cutting.count_shards(frame, policy) == len(cut)
     size = size_of(frame.collect_schema())
-    assert all(shard.select(size)["size"].sum() <= 2_000 for shard in cutting.shards(frame, policy))
+    assert all(shard.select(size)["size"].sum() <= 2_000 for shard in cutting.cut_shards(frame, policy))
 
 
 def test_a_row_that_is_too_large_is_a_shard_of_its_own_and_runs_go_on(job, reviews, save):
@@ -59,9 +59,9 @@ def test_sets_of_canary_rows_are_spread_over_shards(job, monkeypatch, rows, size
 
 def test_rows_of_a_small_source_are_kept_until_they_are_computed(job):
     frame = pl.scan_parquet(job.folder / "raw.parquet").select("id", "review")
-    rows = cutting.kept(frame)
+    rows = cutting.kept_rows(frame)
     assert_frame_equal(rows.lazy(), frame)
-    assert cutting.kept(frame.head(0)).schema == frame.collect_schema()
+    assert cutting.kept_rows(frame.head(0)).schema == frame.collect_schema()
 
 
 @pytest.mark.parametrize(("name", "least"), [("KEPT_BYTES", 0), ("KEPT_ROWS", 0)])
@@ -72,7 +72,7 @@ def test_rows_of_a_large_source_are_read_again_and_their_shards_counted_with_the
     table = open_table(policy, layout)
     source = examine(table, policy, layout, sharded=True)
     assert source.rows is table.frame
-    assert source.shards == cutting.count(table.frame, policy) == 5
+    assert source.shards == cutting.count_shards(table.frame, policy) == 5
     assert examine(table, policy, layout).shards is None
 
 

@@ -159,7 +159,7 @@ class ExpectOnlyReleasedText(_TableExpectation):
 
     @classmethod
     def _count_on_spark(cls, table: DataFrame, given: dict[str, str]) -> Counts:
-        from dptext_etl.engines.spark.spark_types import metadata
+        from dptext_etl.engines.spark.session import metadata
 
         counts, entries = super()._count_on_spark(table, given), metadata(table)
         return {**counts, "unreleased_in_metadata": entries} if entries else counts
@@ -184,7 +184,7 @@ class ExpectTableColumnsToBePublished(_TableExpectation):
 
     @classmethod
     def _count_on_spark(cls, table: DataFrame, given: dict[str, str]) -> Counts:
-        from dptext_etl.engines.spark.spark_types import metadata, polars_schema
+        from dptext_etl.engines.spark.session import metadata, polars_schema
 
         counts = _compare_columns(polars_schema(table), given["policy"])
         return {**counts, "unknown": counts["unknown"] + metadata(table)}

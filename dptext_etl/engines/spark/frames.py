@@ -38,7 +38,7 @@ from dptext_etl.engines.spark.judging import (
     sizes_of,
     totals,
 )
-from dptext_etl.engines.spark.spark_types import local_frame, located, named, polars_schema, require_unpadded
+from dptext_etl.engines.spark.session import local_frame, located, named, polars_schema, require_unpadded
 from dptext_etl.engines.spark.tasks import SHARD
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.file_formats import PARQUET

@@ -39,8 +39,8 @@ from dptext_etl.parallel import map_in_order
 from dptext_etl.policy import LedgerSpec, Policy
 from dptext_etl.policy.terms import FASTEST, Compression
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.shard.charging import ANY_SIZE, cut
 from dptext_etl.runner.shard.staging import StagedShard, Staging
-from dptext_etl.runner.source.cutting import ANY_SIZE, cut
 from dptext_etl.storage import Storage
 
 _LABEL = b"dptext/published-id/v1\0"

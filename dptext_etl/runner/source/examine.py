@@ -39,7 +39,8 @@ from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.source import cutting, selection
+from dptext_etl.runner.shard.charging import ShardCount, kept_rows
+from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.column_types import require_same_types, rows_by_period
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import READ_HINT, batches
@@ -157,11 +158,11 @@ def examine(
     Few rows are read once, and kept. Of many rows, the shards are counted in the pass over the ids, if they are asked
     for (`sharded`) and the run uses all rows.
     """
-    few = cutting.kept(table.frame)
+    few = kept_rows(table.frame)
     read = table if few is None else replace(table, frame=few.lazy())
     chosen = policy.incremental or policy.one_table or policy.records_per_subject is not None
     leaves = policy.on_null_subject == "quarantine" and policy.unit == "subject"
-    shards = cutting.ShardCount(policy) if sharded and few is None and not (chosen or leaves) else None
+    shards = ShardCount(policy) if sharded and few is None and not (chosen or leaves) else None
     subject = None if policy.unit == "record" else policy.subject
 
     def check() -> tuple[int, int, None]:
@@ -203,7 +204,7 @@ def count_ids(  # noqa: PLR0917
     subject: str | None,
     scratch: Path | None = None,
     listener: Listener | None = None,
-    shards: cutting.ShardCount | None = None,
+    shards: ShardCount | None = None,
 ) -> IdCounts:
     """Count rows, null ids and subjects, repeated ids, and shards if asked for, in one pass over a source."""
     rows = null_ids = null_subjects = 0
