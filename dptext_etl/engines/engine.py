@@ -233,17 +233,9 @@ def run(
     policy, engine = resolve(policy), engine or named("polars")()
     with observed(policy, progress) as seen:
         attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap, accept_fewer_rows=accept_fewer_rows)
-        steps, source = partial(_all_steps, attempt, engine, seen.progress, checkpoint), _input(attempt, engine)
-        return seen.done(steps() if source is None else _recognized(source, engine) or source.run(steps))
-
-
-def _input(attempt: Attempt, engine: Engine[Any]) -> Input | None:
-    files = engine.files(attempt.layout) if attempt.policy.publish else None
-    return None if files is None else Input.of(attempt, files)
-
-
-def _recognized(source: Input, engine: Engine[Any]) -> RunSummary | None:
-    return source.recognize(lambda: engine.open(source.attempt.policy, source.attempt.layout).id_type)
+        steps = partial(_all_steps, attempt, engine, seen.progress, checkpoint)
+        source = Input.of(attempt, engine.files(attempt.layout), lambda: engine.open(policy, attempt.layout).id_type)
+        return seen.done(steps() if source is None else source.recognize() or source.run(steps))
 
 
 def _all_steps(attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint) -> RunSummary:
@@ -306,11 +298,8 @@ def stage(
         PolicyError: The policy cannot be carried out as written.
         BudgetError: Records are over the cap, and on_cap is "refuse".
     """
-    attempt, engine = (
-        Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap, accept_fewer_rows=accept_fewer_rows),
-        engine or named("polars")(),
-    )
-
+    policy, engine = resolve(policy), engine or named("polars")()
+    attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap, accept_fewer_rows=accept_fewer_rows)
     if attempt.audiences:
         msg = "the policy has entries [[audience]], and these steps publish the policy's own table only"
         raise PolicyError(msg, "`dptext run POLICY` publishes the tables of all audiences")
@@ -319,18 +308,17 @@ def stage(
         with staged(attempt, engine, progress, checkpoint) as (staged_run, _):
             return staged_run
 
-    source = _input(attempt, engine) if recognize else None
+    files = engine.files(attempt.layout) if recognize else None
+    source = Input.of(attempt, files, lambda: engine.open(policy, attempt.layout).id_type)
     if source is None:
         return steps()
-    again = _recognized(source, engine)
+    again = source.recognize()
     if again is None:
         staged_run, sealed = source.sealed(steps)
         return replace(staged_run, input=sealed)
-    table = engine.open(attempt.policy, attempt.layout)
+    table = engine.open(policy, attempt.layout)
     read = again.rows, table.dropped, None, again.seconds, table.origin, attempt.profile
-    return StagedRun(
-        attempt.policy, partition, (), (), {}, *read, input={"recognized": source.seal, "id_type": table.id_type}
-    )
+    return StagedRun(policy, partition, (), (), {}, *read, input={"recognized": source.seal, "id_type": table.id_type})
 
 
 @contextmanager

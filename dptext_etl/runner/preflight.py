@@ -58,6 +58,7 @@ from dptext_etl.runner.shard.attempt import (
     refuse_other_records,
     refuse_over_cap,
     refuse_too_few,
+    require_environment,
     require_same_ledger,
 )
 from dptext_etl.runner.shard.charging import PAIRS, Column, at_most
@@ -307,7 +308,7 @@ def preflight(
         if ledger is not None:  # first: another refusal would hide that the ledger lost events
             check(same_ledger, ledger)
     with ledger_of(policy) as ledger:
-        check(attempt.require_environment, ledger)
+        check(require_environment, policy, attempt.secret, ledger, recording=False)
         check(require_cap, attempt, ledger)
         check(refuse_late_disclosure, policy, ledger)
         columns = columns_of(attempt, ledger, source)

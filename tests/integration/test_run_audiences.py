@@ -15,7 +15,7 @@ from dptext_etl.runner import Manifest, plan, scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import publication
 from dptext_etl.runner.publish.erasing import erase
-from dptext_etl.runner.publish.forgetting import forget, preview
+from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.versions import clean
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.spark import run_frame as on_spark
@@ -168,7 +168,7 @@ def test_the_forgotten_go_from_every_table(shared, reviews, save):
     save(reviews().filter(pl.col("user_id") != "u007"), shared.folder / "raw.parquet")
     with pytest.raises(LedgerError, match="audiences that the policy does not name: analysts, partners"):
         forget(shared.policy(audience=None), subjects=["u007"])
-    foretold = preview(shared.policy(), subjects=["u007"])
+    foretold = forget(shared.policy(), subjects=["u007"], dry_run=True)
     done = forget(shared.policy(), subjects=["u007"])
     assert (done.removed, [item.removed for item in done.audiences.values()]) == (6, [6, 6])
     assert [replace(item, staged=0, noted=0) for item in done.audiences.values()] == [

@@ -15,7 +15,7 @@ from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import Cap
-from dptext_etl.runner.publish.forgetting import forget, preview
+from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.versions import clean
 from dptext_etl.storage import Storage
 from tests.command_line import dptext
@@ -43,7 +43,7 @@ def test_a_dry_run_of_a_whole_table_says_what_becomes_of_it(request, make):
     assert contents(job) == before
     assert "this would happen; nothing was changed:" in shown.output
     assert ("was withdrawn" in shown.output) == (make == "make_shuffled")
-    foretold = preview(job.policy(), subjects=["u007"])
+    foretold = forget(job.policy(), subjects=["u007"], dry_run=True)
     assert replace(forget(job.policy(), subjects=["u007"]), staged=0) == foretold
 
 
@@ -60,7 +60,7 @@ def test_a_subject_is_forgotten(make_job, reviews, save, suffix):
     before, used = job.published(), job.charged()
     old = (job.folder / "published.manifest.json").read_bytes()
     files = {path: path.read_bytes() for path in (job.folder / "published").iterdir()}
-    untouched, foretold = contents(job), preview(job.policy(), subjects=["u007"])
+    untouched, foretold = contents(job), forget(job.policy(), subjects=["u007"], dry_run=True)
     assert contents(job) == untouched, "a dry run changes nothing"
     done = forget(job.policy(), subjects=["u007"])
     assert (done.version, done.removed, done.rows, done.versions) == (3, 6, 234, ["v1", "v2"])

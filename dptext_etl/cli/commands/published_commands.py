@@ -186,8 +186,8 @@ def forget(
     question = f"Rewrite the published table of {loaded.dataset}, and delete the files of all its older versions?"
     if not dry_run:
         require_confirmation(question, yes=yes)
-    erase = forgetting.preview if dry_run else forgetting.forget
-    done = erase(loaded, partition=partition, subjects=subject or (), records=record or (), missing=missing)
+    named: dict[str, Any] = {"subjects": subject or (), "records": record or (), "missing": missing}
+    done = forgetting.forget(loaded, partition=partition, **named, dry_run=dry_run)
     if not terminal.emitted(asdict(done)):
         if dry_run:
             terminal.say("this would happen; nothing was changed:")

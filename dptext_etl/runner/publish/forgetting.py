@@ -236,6 +236,7 @@ def forget(
     records: Sequence[str] = (),
     missing: bool = False,
     checked: bool = False,
+    dry_run: bool = False,
     checkpoint: Checkpoint = nothing,
 ) -> ForgetSummary:
     """Publish a version without some people, retire the older ones, and delete their files.
@@ -248,17 +249,19 @@ def forget(
 
     Remove the rows from the source first: a source that still holds them is refused. If a call was killed, the same
     call completes it. If the ledger, lists in staging, and the source do not know a person or record, nothing is
-    changed; `checked` leaves this check out, for a caller that looked in other places as well.
+    changed; `checked` leaves this check out, for a caller that looked in other places as well. With `dry_run`, say what
+    would change, without locks; files in staging are not counted.
 
     The tables of audiences follow the policy's own table, in order.
     """
     own, *others = tables_of(resolve(policy))
     named: dict[str, Any] = {"partition": partition, "subjects": subjects, "records": records, "missing": missing}
-    done, also = forget_table(own, **named, checked=checked, checkpoint=checkpoint), dict[str, ForgetSummary]()
+    of_table: Callable[..., ForgetSummary] = _preview if dry_run else partial(forget_table, checkpoint=checkpoint)
+    done, also = of_table(own, **named, checked=checked), dict[str, ForgetSummary]()
     for item in others:
         if Manifest.read(Layout.of(item, partition)) is not None:
-            also[str(item.audience)] = forget_table(item, **named, checked=True, checkpoint=checkpoint)
-        elif subjects or records:
+            also[str(item.audience)] = of_table(item, **named, checked=True)
+        elif not dry_run and (subjects or records):
             forget_drafts(item, partition=partition, subjects=subjects, records=records)
     return replace(done, audiences=also)
 
@@ -317,25 +320,14 @@ def forget_table(
     return ForgetSummary(now.version, before.rows - now.rows, now.rows, older, staged, new, withdrawn, stays)
 
 
-@bare
-def preview(
-    policy: PolicyLike,
-    *,
-    partition: str | None = None,
-    subjects: Sequence[str] = (),
-    records: Sequence[str] = (),
-    missing: bool = False,
-) -> ForgetSummary:
-    """Say what `forget` would do, without locks and changes; files in staging are not counted."""
-    own, *others = tables_of(resolve(policy))
-    named: dict[str, Any] = {"partition": partition, "subjects": subjects, "records": records, "missing": missing}
-    there = [item for item in others if Manifest.read(Layout.of(item, partition)) is not None]
-    done, *also = [_preview(item, **named) for item in (own, *there)]
-    return replace(done, audiences={str(item.audience): outcome for item, outcome in zip(there, also, strict=True)})
-
-
 def _preview(
-    policy: Policy, *, partition: str | None, subjects: Sequence[str], records: Sequence[str], missing: bool
+    policy: Policy,
+    *,
+    partition: str | None,
+    subjects: Sequence[str],
+    records: Sequence[str],
+    missing: bool,
+    checked: bool,
 ) -> ForgetSummary:
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
@@ -343,7 +335,8 @@ def _preview(
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
         require_same_ledger(ledger, layout, policy, before, freezing=False)
         refs, ids = _refs(ledger, policy, before), subject_ids(policy, subjects)
-        require_known(policy, layout, ledger, ids, records)
+        if not checked:
+            require_known(policy, layout, ledger, ids, records)
         people = listed(policy, layout, before, ledger, ids, records, missing=missing)
         people.require_gone_from_source()
         named = pa.array(sorted(people.records), pa.large_string())

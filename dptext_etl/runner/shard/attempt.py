@@ -152,10 +152,6 @@ class Attempt:
     def staging_key(self) -> bytes:
         return staging_key(self.secret, self.policy.dataset, self.layout.staging)
 
-    def require_environment(self, ledger: Ledger | None, *, recording: bool = False) -> None:
-        """Refuse the ledger and the key of another environment, if the policy names its own."""
-        require_environment(self.policy, self.secret, ledger, recording=recording)
-
     @contextmanager
     def alone(self) -> Iterator[Staging]:
         """Make the folders of the run and lock them for this process."""
@@ -173,7 +169,7 @@ class Attempt:
 
     def register(self, ledger: Ledger, id_type: str, manifest: Manifest | None) -> dict[str, ReleaseRef]:
         require_same_ledger(ledger, self.layout, self.policy, manifest)
-        self.require_environment(ledger, recording=True)
+        require_environment(self.policy, self.secret, ledger, recording=True)
         self.agree_on_cap(ledger)
         refs = self.pin_releases(ledger, id_type)
         remember(ledger, self.policy)
@@ -193,6 +189,7 @@ class Attempt:
 
 
 def require_environment(policy: Policy, secret: Secret, ledger: Ledger | None, *, recording: bool) -> None:
+    """Refuse the ledger and the key of another environment, if the policy names its own."""
     if policy.environment is not None:
         owned = {"noise key": secret.derive("seal", b"dptext/environment/v1\0").hex()}
         owned |= {} if ledger is None else {"ledger": ledger.ledger_id}
