@@ -253,7 +253,7 @@ def _all_steps(attempt: Attempt, engine: Engine[Any], progress: Listener | None,
             judged.append((staged_run, verdicts))
             if not all(verdict.passed for verdict in verdicts):  # the release is revoked: no staged text stays
                 for other, _ in judged[:-1]:
-                    strip(Staging(other.layout.staging, other.staging_key), other.policy)
+                    strip(Staging(other.layout.staging, other.staging_key))
                 require(verdicts)
             publications.append(partial(publish, staged_run, verdicts, write=of_table.write, **ways))
         (main, verdicts), *others = judged

@@ -201,13 +201,8 @@ def test_a_fired_gate_takes_raw_text_out_of_staging_at_once(job, monkeypatch, se
         patch.setattr(TableMechanism, "release", passing_through)
         with pytest.raises(GateError):
             job.run()
-    parts = sorted((job.folder / "published.staging").rglob("shard-*.parquet"))
-    rows = pl.concat(pl.read_parquet(part) for part in parts)
+    assert not [*(job.folder / "published.staging").rglob("shard-*")]
     assert sentinel.encode() not in staged_bytes(job)
-    canary = rows.filter("__dptext_canary")
-    assert canary["review"].null_count() < canary.height, "what became of canary rows is there for the post-mortem"
-    assert rows.filter(~pl.col("__dptext_canary"))["review"].null_count() == 240
-    assert rows["id"].n_unique() == rows.height
     before = job.charged()
     (folder,) = (path.parent for path in (job.folder / "published.staging").rglob("fired.txt"))
     assert clean(job.policy(), dry_run=True).stopped == [folder]

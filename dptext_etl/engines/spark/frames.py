@@ -38,7 +38,7 @@ from dptext_etl.engines.spark.judging import (
     sizes_of,
     totals,
 )
-from dptext_etl.engines.spark.session import local_frame, located, named, polars_schema, require_unpadded
+from dptext_etl.engines.spark.session import local_frame, named, polars_schema, require_unpadded
 from dptext_etl.engines.spark.tasks import SHARD
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.file_formats import PARQUET
@@ -94,22 +94,15 @@ def published_ids(table: Table[DataFrame], policy: Policy, layout: Layout, manif
         names = id_lists(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts))
     rows = table.frame
     with seam("reading the ids that are published", InputError, _HINT):
-        if storage.remote:
-            from pyspark.sql.pandas.types import to_arrow_schema
-            from pyspark.sql.types import StringType, StructField, StructType
+        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import StringType, StructField, StructType
 
-            schema = rows.select(named(policy.id)).schema
-            listed = local_frame(
-                rows.sparkSession, pl.DataFrame({"name": names}), StructType([StructField("name", StringType())])
-            )
-            read = partial(_ids, storage, column, to_arrow_schema(schema))
-            return listed.repartition(len(names)).mapInArrow(read, schema)
-        if manifest.ids != "keep":
-            for name in names:
-                read_ids(storage, name)
-        paths = [located(str(storage.folder / name)) for name in names]
-        kind = rows.schema[policy.id].dataType
-        return rows.sparkSession.read.parquet(*paths).select(named(column).cast(kind).alias(policy.id))
+        schema = rows.select(named(policy.id)).schema
+        listed = local_frame(
+            rows.sparkSession, pl.DataFrame({"name": names}), StructType([StructField("name", StringType())])
+        )
+        read = partial(_ids, storage.absolute(), column, to_arrow_schema(schema))
+        return listed.repartition(max(1, len(names))).mapInArrow(read, schema)
 
 
 @bare

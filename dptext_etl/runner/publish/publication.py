@@ -30,7 +30,6 @@ from dptext_etl.data_types import by_name, kind_of, plain_type
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, InputError, LedgerError, PolicyError, bare, counted, seam
 from dptext_etl.families.choice import COUNT
-from dptext_etl.files import literal
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import LedgerSpec, Policy
@@ -129,7 +128,7 @@ def check(
                 log.error("gates fired: %s; the release name is revoked", ", ".join(fired))
                 opened.releases.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
                 remember(opened, policy)  # a restored copy would not know of it
-                strip(staging, policy)
+                strip(staging)
             judging = [(verdict.name, verdict.passed) for verdict in verdicts if verdict.applicable]
             telemetry.judged(policy.dataset, policy.release, judging)
             checkpoint("gated")
@@ -152,28 +151,17 @@ def reports(staged: StagedRun) -> list[Mapping[str, object]]:
         return [*(item.verdict().as_dict() for item in copied), *(item.as_dict() for item in (*failed, *again))]
 
 
-def strip(staging: Staging, policy: Policy) -> None:
-    """Remove the staged texts of all records except canary rows, and all bytes that were kept for replays.
+def strip(staging: Staging) -> None:
+    """Remove all staged rows, and all bytes that were kept for replays.
 
-    A gate that failed has found a defect, so staged texts may be raw. Ids, kept columns, draw counts, records and the
-    texts of canary rows stay: they show the failure, and hold no one's text.
+    A gate that failed has found a defect, so staged texts may be raw. The quarantine lists stay.
     """
-    clear, texts = {policy.id, *policy.kept_columns, CANARY}, {item.name for item in policy.columns}
     storage = staging.storage
     with seam("removing staged texts", InputError, _AGAIN):
         storage.delete(*storage.glob("kept-*"))
-        if policy.synthetic is not None:  # record and manifest hold the sums, whose noise may be wrong
-            staging.clear()
-            (staging.folder / _DRAFT).unlink(missing_ok=True)
-        for name in storage.glob("shard-*.parquet"):
-            frame = pl.read_parquet(literal(storage.local_path(name, fresh=True)))
-            chosen = [column for column in frame.columns if column in clear | texts]
-            frame = frame.select(chosen).with_columns(
-                pl.when(CANARY).then(by_name(column)).alias(column) for column in chosen if column in texts
-            )
-            storage.write(name, frame.write_parquet, action="removing staged texts")
-        storage.delete(*storage.glob("shard-*.post"))  # made of texts that may be raw
-        note = b"A gate fired. Texts of records were removed; `dptext clean` removes the rest.\n"
+        staging.clear()
+        (staging.folder / _DRAFT).unlink(missing_ok=True)
+        note = b"A gate fired. Staged rows were removed; `dptext clean` removes the rest.\n"
         storage.write(NOTE, note, action="removing staged texts")
 
 
