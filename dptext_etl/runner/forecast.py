@@ -308,21 +308,20 @@ class Expected:
 
     @classmethod
     def total(cls, parts: Iterable[Expected]) -> Expected:
-        listed, periods, pairs = list(parts), dict[str, list[int]](), Counter[str]()
-        sums: dict[str, Any] = {name: Counter[str]() for name in ("answers", "charged", "labels")}
-        for part, (name, counts) in product(listed, sums.items()):
+        listed, periods = list(parts), dict[str, list[int]]()
+        counters = {name: Counter[str]() for name in ("answers", "charged", "labels", "pairs")}
+        for part, (name, counts) in product(listed, counters.items()):
             counts.update(getattr(part, name))
+        sums: dict[str, Any] = {name: dict(counts) for name, counts in counters.items()}
+        sums["pairs"] = {number: pairs % PAIRS for number, pairs in counters["pairs"].items()}
         sums["held"] = tuple(sum(part.held[at] for part in listed) for at in range(2))
         numbers = ("unkept", "drawn", "words", "computed", "moved")
         sums |= {name: sum(getattr(part, name) for part in listed) for name in numbers}
-        for part in listed:
-            pairs.update(part.pairs)
-        for name, counts in (item for part in listed for item in part.periods.items()):
-            periods[name] = [sum(pair) for pair in zip(counts, periods.get(name, (0, 0)), strict=True)]
+        for name, values in (item for part in listed for item in part.periods.items()):
+            periods[name] = [sum(pair) for pair in zip(values, periods.get(name, (0, 0)), strict=True)]
         return cls(
             kept=[sum(counts) for counts in zip(*(part.kept for part in listed if part.kept), strict=True)],
             periods=periods,
-            pairs={number: total % PAIRS for number, total in pairs.items()},
             # a person with spellings in several tasks would count several times
             spellings=listed[0].spellings if len(listed) == 1 else {},
             **sums,
