@@ -337,7 +337,7 @@ def staged(
                 with ThreadPoolExecutor(1, thread_name_prefix="dptext-prepare") as pool:
                     pool.submit(prepare, policy, attempt.secret)
                     source, plans = examined(attempt, engine, table, progress, checkpoint)
-                staging.no_changes()
+                staging.storage.delete(*staging.storage.glob("changed-*"))  # lists of an earlier look
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
                 previews = preflight(attempt, engine, source, look, staging.keep)
@@ -353,7 +353,8 @@ def staged(
             if encodes and [*answers] == ["COMMITTED"] and is_released(policy, attempt.layout, ledger, refs):
                 shards, released, other = list[StagedShard](), {"released": answers.total()}, True  # nothing is encoded
             else:
-                reserved = _reserve_all(engine, work, ledger, progress) if attempt.charges_first else None
+                first = attempt.refusing or policy.one_table  # all rows are charged before any is computed
+                reserved = _reserve_all(engine, work, ledger, progress) if first else None
                 take = _texts if policy.synthetic is None else _sums
                 shards, answers, released, other = take(engine, work, reserved or [], progress)
         rows = row_counts(policy, source, answers, released, stale=previews.over_all.changed - previews.rows.changed)

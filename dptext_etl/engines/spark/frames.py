@@ -192,12 +192,7 @@ class Seen:
     copied: tuple[str, ...] = ()  # columns that would be published unchanged, and hold raw texts of their rows
 
 
-@dataclass(frozen=True)
-class ExaminedFrame(Examined["DataFrame"]):
-    seen: Seen | None = None  # other counts of the pass that checks the ids, over the whole frame
-
-
-def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Order | None = None) -> ExaminedFrame:
+def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Order | None = None) -> Examined[DataFrame]:
     """Check ids and subjects of a frame; in an incremental run, leave out rows that are published already."""
     seen: list[Seen] = []
 
@@ -205,7 +200,7 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
         seen.append(check(table, policy))
         return seen[0].ids.rows, seen[0].ids.null_subjects, seen[0].pairs
 
-    examined = ExaminedFrame.of(
+    examined = Examined.of(
         table,
         policy,
         layout,
@@ -215,7 +210,8 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
         mark=lambda rows, manifest: _marked(replace(table, frame=rows), policy, layout, manifest),
         limit_per_person=lambda rows, most: limit_per_person(rows, policy, most, order or by_digest),
     )
-    return replace(examined, seen=seen[0], copied=seen[0].copied)
+    (facts,) = seen
+    return replace(examined, traced=facts.traced, spellings=facts.spellings, copied=facts.copied)
 
 
 def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
@@ -457,7 +453,7 @@ def traced(source: Examined[DataFrame], policy: Policy) -> dict[str, Any]:
     if not policy.keep:
         return {}
     rows, number = source.version_rows
-    counts = source.seen.traced if isinstance(source, ExaminedFrame) and source.seen is not None else None
+    counts = source.traced
     if counts is None:
         with seam("counting the rows that kept columns single out", InputError, HINT):
             counts = _count(rows, policy, ids=False, groups=table_check.groups_of(policy.kept_columns)).traced

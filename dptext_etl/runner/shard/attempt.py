@@ -144,11 +144,6 @@ class Attempt:
         return self.policy.on_cap == "refuse" and self.policy.cap is not None
 
     @property
-    def charges_first(self) -> bool:
-        """Whether all rows are charged before any of them is computed."""
-        return self.refusing or self.policy.one_table
-
-    @property
     def staging_key(self) -> bytes:
         return staging_key(self.secret, self.policy.dataset, self.layout.staging)
 

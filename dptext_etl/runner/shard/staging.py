@@ -344,9 +344,6 @@ class Staging:
         else:
             self.storage.write(name, ids.write_parquet, action="staging a list of records that are excluded")
 
-    def no_changes(self) -> None:
-        self.storage.delete(*self.storage.glob(f"{_CHANGED}-*"))
-
     def changed(self, ids: pl.DataFrame, units: pa.Array | None = None) -> None:
         """Store ids of records whose texts changed and hashes of their units, inside staging only."""
         ids = _with_units(ids, units)

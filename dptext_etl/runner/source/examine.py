@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, NamedTuple, Self
 
@@ -89,6 +89,9 @@ class Examined(Generic[Rows]):
     # rows that are excluded, `beyond` or `nameless`, by month or year; None if they are not counted
     outside: Mapping[str, int] | None = None
     copied: tuple[str, ...] = ()  # columns that would be published unchanged, and hold raw texts of their rows
+    # other counts of the pass over the ids, if there are any: `table_check.Counts`, and spellings of persons
+    traced: list[tuple[int, int]] | None = None
+    spellings: Mapping[str, int] = field(default_factory=dict)
     manifest: Manifest | None = None  # of the version that is published now
     # rows without those that are published now, and their number; rows with the column `column_types.HELD`
     without: Callable[[Rows, Manifest], tuple[Rows, int]] | None = None
