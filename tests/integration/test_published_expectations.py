@@ -26,7 +26,7 @@ def test_policies_whose_tables_name_no_record_have_no_suite(job, make_synthetic)
 def test_a_table_without_its_own_ids_is_validated_without_the_rows_in_the_ledger(job, ids):
     policy = job.policy(ids=ids)
     run(policy)
-    with pytest.warns(UserWarning, match="leaves out ExpectReleasedRowsToBeLedgered; `dptext check"):
+    with pytest.warns(UserWarning, match=r"leaves out ExpectGateToPass\(rows_ledgered\); `dptext check"):
         assert expectations.validate(job.published(), policy).success
     for wrong in (pl.col("stars").alias("raw"), pl.lit("zxqv").alias("review"), pl.lit("r1").alias("id")):
         with pytest.warns(UserWarning, match="leaves out"):

@@ -41,19 +41,19 @@ def test_a_correct_release_holds(bench):
 @pytest.mark.parametrize(
     ("bug", "stopped_by"),
     [
-        (lambda table: table.drop("stars"), {"expect_table_columns_to_be_published"}),
-        (lambda table: table.with_columns(pl.lit(1).alias("more")), {"expect_table_columns_to_be_published"}),
-        (lambda table: table.with_columns(pl.col("note").shift(1)), {"expect_released_rows_to_be_ledgered"}),
+        (lambda table: table.drop("stars"), {"raw_column_absent"}),
+        (lambda table: table.with_columns(pl.lit(1).alias("more")), {"raw_column_absent"}),
+        (lambda table: table.with_columns(pl.col("note").shift(1)), {"rows_ledgered"}),
         (
             lambda table: table.with_columns(pl.col("note").str.to_titlecase()),
-            {"expect_released_rows_to_be_ledgered", "expect_column_values_to_stay_in_output_set"},
+            {"rows_ledgered", "expect_column_values_to_stay_in_output_set"},
         ),
-        (lambda table: table.with_columns(pl.col("id") + 5000), {"expect_released_rows_to_be_ledgered"}),
+        (lambda table: table.with_columns(pl.col("id") + 5000), {"rows_ledgered"}),
     ],
 )
 def test_planted_bugs_are_stopped(bench, bug, stopped_by):
     record = dptx.validate(bug(bench.published), bench.policy)
-    assert {item.name for item in record.outcomes if not item.success} == stopped_by
+    assert {item.gate or item.name for item in record.outcomes if not item.success} == stopped_by
     assert not any(item.errored for item in record.outcomes)
     with pytest.raises(GateError, match="did not hold"):
         record.require()
@@ -61,9 +61,9 @@ def test_planted_bugs_are_stopped(bench, bug, stopped_by):
 
 def test_raw_text_is_stopped_and_not_quoted(bench, leaking, forbidden):
     record = dptx.validate(leaking, bench.policy)
-    stopped = {item.name: item for item in record.outcomes if not item.success}
-    assert {"expect_no_canary_to_survive", "expect_column_values_to_stay_in_output_set"} <= set(stopped)
-    assert stopped["expect_no_canary_to_survive"].counts["hits"] > 0
+    stopped = {item.gate or item.name: item for item in record.outcomes if not item.success}
+    assert {"canary_text_absent", "expect_column_values_to_stay_in_output_set"} <= set(stopped)
+    assert stopped["canary_text_absent"].counts["hits"] > 0
     with pytest.raises(GateError) as caught:
         record.require()
     assert not quoted(str(caught.value) + json.dumps(record.as_dict()), forbidden)
@@ -153,7 +153,7 @@ def test_errors_quote_nothing(bench, forbidden, result_format):
     said = json.dumps(result.to_json_dict())
     assert not result.success
     assert 'raised_exception": true' in said
-    assert "evaluating table.dptext_ledgered failed" in said
+    assert "evaluating rows_ledgered failed" in said
     assert not quoted(said, {word for word in forbidden if not word.isdigit()})
     record = dptx.validate(table, bench.policy)
     assert any(item.errored for item in record.outcomes)

@@ -37,6 +37,7 @@ class RawColumnAbsent(Gate):
     )
     stages = frozenset(Stage)
     order = 20
+    problems = ("missing", "unknown", "mistyped")
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from html import unescape
 from pathlib import Path
@@ -72,41 +72,38 @@ def _ledger(policy: Policy) -> Ledger:
     return Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True)
 
 
-class GateTally:
-    """Counts the problems of a gate, in rows or, where a ledger is looked up, in cells; closes that ledger."""
+_CHECKED = {"rows_ledgered": "cells", "raw_column_absent": "columns"}
+"""What gates judge, if not rows."""
 
-    def __init__(
-        self, policy: str, gate: str, problems: Sequence[str] = (), refs: Mapping[str, ReleaseRef] | None = None
-    ) -> None:
+
+class GateTally:
+    """Counts the problems of a gate; closes the ledger that it asks."""
+
+    def __init__(self, policy: str, gate: str, refs: Mapping[str, ReleaseRef] | None = None) -> None:
         self._policy, kind = parse_policy(policy), load(gate)
         self._ledger = None if refs is None else _ledger(self._policy)
-        self._gate = make(kind, Candidate.published(self._policy, self._ledger, refs))
-        self._problems, self._rows = problems or kind.problems, 0
+        self._gate, self._rows = make(kind, Candidate.published(self._policy, self._ledger, refs)), 0
 
     def feed(self, table: pl.DataFrame) -> None:
         self._rows += table.height
+        name = self._policy.id
+        if self._policy.ids == "drop":  # the gates expect ids, and a table that shows any has an unknown column
+            table = table.rename({name: f"{name} shown"}, strict=False).with_columns(
+                pl.lit(None, pl.String).alias(name)
+            )
         feed_published([self._gate], table, self._policy)
 
     def counts(self) -> Counts:
         (verdict,) = verdicts_of(self._gate)
-        checked = self._rows if self._ledger is None else int(verdict.counts["cells"])
+        checked = verdict.counts[_CHECKED[self._gate.name]] if self._gate.name in _CHECKED else self._rows
         if self._ledger is not None:
             self._ledger.close()
-        return {"checked": checked, **{name: int(verdict.counts[name]) for name in self._problems}}
+        return {"checked": int(checked), **{name: int(verdict.counts[name]) for name in self._gate.problems}}
 
 
 def gate(policy: str, gate: str) -> Callable[[], Tally]:
-    return partial(GateTally, policy, gate)
-
-
-def canaries(policy: str) -> Callable[[], Tally]:
-    return partial(GateTally, policy, "canary_text_absent", ("hits",))
-
-
-def ledgered(policy: str) -> Callable[[], Tally]:
-    """Prepare looking up rows in the ledger; the releases are found here, where the artifacts are."""
-    problems = ("uncommitted", "different", "misshapen", "unregistered_columns", "copied_columns")
-    return partial(GateTally, policy, "rows_ledgered", problems, _registered(policy))
+    """Prepare a gate; the releases are found here, where the artifacts are."""
+    return partial(GateTally, policy, gate, _registered(policy) if load(gate).reads_ledger else None)
 
 
 def released_text(policy: str, public: str) -> Callable[[], Tally]:
@@ -164,8 +161,6 @@ class ReleasedTextTally:
         self._counts: Counter[str] = Counter(checked=0)
 
     def feed(self, table: pl.DataFrame) -> None:
-        if table.is_empty():  # columns of a database have no types before the first rows
-            return
         self._counts["checked"] += table.height
         public = self._public | (self._kept - changed(table.schema, self._policy, self._types))
         rows = pl.int_range(table.height, dtype=pl.UInt32, eager=True)
@@ -275,14 +270,13 @@ _MOMENT = rf"^(\d{{4}}-\d\d-\d\d([ T]{_TIME})?|{_TIME})$"
 
 
 def sql_batches(connection: Any, table: Any, policy: str) -> Iterator[pl.DataFrame]:
-    """Read a table, or anything that can be selected from, in batches; an empty table gives one batch without rows."""
+    """Read a table, or anything that can be selected from, in batches with rows."""
     import sqlalchemy
 
     query = sqlalchemy.select(sqlalchemy.text("*")).select_from(table)
     result = connection.execution_options(stream_results=True).execute(query)
     names = list(result.keys())
     moments = _moments(policy) if connection.dialect.name == "sqlite" else frozenset[str]()
-    yield pl.DataFrame(schema=dict.fromkeys(names, pl.String))
     for rows in result.partitions(BATCH_ROWS):
         cells = zip(*rows, strict=True)
         yield pl.DataFrame(
