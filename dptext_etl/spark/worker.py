@@ -35,9 +35,7 @@ SPEND_SQL = "struct<text: string, positions: int, epsilon: double, delta: double
 _DEFECT = "this is a defect; its message is not repeated, because it may quote a text"
 _PANDAS = "a column holds strings, or ids of one allowed type; the library's message is not repeated"
 _NAMES = ("text", "id", "subject")
-_CALL = (
-    "call name(text, id), or name(text, id, subject) where a ledger charges subjects; DESCRIBE FUNCTION name says which"
-)
+_CALL = "call name(text, id), or name(text, id, subject) where a ledger charges subjects"
 _SWAPPED = "the order of arguments is (text, id, subject); check that no two of them are swapped"
 
 
