@@ -11,11 +11,11 @@ from dptext_etl.polars.namespace import SPEND, DataFrameNamespace, ExprNamespace
 from dptext_etl.polars.plan_guard import guard
 
 if TYPE_CHECKING:
+    from dptext_etl.polars.frame import label as label
     from dptext_etl.polars.frame import released as released
     from dptext_etl.polars.frame import run_frame as run_frame
-    from dptext_etl.polars.labeling import label as label
 
-_WHERE = {"label": ".labeling", "released": ".frame", "run_frame": ".frame"}
+_WHERE = {"label": ".frame", "released": ".frame", "run_frame": ".frame"}
 """Names that are imported at their first use: an expression needs nothing of a run."""
 
 __all__ = [

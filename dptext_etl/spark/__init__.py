@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dptext_etl.spark.functions import function as function
     from dptext_etl.spark.functions import register as register
     from dptext_etl.spark.functions import register_view as register_view
-    from dptext_etl.spark.label_texts import label_function as label_function
+    from dptext_etl.spark.spark_frame import label_function as label_function
     from dptext_etl.spark.spark_frame import published as published
     from dptext_etl.spark.spark_frame import run_frame as run_frame
     from dptext_etl.spark.spark_guard import guard as guard
@@ -21,7 +21,7 @@ _WHERE = {
     "LedgerSpec": "..policy",
     "function": ".functions",
     "guard": ".spark_guard",
-    "label_function": ".label_texts",
+    "label_function": ".spark_frame",
     "run_frame": ".spark_frame",
     "published": ".spark_frame",
     "register": ".functions",
