@@ -369,7 +369,7 @@ def _notes(policy: Policy, beyond: int, replayed: int) -> list[str]:
     for item in columns:
         for step in item.postprocess:
             note = f"column {item.column!r}: {step.name} rewrites the released texts, at no cost"
-            other = step.learnt_for not in {None, item.mechanism.cfg()}
+            other = step.training.mechanism not in {None, item.mechanism.cfg()}
             notes.append(note + (", and from releases of another mechanism or configuration" if other else ""))
     return notes
 

@@ -25,10 +25,9 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from html import escape, unescape
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import great_expectations as gx
 import pandas as pd
@@ -80,11 +79,8 @@ class _TableExpectation(BatchExpectation):
 
     @pydantic.root_validator(skip_on_failure=True)
     def _name_subject(cls, given: dict[str, Any]) -> dict[str, Any]:  # noqa: N805
-        """Name column or gate in the sentence for pages: a suite may have the same expectation several times."""
-        sentence = given["description"] or ""
-        for name in ("column", "gate"):
-            text = escaping.html(unescape(str(given.get(name)))).replace("$", "$$")  # it is a template of HTML
-            sentence = sentence.replace(f"{{{name}}}", text)
+        """Name the gate in the sentence for pages: a suite has the same expectation several times."""
+        sentence = (given["description"] or "").replace("{gate}", str(given.get("gate")))
         return {**given, "description": sentence or None}
 
     def _validate(self, metrics: Any, runtime_configuration: Any = None, execution_engine: Any = None) -> Any:  # noqa: ARG002
@@ -162,26 +158,6 @@ class ExpectOnlyReleasedText(_TableExpectation):
         return {**counts, "unreleased_in_metadata": entries} if entries else counts
 
 
-class ExpectColumnValuesToStayInOutputSet(_TableExpectation):
-    """Expect every word of a text column to be an output word of its mechanism; all of them, in all rows.
-
-    Not seen: other columns, and a raw text whose words are all output words.
-    """
-
-    description: str | None = "Every word of column {column} is an output word of its mechanism."
-    column: str  # as pages show it, which escape no column: "a&lt;b" is the column "a<b"
-    row_condition: Literal[None] = None
-
-    @pydantic.validator("column")
-    def _escape(cls, given: str) -> str:  # noqa: N805  (a class method to pydantic's first version)
-        return escape(unescape(given))
-
-    counted: ClassVar[str] = "table.dptext_output_set"
-    tally: ClassVar = staticmethod(tallies.words)
-    success_keys: ClassVar[tuple[str, ...]] = ("policy", "column")
-    args_keys: ClassVar[tuple[str, ...]] = ("column", "policy")
-
-
 class ExpectGateToPass(_TableExpectation):
     """Expect a gate to count no problem; one class for every gate that names its problems.
 
@@ -225,21 +201,14 @@ def _suite_name(*parts: str) -> str:
 def suite_for(policy: PolicyLike, *, argument: str | None = None) -> gx.ExpectationSuite:
     """Return the suite of a policy, for the table that it publishes.
 
-    A column without fixed output words (of a mechanism that draws whole texts, spells words or decodes them) or with
-    post-processing has no expectation about its words. Every gate for published tables that names its `problems` is an
-    expectation of the suite. With `ids = "keyed"` or `"drop"`, only staging knows whose rows the table holds: a warning
-    names the expectations that are excluded.
+    Every gate for published tables that names its `problems` is an expectation of the suite. With `ids = "keyed"` or
+    `"drop"`, only staging knows whose rows the table holds: a warning names the expectations that are excluded.
     """
     policy = resolve(policy)
     argument = argument or written(policy)
-    expectations: list[Expectation] = [
-        ExpectColumnValuesToStayInOutputSet(column=spec.name, policy=argument)
-        for spec, column in zip(policy.columns, policy.column_policies(), strict=True)
-        if column.mechanism.mode == "strict" and column.mechanism.output_words() is not None and not spec.postprocess
-    ]
     gates = [gate for gate in judges(policy, Stage.PUBLISHED) if gate.problems]
     by_id = [gate.name for gate in gates if policy.ids != "keep" and policy.id in (gate.columns(policy) or ())]
-    expectations += [ExpectGateToPass(gate=gate.name, policy=argument) for gate in gates if gate.name not in by_id]
+    expectations = [ExpectGateToPass(gate=gate.name, policy=argument) for gate in gates if gate.name not in by_id]
     if policy.ids != "keep":
         names = ", ".join(f"ExpectGateToPass({name})" for name in by_id)
         msg = f"ids = {policy.ids!r}: the suite leaves out {names}; `dptext check POLICY` judges whose rows these are"
@@ -336,9 +305,7 @@ def judged(batch: Any, suite: gx.ExpectationSuite) -> VerdictRecord:
         config, success = result.expectation_config, bool(result.success)
         counts = {name: int(value) for name, value in result.result.items() if name != "observed_value"}
         errored = not success and not counts
-        column, gate = config.kwargs.get("column"), config.kwargs.get("gate")
-        named = None if column is None else unescape(column)
-        outcomes.append(ExpectationOutcome(config.type, named, gate, success, errored, counts))
+        outcomes.append(ExpectationOutcome(config.type, config.kwargs.get("gate"), success, errored, counts))
     return VerdictRecord(suite.name, len(suite.expectations), tuple(outcomes))
 
 
@@ -374,6 +341,5 @@ def write_suite(
 def _id(name: str, expectation: dict[str, Any] | None = None) -> str:
     about = []
     if expectation is not None:
-        arguments = expectation["kwargs"]
-        about = [expectation["type"], *(str(arguments[key]) for key in ("column", "gate") if key in arguments)]
+        about = [expectation["type"], str(expectation["kwargs"].get("gate"))]
     return str(uuid.uuid5(_NAMES, json.dumps([name, *about])))

@@ -11,7 +11,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
-from html import unescape
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,10 +19,9 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.checks.gate import BATCH_ROWS, Candidate, load, make, verdicts_of
-from dptext_etl.checks.gates.text_gates import inside_output_set
 from dptext_etl.checks.published import CATEGORIES, changed, feed_published, published_types
 from dptext_etl.data_types import parsed
-from dptext_etl.errors import GateError, InputError, LedgerError, seam
+from dptext_etl.errors import GateError, LedgerError, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.storage.store import POSTGRES, resolve_url
@@ -115,32 +113,6 @@ def _registered(policy: str) -> dict[str, ReleaseRef]:
     with _ledger(read) as ledger:
         refs = {column.column or "": ledger.releases.find(column) for column in read.column_policies()}
     return {name: ref for name, ref in refs.items() if ref is not None}
-
-
-def words(policy: str, column: str) -> Callable[[], Tally]:
-    column = unescape(column)  # suites hold names as pages show them
-    allowed = parse_policy(policy).column_policy(column).mechanism.output_words()
-    if allowed is None:
-        raise InputError("the mechanism has no fixed output words")
-    return partial(WordTally, column, tuple(sorted(allowed)))
-
-
-class WordTally:
-    """Counts texts with a word outside the output words of their column's mechanism."""
-
-    def __init__(self, column: str, words: tuple[str, ...]) -> None:
-        self._column = column
-        self._words = pl.Series(words, dtype=pl.String)
-        self._rows = self._outside = 0
-
-    def feed(self, table: pl.DataFrame) -> None:
-        if self._column not in table.columns:
-            raise InputError("the table has no such column")
-        self._rows += table.height
-        self._outside += int((~inside_output_set(table[self._column], self._words)).sum())
-
-    def counts(self) -> Counts:
-        return {"checked": self._rows, "rows_outside": self._outside}
 
 
 _READABLE = (pl.String, pl.Categorical, pl.Enum)

@@ -24,7 +24,6 @@ class ExpectationOutcome:
     """Holds the outcome of one expectation."""
 
     name: str  # its type, such as "expect_gate_to_pass"
-    column: str | None  # None where it judges the whole table
     gate: str | None  # None where it evaluates no gate
     success: bool
     errored: bool  # whether it could not be evaluated
@@ -89,9 +88,7 @@ class VerdictRecord:
         """Continue only if the suite passed."""
         if not self.success:
             failed = [item for item in self.outcomes if not item.success]
-            problems = [
-                f"{item.name} ({item.gate or item.column or 'all columns'}): {_counted(item)}" for item in failed
-            ]
+            problems = [f"{item.name}{f' ({item.gate})' if item.gate else ''}: {_counted(item)}" for item in failed]
             msg = f"the suite {self.suite!r} did not hold: {self.evaluated} of {self.expected} expectations evaluated"
             raise GateError("; ".join([msg, *problems]), "find and fix the defect; charges remain")
 
