@@ -461,7 +461,7 @@ Provenance = Literal["public", "disjoint-records"]
 
 
 class Training(NamedTuple):
-    """What a post-processing learned from, and the result.
+    """The training of the model of a post-processing.
 
     Attributes:
         provenance: Provenance of the training data; None if no one declares it, and such a run is refused.
@@ -504,7 +504,7 @@ class PostProcess(Extension):
     @property
     @abstractmethod
     def training(self) -> Training:
-        """Return what its model learned from."""
+        """Return the training of its model."""
 
     @abstractmethod
     def rewrite(self, texts: pa.Array, keys: pa.Array, step: int = 0) -> Rewritten:

@@ -120,7 +120,7 @@ class RewriteAgain(PostProcess):
 
     @property
     def training(self) -> Training:
-        """Return what its model learned from, as training.json states it."""
+        """Return the training of the model, as training.json states it."""
         mechanism = self._facts.get("mechanism")
         configuration = mechanism.get("configuration") if isinstance(mechanism, dict) else None
         files = canon([list(item) for item in language_model.identity(self.model_files)])

@@ -220,6 +220,7 @@ class LabelsInList(Gate):
     catches = "Labels of private records that the public list does not name, and rows without a label."
     stages = frozenset(Stage)
     order = 72
+    problems = ("outside",)
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)

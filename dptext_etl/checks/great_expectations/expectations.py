@@ -47,8 +47,8 @@ from dptext_etl.checks.gate import Stage, judges, load
 from dptext_etl.checks.gates.table_gates import RawColumnAbsent
 from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, Tally, is_spark, parse_policy, written
-from dptext_etl.checks.great_expectations.verdict_record import ExpectationOutcome, VerdictRecord
 from dptext_etl.checks.published import as_columns
+from dptext_etl.checks.verdict import ExpectationOutcome, VerdictRecord
 from dptext_etl.errors import GateError, InputError, PolicyError, bare, seam
 from dptext_etl.ledger.storage.store import resolve_url
 from dptext_etl.policy import Policy, PolicyLike, resolve
