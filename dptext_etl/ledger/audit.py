@@ -13,11 +13,10 @@ from dptext_etl.errors import LedgerError, UnavailableLedgerError
 from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.caps import LARGEST
 from dptext_etl.ledger.contents import COUNTS, MALFORMED
-from dptext_etl.ledger.plan import Database
-from dptext_etl.ledger.records import MOVES
+from dptext_etl.ledger.holdings import MOVES, Database, Places
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, HashedIds, Index, Values, concatenated
-from dptext_etl.ledger.storage.journal import Entry
-from dptext_etl.ledger.storage.segments import LAYOUTS, Column, IdRange, Places, ScannedRows, id_ranges, root
+from dptext_etl.ledger.storage.journal import Entry, IdRange, ScannedRows, id_ranges
+from dptext_etl.ledger.storage.segments import LAYOUTS, Column, root
 from dptext_etl.ledger.types import I64, U8, Event, State, VerifyReport
 
 Charges = tuple[HashedIds, I64, Values]
@@ -73,7 +72,7 @@ class Rebuilt:
         if kind == Event.RESERVE:
             self.states[entry.seq] = np.zeros(facts["rows"], np.uint8)
         self.blobs[entry.seq] = {name for name, rule in facts["columns"].items() if "bytes" in rule or "raw" in rule}
-        columns = self._db.segments.read(entry.seq, [name for name, _ in LAYOUTS[kind]], facts)
+        columns = self._db.journal.read(entry.seq, [name for name, _ in LAYOUTS[kind]], facts)
         event = SealedEvent(entry.seq, kind, facts, columns)
         if root(kind, columns).hex() != facts["root"]:
             self._problem(event, "its Merkle root differs: a row was edited, added, removed or moved")
@@ -106,7 +105,7 @@ class Rebuilt:
             if len(np.unique(rows)) < len(rows) or not np.isin(states[rows], before).all():
                 self._problem(event, f"rows of batch {at} are not in a state from which this event can move them")
             if event.kind in {Event.COMMIT, Event.DIVERGED}:
-                reserved = self._db.segments.read(at, ["n_worst"])["n_worst"][rows]
+                reserved = self._db.journal.read(at, ["n_worst"])["n_worst"][rows]
                 if (event.columns["positions"][group] > reserved).any():
                     self._problem(event, f"more positions than batch {at} reserved")
             if event.kind == Event.COMMIT:
@@ -122,7 +121,7 @@ class Rebuilt:
         for at, rows, group in self._groups(event):
             spent = event.columns[PURE][group]
             before = [row for _, earlier, _ in self.settled.get(at, []) for row in earlier.tolist()]
-            worst = self._db.segments.read(at, [PURE])[PURE][rows]
+            worst = self._db.journal.read(at, [PURE])[PURE][rows]
             committed = (self.states[at][rows] == State.COMMITTED).all()
             if len({*before, *rows.tolist()}) < len(before) + len(rows) or not committed or (spent > worst).any():
                 self._problem(event, f"rows of batch {at} are not in a state in which this event can settle them")
@@ -250,7 +249,7 @@ def _rows(rebuilt: Rebuilt, batches: list[int]) -> int:
 def _scan(db: Database, within: IdRange, batches: list[int], key: str, names: list[str]) -> Iterator[ScannedRows]:
     for batch in batches:
         try:
-            yield from db.segments.scan([batch], key, names, within)
+            yield from db.journal.scan([batch], key, names, within)
         except UnavailableLedgerError:
             raise
         except (LedgerError, KeyError, ValueError, TypeError):

@@ -6,6 +6,7 @@ A cap is a filter on one measure, declared before the charges that it judges.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -16,22 +17,19 @@ from dptext_etl.column import INFINITE
 from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import PURE, steps
 from dptext_etl.ledger.contents import Contents, Pinned
-from dptext_etl.ledger.records import Records
 from dptext_etl.ledger.storage.hashed_ids import (
-    SATURATED,
     HashedIds,
     Index,
     UnitSums,
     Values,
     WantedIds,
+    add_at,
     concatenated,
     fold,
-    plus,
 )
 from dptext_etl.ledger.storage.journal import Journal
-from dptext_etl.ledger.storage.segments import Segments
 from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.types import ALL, NEW, CapChange, Change, Event, Mask, Scope, State
+from dptext_etl.ledger.types import ALL, NEW, U8, CapChange, Change, Event, Mask, Scope, State
 from dptext_etl.policy import Cap
 
 LARGEST = 1 << 54
@@ -52,11 +50,8 @@ def limits(cap: Cap) -> tuple[int, ...]:
 
 
 class Scopes:
-    def __init__(
-        self, store: Store, journal: Journal, contents: Contents, segments: Segments, records: Records
-    ) -> None:
-        self._store, self._journal, self._contents = store, journal, contents
-        self._segments, self._records = segments, records
+    def __init__(self, store: Store, journal: Journal, contents: Contents, states: Callable[[int], U8]) -> None:
+        self._store, self._journal, self._contents, self._states = store, journal, contents, states
 
     def find(self, scope: Scope) -> Pinned:
         """Return a scope; one that was never used has the number `NEW`."""
@@ -71,10 +66,6 @@ class Scopes:
     def of_batch(self, batch: int) -> Pinned:
         contents = self._contents.latest()
         return contents.scopes[contents.batches[batch].scope]
-
-    def lock_name(self, pinned: Pinned) -> str:
-        """Return the name of the lock for changes of a scope's balances."""
-        return f"scope/{pinned.id}"
 
     def charge(self, scope: Scope, cap: Cap | None, reason: str | None = None, **allowed: bool) -> Pinned:
         """Return a scope that is to be charged; pin or change its cap if need be (see `check`).
@@ -170,10 +161,6 @@ class Scopes:
         facts |= {name: value for name, value in more.items() if value is not None}
         self._journal.append(Event.CAP_SET, **facts)
 
-    def per_subject(self, dataset: str) -> bool:
-        """Return whether a dataset was ever charged per subject."""
-        return any(item.unit == "subject" for item in self._contents.latest().scopes_of(dataset))
-
     def _refuse_conversion(self, scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: bool) -> None:
         """Refuse another measure, or `approx` for `pure` at other epsilons (docs/spec/privacy.md#conversion)."""
         if (pinned.measure, wanted.measure) != ("pure", "approx"):
@@ -193,8 +180,8 @@ class Scopes:
     def _refuse_uncountable(self, pinned: Pinned) -> None:
         """Refuse a first cap over charges of the scope that its measure cannot count."""
         for seq in self._contents.latest().of_scope.get(pinned.id, ()):
-            columns = self._segments.read(seq, ["canary", *pinned.components])
-            rows = (columns["canary"] == 0) & (self._records.states(seq) != State.ABORTED)
+            columns = self._journal.read(seq, ["canary", *pinned.components])
+            rows = (columns["canary"] == 0) & (self._states(seq) != State.ABORTED)
             largest = max(int(columns[name][rows].max(initial=0)) for name in pinned.components)
             if largest >= LARGEST:
                 size = "infinite" if largest == INFINITE else "too large"
@@ -250,7 +237,6 @@ def admit(  # noqa: PLR0917
         return fits
     starts = np.flatnonzero(np.append(True, units[rows[1:]] != units[rows[:-1]]))
     used = used[:, units[rows[starts]]]
-    used = np.where(used < 0, SATURATED, np.minimum(used, SATURATED))  # a sum that is negative has wrapped
     ends = np.append(starts[1:], len(rows))
     if max(limits) * len(rows) >= 1 << 62:  # sums could overflow
         tight: Mask = np.ones(len(starts), np.bool_)
@@ -277,11 +263,11 @@ class EarlierCharges:
         """
         wanted = WantedIds(units)
         total = np.zeros((len(used), len(wanted)), np.int64)
-        total[:, wanted.places_as_passed()] = used
+        total[:, wanted.places_as_passed] = used
         rows, places = wanted.find(self._sums.ids)
         if len(rows):
-            total[:, places] = plus(total[:, places], self._sums.values[:, rows])
-        return wanted.places_as_passed(), total
+            add_at(total, places, self._sums.values[:, rows])
+        return wanted.places_as_passed, total
 
     def add(self, units: HashedIds, amounts: Values) -> None:
         """Add the amounts of a batch that its cap admits, shape (components, records)."""

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 from dptext_etl.accounting import MEASURES
 from dptext_etl.errors import DPTextError, FrozenLedgerError, LedgerError
 from dptext_etl.guarantee import GuaranteeClass
-from dptext_etl.ledger.storage.journal import Entry, Head, Journal, event_hash
-from dptext_etl.ledger.storage.segments import EDITED, LAYOUTS
+from dptext_etl.ledger.storage.journal import EDITED, Entry, Head, Journal, event_hash
+from dptext_etl.ledger.storage.segments import LAYOUTS
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import AGAIN, ALL, GROUP, OF, UNIT, Event, Scope, Unit
 
@@ -262,9 +262,6 @@ class Contents:
         """Return the counts of a release and nonce."""
         return self.tallies.get(key, Counter())
 
-    def _tally(self, key: Key) -> Counter[str]:
-        return self.tallies.setdefault(key, Counter())
-
     def _named(self, facts: Facts) -> Iterator[Batch]:
         """Iterate over the batches of a release that an event names; refuse others."""
         key = facts["release"], facts["nonce"]
@@ -354,7 +351,7 @@ class Contents:
         )
         self.of_release.setdefault(key, []).append(seq)
         self.of_scope.setdefault(facts["scope"], []).append(seq)
-        self._tally(key).update(records=facts["rows"], canaries=facts["canaries"])
+        self.tallies.setdefault(key, Counter()).update(records=facts["rows"], canaries=facts["canaries"])
 
     def _replay(self, _seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
         for at in facts["attached"]:
@@ -370,7 +367,7 @@ class Contents:
                 batch.moves.append(Move(seq, kind, whole and len(facts["batches"]) == 1))
         if kind == Event.ABORT:
             self.last_abort = seq
-        tally = self._tally((facts["release"], facts["nonce"]))
+        tally = self.tallies.setdefault((facts["release"], facts["nonce"]), Counter())
         tally[COUNTED[kind]] += facts["rows"]
         tally["expired"] -= facts.get("expired", 0)
 

@@ -15,7 +15,7 @@ from dptext_etl.files import flush
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.opening import ledger_exists, open_store
 from dptext_etl.ledger.storage.sqlite import SqliteStore
-from dptext_etl.ledger.storage.store import POSTGRES, Store, resolve_url, sqlite_path
+from dptext_etl.ledger.storage.store import COLUMNS, POSTGRES, Store, resolve_url, sqlite_path
 from dptext_etl.ledger.types import Anchor
 
 _LARGE = {"event": ("seq",), "segment": ("seq", "name")}
@@ -81,7 +81,7 @@ def _anchor(store: Store) -> Anchor:
 def _fill(source: Store, target: Store) -> None:
     """Copy the rows of all tables, from one snapshot; the target knows its schema, which is the same."""
     with source.snapshot():
-        for table, names in source.columns().items():
+        for table, names in COLUMNS.items():
             columns, marks = ", ".join(names), ", ".join("?" * len(names))
             select, insert = f"select {columns} from {table}", f"insert into {table}({columns}) values({marks})"  # noqa: S608
             keys = _LARGE.get(table)

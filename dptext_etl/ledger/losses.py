@@ -7,7 +7,7 @@ from math import ceil
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import ADDITIVE, PURE, Micro, exact, micro, millionths, steps
-from dptext_etl.ledger.plan import Database
+from dptext_etl.ledger.holdings import Database
 from dptext_etl.ledger.types import GROUP, Anchor, Event, require_plain
 
 _LARGEST_LOSS = 10**12

@@ -19,8 +19,8 @@ from dptext_etl.accounting import least
 from dptext_etl.artifacts import canon
 from dptext_etl.errors import KeyReferenceError, LedgerError, counted
 from dptext_etl.guarantee import ADDITIVE, Guarantee, GuaranteeClass, Spend
-from dptext_etl.ledger.batch import IdKey
 from dptext_etl.ledger.contents import Contents, Facts, Release
+from dptext_etl.ledger.storage.hashed_ids import IdKey
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import Event, ReleaseRef, require_plain
@@ -235,11 +235,6 @@ class Releases:
         if not self._facts(ref).get("expost", False):
             hint = "leave `spent` out; the worst case stays charged, because the number of steps may tell of a text"
             raise LedgerError(f"{ref} is not refundable: it was pinned without refundable=True", hint)
-
-    def record_bound(self, ref: ReleaseRef) -> int | None:
-        """Return the public bound on records that the delta of a release was stated for, or None."""
-        bound = self._facts(ref).get("configuration", {}).get("n_rec")
-        return bound if isinstance(bound, int) else None
 
     def disclosures(self, ref: ReleaseRef) -> frozenset[str]:
         """Return the disclosures of the pinned claim of a release."""

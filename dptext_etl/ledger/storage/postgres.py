@@ -8,10 +8,9 @@ true until its commit. A lost connection is opened again before the next transac
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Generator
+from contextlib import suppress
 from datetime import UTC
 from functools import cache
 from itertools import count
@@ -35,9 +34,8 @@ class PostgresStore(Store):
         super().__init__(read_only=read_only, timeout=timeout)
         self._conninfo, self.schema = pg.split_url(url)
         self.name = self.place = pg.public_name(self._conninfo, self.schema)
-        self._owner = os.getpid()
         self._statement, self._last_used, self._reconnecting = "", 0.0, False
-        self._connection: psycopg.Connection[tuple[Any, ...]] | None = self._connect()
+        self._connection = self._connect()
         try:
             with self._translate_errors():
                 self._prepare(create=create and not read_only)
@@ -59,7 +57,7 @@ class PostgresStore(Store):
             except psycopg.Error as exc:
                 state = exc.sqlstate or pg.refusal(make_conninfo(self._conninfo, **options))
             if state not in pg.TRY_AGAIN or time.monotonic() >= until:
-                raise self._meaning(state, "OperationalError") from None
+                raise self._failure(state, "OperationalError") from None
             pg.pause(attempt)
         with self._translate_errors():
             version, read_only = connection.info.server_version, self.read_only
@@ -96,13 +94,6 @@ class PostgresStore(Store):
                 self._run(statement, ())
             self._run("insert into meta values('schema',?)", (str(VERSION),))
 
-    def _table_columns(self) -> list[tuple[Any, ...]]:
-        return self.rows(
-            "select table_name::text, column_name::text from information_schema.columns where table_schema=?"
-            " order by table_name, ordinal_position",
-            (self.schema,),
-        )
-
     def who(self) -> dict[str, str]:
         user, now = self.rows("select session_user::text, clock_timestamp()")[0]
         return {"user": user, "server_ts": now.astimezone(UTC).isoformat(timespec="milliseconds")}
@@ -110,12 +101,6 @@ class PostgresStore(Store):
     def require_steward(self) -> None:
         if not self.rows("select has_table_privilege('meta', 'update')")[0][0]:
             raise self._denied("only a steward may do this", pg.PRINT_GRANTS.format(role="steward"))
-
-    def close(self) -> None:
-        with self._thread_lock:
-            if self._connection is not None and self._owner == os.getpid():
-                self._connection.close()
-            self._connection = None
 
     def _begin_reading(self) -> None:
         self._begin("begin isolation level repeatable read read only")
@@ -181,41 +166,26 @@ class PostgresStore(Store):
                 self._connection.execute("rollback")
 
     def _run(self, sql: str, values: tuple[Any, ...]) -> psycopg.Cursor[tuple[Any, ...]]:
-        if self._owner != os.getpid():  # a connection must not cross a fork, nor be closed on its other side
-            _INHERITED.append(self._connection)
-            self._connection, self._owner, self._depth = self._connect(), os.getpid(), 0
-        if self._connection is None:
-            raise LedgerError(f"the ledger {self.name} is closed", "open it again")
-        if self._reconnecting or self._is_stale():
+        connection = self._own_connection()
+        # the server has ended this session between two calls, or is about to
+        idle = connection.info.transaction_status == 0 and time.monotonic() - self._last_used > pg.IDLE / 2
+        if self._reconnecting or idle:
             self._reconnecting = True  # also where no connection is left now
-            self._connection.close()
-            self._connection, self._reconnecting = self._connect(), False
+            connection.close()
+            connection = self._connection = self._connect()
+            self._reconnecting = False
         self._statement = sql
         plain = tuple(int(value) if isinstance(value, bool) else value for value in values)
         try:
-            return self._connection.execute(pg.dialect(sql), plain, binary=True)
+            cursor: psycopg.Cursor[tuple[Any, ...]] = connection.execute(pg.dialect(sql), plain, binary=True)
+            return cursor
         finally:
             self._last_used = time.monotonic()
 
-    def _is_stale(self) -> bool:
-        """Return whether the server has ended this session between two calls, or is about to."""
-        idle = self._connection is not None and self._connection.info.transaction_status == 0
-        return idle and time.monotonic() - self._last_used > pg.IDLE / 2
+    def _meaning(self, error: Exception) -> LedgerError | None:
+        import psycopg
 
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        try:
-            import psycopg
-        except ImportError:
-            yield
-            return
-        try:
-            yield
-        except psycopg.Error as exc:
-            failure = self._meaning(exc.sqlstate or "", type(exc).__name__)
-        else:
-            return
-        raise failure from None
+        return self._failure(error.sqlstate or "", type(error).__name__) if isinstance(error, psycopg.Error) else None
 
     def _denied(self, problem: str, hint: str) -> LedgerError:
         return LedgerError(f"permission denied on the ledger {self.name}: {problem}", hint)
@@ -224,7 +194,7 @@ class PostgresStore(Store):
         hint = "name the primary in the ledger's URL, or all hosts and target_session_attrs=read-write"
         return LedgerError(f"the ledger {self.name} is on a server that is read-only, such as a standby", hint)
 
-    def _meaning(self, state: str, error: str) -> LedgerError:
+    def _failure(self, state: str, error: str) -> LedgerError:
         if state == "42501":
             return self._denied(*pg.missing_grant(self._statement))
         other = (LedgerError, f"cannot be used ({error} {state})", "run `dptext ledger verify`")
@@ -303,8 +273,6 @@ def _until(steps: Generator[Any, Any, Any], until: float) -> Generator[Any, Any,
         return done.value
 
 
-# Connections of the parent process: kept, because collecting one would close it. Only `_run` adds, under its lock.
-_INHERITED: list[Any] = []
 _TABLES = "select tablename from pg_tables where schemaname=?"
 _UNREACHABLE = (
     UnavailableLedgerError,

@@ -10,7 +10,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from pwd import getpwuid
 from threading import RLock
@@ -39,6 +39,7 @@ create table event(seq integer primary key, kind text not null, body text not nu
 create table segment(seq integer, name text, data blob not null, primary key(seq, name)) strict
 """
 """The tables: `event` and `segment` are the ledger, and all that it holds follows from them (`ledger.contents`)."""
+COLUMNS = {"meta": ("name", "value"), "event": ("seq", "kind", "body", "hash"), "segment": ("seq", "name", "data")}
 
 T = TypeVar("T")
 
@@ -76,6 +77,8 @@ class Store(ABC):
         self._thread_lock = RLock()
         self._depth = 0
         self.shared = False
+        self._owner = os.getpid()
+        self._connection: Any = None
 
     def write(self, rows: int, work: Callable[[], T]) -> T:
         """Do something in one transaction: together with other writers if that is possible, else exclusively."""
@@ -151,12 +154,6 @@ class Store(ABC):
         row = self.row("select value from meta where name=?", (name,))
         return None if row is None else row[0]
 
-    def columns(self) -> dict[str, list[str]]:
-        columns: dict[str, list[str]] = {}
-        for table, column in self._table_columns():
-            columns.setdefault(table, []).append(column)
-        return columns
-
     def require_version(self, version: int) -> None:
         """Refuse a schema version that this version of the library does not write."""
         if version != VERSION:
@@ -192,15 +189,43 @@ class Store(ABC):
     def _run(self, sql: str, values: tuple[Any, ...]) -> Any: ...
 
     @abstractmethod
-    def _table_columns(self) -> list[tuple[Any, ...]]:
-        """Return (table, column) of every column, in the order of tables and columns."""
+    def _connect(self) -> Any: ...
 
     @abstractmethod
-    def _translate_errors(self) -> AbstractContextManager[None]:
+    def _meaning(self, error: Exception) -> LedgerError | None:
+        """Return what an error of the database means; None for an error of another kind."""
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
         """Translate an error of the database and drop the original, which may quote a value."""
+        try:
+            yield
+        except Exception as error:
+            failure = self._meaning(error)
+            if failure is None:
+                raise
+        else:
+            return
+        raise failure from None
 
-    @abstractmethod
-    def close(self) -> None: ...
+    def _own_connection(self) -> Any:
+        """Return the connection of this process: none may cross a fork, nor be closed on its other side."""
+        if self._owner != os.getpid():
+            _INHERITED.append(self._connection)
+            self._connection, self._owner, self._depth = self._connect(), os.getpid(), 0
+        if self._connection is None:
+            raise LedgerError(f"the ledger {self.name} is closed", "open it again")
+        return self._connection
+
+    def close(self) -> None:
+        with self._thread_lock:
+            if self._connection is not None and self._owner == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+
+# Connections of the parent process: kept, because collecting one would close it. The store's lock guards it.
+_INHERITED: list[Any] = []
 
 
 def resolve_url(url: str) -> str:
