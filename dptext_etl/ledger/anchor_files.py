@@ -68,8 +68,8 @@ class StoredAnchor(BaseModel):
     dataset: str
     # the anchor of the ledger after its last charge
     anchor: Annotated[Anchor, BeforeValidator(lambda text: Anchor.parse(str(text))), PlainSerializer(str)]
-    releases: list[str]  # the release names that were used
-    groups: list[str]  # the groups that were charged
+    releases: tuple[str, ...]  # the release names that were used
+    groups: tuple[str, ...]  # the groups that were charged
     losses: int  # what `losses.count` returned then
 
     def missing(self, ledger: Ledger) -> bool:
@@ -113,8 +113,8 @@ class AnchorFile(BaseModel):
         if before is not None and ledger.holds(before.anchor):
             since, losses = before.anchor.seq, before.losses
         losses += ledger.losses.count(dataset, since)
-        names = sorted({*releases, *(before.releases if before else ())})
-        joined = sorted({*groups, *(before.groups if before else ())})
+        names = tuple(sorted({*releases, *(before.releases if before else ())}))
+        joined = tuple(sorted({*groups, *(before.groups if before else ())}))
         self.datasets[dataset] = StoredAnchor(
             dataset=dataset, anchor=ledger.anchor(), releases=names, groups=joined, losses=losses
         )

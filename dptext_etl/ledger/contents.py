@@ -362,9 +362,8 @@ class Contents:
         if kind in {Event.COMMIT, Event.DIVERGED}:
             yield from self._unusable(facts["release"])
         for batch in self._named(facts):
-            if kind != Event.DIVERGED:
-                whole = facts["rows"] == batch.rows and facts["columns"]["row"].get("from") == 0
-                batch.moves.append(Move(seq, kind, whole and len(facts["batches"]) == 1))
+            whole = facts["rows"] == batch.rows and facts["columns"]["row"].get("from") == 0
+            batch.moves.append(Move(seq, kind, whole and len(facts["batches"]) == 1))
         if kind == Event.ABORT:
             self.last_abort = seq
         tally = self.tallies.setdefault((facts["release"], facts["nonce"]), Counter())

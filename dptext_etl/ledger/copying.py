@@ -13,7 +13,7 @@ from dptext_etl import files
 from dptext_etl.errors import DPTextError, LedgerError, file_failure
 from dptext_etl.files import flush
 from dptext_etl.ledger.storage.journal import Journal
-from dptext_etl.ledger.storage.opening import ledger_exists, open_store
+from dptext_etl.ledger.storage.opening import open_store
 from dptext_etl.ledger.storage.sqlite import SqliteStore
 from dptext_etl.ledger.storage.store import COLUMNS, POSTGRES, Store, resolve_url, sqlite_path
 from dptext_etl.ledger.types import Anchor
@@ -48,8 +48,6 @@ def copy(source: Store, to: str) -> Anchor:
         if failure is not None:
             raise failure
         return anchor
-    if ledger_exists(to):
-        raise LedgerError(_TAKEN, _OTHER_SCHEMA)
     target = open_store(to)
     try:
         with target.transaction():

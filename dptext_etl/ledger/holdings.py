@@ -113,14 +113,6 @@ class Holdings(NamedTuple):
         return self.present & self.idem_keys.equal(idem_keys)
 
 
-class Refund(NamedTuple):
-    """Rows of a batch that an event settled, and the pure epsilon that they used, in millionths."""
-
-    batch: int
-    rows: Index
-    spent: I64
-
-
 class Records:
     def __init__(self, contents: Contents, journal: Journal) -> None:
         self._contents, self._journal = contents, journal
@@ -143,19 +135,21 @@ class Records:
         found = self._contents.batches[batch]
         states = np.zeros(found.rows, np.uint8)
         for event, kind, whole in found.moves:
-            rows = slice(None) if whole else self._rows(event, batch)
+            rows = slice(None) if whole else self.rows(event, batch)
             before, after = MOVES[kind]
             if not np.isin(states[rows], before).all():
                 _refuse(f"event {event} ({kind}) moves rows of batch {batch} that it cannot move")
             states[rows] = after
         return states
 
-    def _rows(self, event: int, batch: int) -> Index:
-        """Return the rows of a batch that an event names."""
+    def rows(self, event: int, batch: int) -> Index:
+        """Return the rows of a batch that an event names, each once."""
         columns = self._journal.read(event, ["batch", "row"])
         rows: Index = columns["row"][columns["batch"] == batch]
         if rows.size and not 0 <= rows.min() <= rows.max() < self._contents.batches[batch].rows:
             _refuse(f"event {event} names rows that batch {batch} does not have")
+        if len(np.unique(rows)) < len(rows):
+            _refuse(f"event {event} names a row of batch {batch} twice")
         return rows
 
     def states_of(self, places: Places) -> U8:
@@ -186,8 +180,8 @@ class Records:
         mask, used = self._recorded(places, events, PURE)
         return mask, used
 
-    def refunds(self, event: int) -> Iterator[Refund]:
-        """Iterate over the rows that an event settled, batch by batch.
+    def refunds(self, event: int) -> Iterator[tuple[int, Index, I64]]:
+        """Iterate over batches with the rows that an event settled, and the pure epsilon that they used, in millionths.
 
         Raises:
             LedgerError: A row is not committed, was settled before, or used more than it was charged.
@@ -195,12 +189,12 @@ class Records:
         columns = self._journal.read(event, ["batch", "row", PURE])
         for batch, group in Places(columns["batch"], columns["row"]).groups():
             rows, spent = columns["row"][group], columns[PURE][group]
-            every = np.concatenate([self._rows(seq, batch) for seq in self._contents.batches[batch].settled])
+            every = np.concatenate([self.rows(seq, batch) for seq in self._contents.batches[batch].settled])
             committed, worst = self.states(batch)[rows] == State.COMMITTED, self._journal.read(batch, [PURE])[PURE]
             once = len(np.unique(every)) == len(every)
             if not once or not committed.all() or (spent < 0).any() or (spent > worst[rows]).any():
                 _refuse(f"event {event} (SETTLE) settles rows of batch {batch} that it cannot settle")
-            yield Refund(batch, rows, spent)
+            yield batch, rows, spent
 
     def postprocessed(self, places: Places, chain: str) -> tuple[Mask, Bytes]:
         """Return which rows a chain of post-processing rewrote, and digests of the results, shape (rows, 32)."""
@@ -236,7 +230,7 @@ def _zeros(rows: int, name: str) -> npt.NDArray[Any]:
 
 
 def _refuse(problem: str) -> NoReturn:
-    raise LedgerError(f"{problem}: nothing is charged or published", "`dptext ledger verify` lists what differs")
+    raise LedgerError(problem, "nothing is charged or published; `dptext ledger verify` lists what differs")
 
 
 class Block(NamedTuple):

@@ -112,7 +112,7 @@ def further(
     """Count units by how many more releases fit (`LedgerReader.further`). All units are in memory."""
     pinned = db.scopes.find(scope)._replace(measure=cap.measure, limits=limits(cap))
     count, bound = len(pinned.components), np.array(pinned.limits, np.int64)[:, None]
-    refs = db.releases.of_dataset(scope.dataset)
+    refs, contents = db.releases.of_dataset(scope.dataset), db.contents.latest()
     units = list[HashedIds]()
     rows = list[I64]()  # used by component, asked by component, records without a person
     for part in used_by_unit(db, pinned):
@@ -122,11 +122,11 @@ def further(
     for column, cost in costs.items():
         ref = next((ref for ref in reversed(refs) if ref.column == column), refs[-1] if refs else None)
         top = np.zeros((count, 1), np.int64)
-        for item, facts in () if ref is None else _rows_of(db, ref):
+        batches = [] if ref is None else contents.of_release.get((ref.id, ref.nonce), [])
+        facts = contents.releases[ref.id].facts if ref is not None and ref.column == column else None
+        for item in db.journal.scan(batches, "unit", ["canary", "n_worst", "record", "unit"]):
             charged_rows = (item.columns["canary"] == 0) & (db.records.states(item.batch)[item.rows] != State.ABORTED)
-            amounts = cost(
-                facts if ref is not None and ref.column == column else None, item.columns["n_worst"][charged_rows]
-            )
+            amounts = cost(facts, item.columns["n_worst"][charged_rows])
             costs_of = np.stack([np.minimum(amounts[name], LARGEST) for name in pinned.components])
             without_person = (item.columns["record"] == item.columns["unit"]).all(axis=1)[charged_rows].astype(np.int64)
             units.append(item.ids.take(charged_rows))
@@ -145,14 +145,6 @@ def further(
     return {name: Counter(fitting[chosen].tolist()) for name, chosen in named.items()}
 
 
-def _rows_of(db: Database, ref: ReleaseRef) -> Iterator[tuple[ScannedRows, dict[str, Any]]]:
-    """Iterate over the batches of a release, each with the facts that the release pins."""
-    contents = db.contents.latest()
-    facts, batches = contents.releases[ref.id].facts, contents.of_release.get((ref.id, ref.nonce), ())
-    scanned = db.journal.scan(batches, "unit", ["canary", "n_worst", "record", "unit"])
-    return ((item, facts) for item in scanned)
-
-
 def tracked_components(pinned: Pinned) -> tuple[str, ...]:
     """Return the components that a scope adds up: the components of its cap, or pure epsilon without a cap."""
     return pinned.components or (PURE,)
@@ -166,20 +158,15 @@ def used_by_unit(db: Database, pinned: Pinned) -> Iterator[UnitSums]:
     refundable = pinned.components == REFUNDED
     for within in id_ranges(sum(contents.batches[seq].rows for seq in batches)):
         parts = [
-            _spent(db, item, names, contents.batches[item.batch].settled if refundable else ())
+            fold(*_charged(db, item, names, contents.batches[item.batch].settled if refundable else ()))
             for item in db.journal.scan(batches, "unit", ["canary", *names], within)
         ]
         values = np.concatenate([np.zeros((len(names), 0), np.int64), *(part.values for part in parts)], axis=1)
         yield fold(concatenated(part.ids for part in parts), values)
 
 
-def _spent(db: Database, item: ScannedRows, names: tuple[str, ...], settled: Iterable[int]) -> UnitSums:
-    """Return the amounts that units used in a batch; an infinite amount counts as one above every cap."""
-    return fold(*_charged(db, item, names, settled))
-
-
 def _charged(db: Database, item: ScannedRows, names: tuple[str, ...], settled: Iterable[int]) -> UnitSums:
-    """Return the units of the rows of a batch, and the amounts that they used."""
+    """Return the units of the rows of a batch and the amounts that they used; an infinite one is above every cap."""
     states = db.records.states(item.batch)
     charged = (item.columns["canary"] == 0) & (states[item.rows] != State.ABORTED)
     values = np.stack([np.minimum(item.columns[name], LARGEST) for name in names])
@@ -390,7 +377,7 @@ class Reports:
             if (contents.scopes[item.scope].unit == "subject" if releases is None else item.key[0] in numbers)
         ]
         parts = [
-            _spent(self._db, item, names, contents.batches[item.batch].settled)
+            fold(*_charged(self._db, item, names, contents.batches[item.batch].settled))
             for item in self._db.journal.scan(batches, "unit", ["canary", *names])
         ]
         charged = [part.values for part in parts]

@@ -14,7 +14,9 @@ from contextlib import suppress
 from datetime import UTC
 from functools import cache
 from itertools import count
+from secrets import SystemRandom
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from dptext_etl import extensions, telemetry
 from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError, UnavailableLedgerError
@@ -58,7 +60,8 @@ class PostgresStore(Store):
                 state = exc.sqlstate or pg.refusal(make_conninfo(self._conninfo, **options))
             if state not in pg.TRY_AGAIN or time.monotonic() >= until:
                 raise self._failure(state, "OperationalError") from None
-            pg.pause(attempt)
+            # longer each time, and not all clients equally long
+            time.sleep(min(pg.PAUSE, 0.05 * 2**attempt) * SystemRandom().uniform(0.5, 1.5))
         with self._translate_errors():
             version, read_only = connection.info.server_version, self.read_only
             connection.execute(pg.settings(self._timeout, self.schema, version, read_only=read_only))
@@ -110,7 +113,7 @@ class PostgresStore(Store):
         self._begin("begin isolation level read committed")  # reads after a lock are current
         try:
             self._run(pg.SET_HOLD, (pg.hold(rows),))
-            self._wait([pg.ledger_lock(self.schema, shared=shared)])
+            self._wait([(pg.LOCK_LEDGER_SHARED if shared else pg.LOCK_LEDGER, (APPLICATION, self.schema))])
         except BaseException:
             self._roll_back()
             raise
@@ -118,9 +121,9 @@ class PostgresStore(Store):
 
     def lock(self, *names: str) -> None:
         if self.shared:
-            keys = sorted({pg.lock_key(self.schema, name) for name in names})
+            keys = sorted({crc32(f"{self.schema}/{name}".encode()) - (1 << 31) for name in names})
             with telemetry.waiting("turn"):
-                self._wait([(pg.LOCK, key) for key in keys])
+                self._wait([(pg.LOCK, (APPLICATION + 1, key)) for key in keys])
 
     def _wait(self, locks: list[tuple[str, tuple[Any, ...]]]) -> None:
         """Take locks one after the other; end the session of a writer that was stopped while it holds the ledger."""
@@ -205,14 +208,6 @@ class PostgresStore(Store):
             other if state else _UNREACHABLE,
         )
         return kind(f"the ledger {self.name} {problem.format(timeout=self._timeout)}", hint)
-
-
-def ledger_exists(url: str) -> bool:
-    try:
-        PostgresStore(url, create=False, read_only=True).close()
-    except MissingLedgerError:
-        return False
-    return True
 
 
 def require_writable(url: str) -> None:

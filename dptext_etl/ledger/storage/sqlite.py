@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +82,7 @@ class SqliteStore(Store):
             raise LedgerError(f"{self.path} is a database of another kind", hint)
         if empty and self.read_only:
             hint = "a run makes a new ledger in the file; where charges were made before, restore the ledger instead"
-            raise LedgerError(f"{self.path} is empty, not a ledger", hint)
+            raise MissingLedgerError(f"{self.path} is empty, not a ledger", hint)
         self.require_version(VERSION if empty else version)
         if not self.read_only:
             self._use_log()
@@ -177,14 +176,3 @@ _MEANINGS: dict[int, tuple[type[LedgerError], str, str]] = {
     sqlite3.SQLITE_NOTADB: (LedgerError, "is not a ledger", "name a ledger, or a file that does not exist"),
     sqlite3.SQLITE_CORRUPT: (LedgerError, "is damaged", "restore it from a copy; its datasets are frozen until then"),
 }
-
-
-def ledger_exists(path: Path) -> bool:
-    """Return whether a file holds a ledger, or what opening it refuses; a full disk leaves empty files."""
-    if not path.is_file():
-        return False
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-            return bool(connection.execute("select count(*) from sqlite_schema").fetchone()[0])
-    except sqlite3.Error:
-        return True
