@@ -209,13 +209,11 @@ def _charged(ledger: Ledger, scope: Scope, release: str | None, file: AnchorFile
 
 
 @contextmanager
-def anchored(
-    ledger: Ledger, scope: Scope, release: str | None = None, spec: LedgerSpec | None = None
-) -> Iterator[None]:
+def anchored(ledger: Ledger, scope: Scope, release: str | None = None) -> Iterator[None]:
     """Look at the anchors of a ledger before a block that writes to it, and store the new anchor after it."""
-    require(ledger, scope, spec, released=tuple)
+    require(ledger, scope, released=tuple)
     yield
-    record(ledger, scope, release, spec)
+    record(ledger, scope, release)
 
 
 def _files_of(place: Storage, ledger: Ledger) -> Iterator[AnchorFile]:

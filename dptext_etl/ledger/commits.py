@@ -1,4 +1,4 @@
-"""Compare the results of a batch with what was reserved, commit them, or end reservations.
+"""Compare the results of a batch with its reservation, commit them, or end reservations.
 
 The first result is the release; a later one that differs is recorded and discarded.
 """
@@ -62,7 +62,8 @@ def examine(db: Database, results: Results) -> PreparedCommit:
     outcome = np.full(committed.size, CommitOutcome.COMMITTED, np.uint8)
     # A record has one released text: another result is recorded, and is never published.
     if committed.any():
-        differs = (db.records.digests(holdings.places.take(committed)) != results.digests[committed]).any(axis=1)
+        first, _ = db.records.digests_and_positions(holdings.places.take(committed))
+        differs = (first != results.digests[committed]).any(axis=1)
         outcome[committed] = np.where(differs, CommitOutcome.DIVERGED, CommitOutcome.ALREADY)
     sealed = {}
     for event, kind in ((Event.COMMIT, CommitOutcome.COMMITTED), (Event.DIVERGED, CommitOutcome.DIVERGED)):

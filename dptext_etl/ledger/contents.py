@@ -19,7 +19,7 @@ from dptext_etl.guarantee import GuaranteeClass
 from dptext_etl.ledger.storage.journal import EDITED, Entry, Head, Journal, event_hash
 from dptext_etl.ledger.storage.segments import LAYOUTS
 from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.types import AGAIN, ALL, GROUP, OF, UNIT, Event, Scope, Unit
+from dptext_etl.ledger.types import AGAIN, ALL, GROUP, OF, UNIT, Event, ReleaseRef, Scope, Unit
 
 MALFORMED = (DPTextError, KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError)
 """Errors of reading an event that no version of the library wrote."""
@@ -69,6 +69,9 @@ class Release:
 
     def __str__(self) -> str:
         return f"{self.dataset}.{self.column}, release {self.release!r}"
+
+    def ref(self, nonce: int) -> ReleaseRef:
+        return ReleaseRef(self.id, self.dataset, self.column, self.release, self.cfg, nonce)
 
 
 class Move(NamedTuple):
@@ -200,24 +203,15 @@ class Contents:
             problems.append(f"{what}: it cannot be read ({type(exc).__name__})")
         return problems
 
-    def frozen_by(self, dataset: str, group: str | None = None) -> str | None:
-        """Return the frozen dataset that closes a dataset or a group: a group may freeze with a dataset."""
-        if dataset in self.frozen:
-            return dataset
-        groups = ((name, facts.get("groups", ())) for name, facts in sorted(self.frozen.items()))
-        return next((name for name, closed in groups if group in closed), None)
-
     def refuse_frozen(self, dataset: str, group: str | None = None) -> None:
         """Refuse a dataset that is frozen, or a group that froze with one: some of its charges may be forgotten."""
-        name = self.frozen_by(dataset, group)
-        if name is None:
-            return
-        reason = self.frozen[name]["reason"]
-        if name == dataset:
+        if dataset in self.frozen:
             hint = "`dptext ledger thaw` revokes its release names and charges possibly lost amounts"
-            raise FrozenLedgerError(f"the dataset {dataset} is frozen: {reason}", hint)
-        msg = f"the group {group} is frozen with the dataset {name}: {reason}"
-        raise FrozenLedgerError(msg, f"`dptext ledger thaw {name}` settles it for all datasets of the group")
+            raise FrozenLedgerError(f"the dataset {dataset} is frozen: {self.frozen[dataset]['reason']}", hint)
+        for name, facts in sorted(self.frozen.items()):
+            if group in facts.get("groups", ()):
+                msg = f"the group {group} is frozen with the dataset {name}: {facts['reason']}"
+                raise FrozenLedgerError(msg, f"`dptext ledger thaw {name}` settles it for all datasets of the group")
 
     def find(self, name: str, period: str) -> Pinned | None:
         return next((item for item in self.scopes.values() if (item.name, item.period) == (name, period)), None)

@@ -166,9 +166,6 @@ class Records:
             values[group] = self._journal.read(batch, [name])[name][places.row[group]]
         return values
 
-    def digests(self, places: Places) -> Bytes:
-        return self.digests_and_positions(places)[0]
-
     def digests_and_positions(self, places: Places) -> tuple[Bytes, I64]:
         commits = {move.seq for batch in self._batches(places) for move in batch.moves if move.kind == Event.COMMIT}
         _, digests, positions = self._recorded(places, commits, "digest", "positions")

@@ -163,8 +163,7 @@ class Ledger(LedgerReader):
         Raises:
             LedgerError: The cap cannot be changed in this way, the reason is not plain, or this user is not a steward.
         """
-        if reason is not None:
-            require_plain(reason, "cap")
+        require_plain(reason, "cap")
         with self._db.store.transaction():
             self._db.store.require_steward()
             self._db.scopes.charge(scope, cap, raising=raising, lowering=True, reason=reason)
@@ -440,8 +439,7 @@ class Ledger(LedgerReader):
         Raises:
             LedgerError: The reason is long or holds other signs.
         """
-        if reason is not None:
-            require_plain(reason, "expiry")
+        require_plain(reason, "expiry")
         with self._db.store.transaction():
             return commits.expire(self._db, job, reason)
 
@@ -457,8 +455,7 @@ class Ledger(LedgerReader):
             LedgerError: The caller does not confirm it, the ledger holds a commit of the job, a table was pinned over
                 its reservations (docs/spec/privacy.md#abort), or the reason is long or holds other signs.
         """
-        if reason is not None:
-            require_plain(reason, "refund")
+        require_plain(reason, "refund")
         if not compute_never_started:
             raise LedgerError("a reservation is given back only if compute never started", "expire it: charges stay")
         with self._db.store.transaction():

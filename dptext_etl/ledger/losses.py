@@ -70,8 +70,7 @@ class Losses:
 
         Specification: docs/spec/privacy.md#lost-ledger.
         """
-        if reason is not None:
-            require_plain(reason, "thaw")
+        require_plain(reason, "thaw")
         db, lost = self._db, checked_losses(lost)
         with db.store.transaction():
             db.store.require_steward()

@@ -72,7 +72,7 @@ class LedgerReader:
     def committed(
         self, ref: ReleaseRef, ids: pa.Array, *, chain: str | None = None, canary: Mask | None = None
     ) -> Committed:
-        """Look up the commits of some records, or what a chain of post-processings made of them.
+        """Look up the commits of some records, or the results of a chain of post-processings.
 
         Args:
             ref: The release.

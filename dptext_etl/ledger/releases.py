@@ -18,7 +18,7 @@ from dptext_etl.accounting import least
 from dptext_etl.artifacts import canon
 from dptext_etl.errors import KeyReferenceError, LedgerError, counted
 from dptext_etl.guarantee import ADDITIVE, Guarantee, GuaranteeClass, Spend
-from dptext_etl.ledger.contents import Contents, Facts, Release
+from dptext_etl.ledger.contents import Contents, Release
 from dptext_etl.ledger.storage.hashed_ids import IdKey
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
@@ -166,9 +166,8 @@ class Releases:
             if less := weakened(pinned.facts, facts):
                 msg = f"{where} was pinned with a stronger claim; today's has {'; '.join(less)}"
                 raise LedgerError(msg, _NEW_NAME)
-            ref = ReleaseRef(pinned.id, dataset, column, release, cfg, nonce)
-            self.require_key(ref, key)
-            return ref
+            self.require_key(pinned.ref(nonce), key)
+            return pinned.ref(nonce)
 
         return self._store.write(0, pin)
 
@@ -189,7 +188,7 @@ class Releases:
     def _find(self, names: tuple[str, str, str, str], nonce: int = 0) -> ReleaseRef | None:
         with self._store.snapshot():
             pinned = self._pinned(*names[:3])
-        return None if pinned is None or pinned.cfg != names[3] else ReleaseRef(pinned.id, *names, nonce)
+        return None if pinned is None or pinned.cfg != names[3] else pinned.ref(nonce)
 
     def _pinned(self, dataset: str, column: str, release: str) -> Release | None:
         pinned = self._contents.latest().releases_of(dataset)
@@ -211,28 +210,20 @@ class Releases:
         """Refuse a release that is revoked, or that this ledger does not know."""
         contents = self._contents.latest()
         pinned = contents.releases.get(ref.id)
-        names = (ref.dataset, ref.column, ref.release, ref.cfg)
-        if pinned is None or (pinned.dataset, pinned.column, pinned.release, pinned.cfg) != names:
+        if pinned is None or pinned.ref(ref.nonce) != ref:
             raise LedgerError(f"{ref} is not registered in this ledger", "call ledger.releases.register first")
         contents.refuse_frozen(ref.dataset)
         self._refuse_revoked(ref.dataset, ref.release)
 
     def disclosures(self, ref: ReleaseRef) -> frozenset[str]:
         """Return the disclosures of the pinned claim of a release."""
-        return frozenset(self._facts(ref)["disclosures"])
-
-    def _facts(self, ref: ReleaseRef) -> Facts:
-        return self._contents.latest().releases[ref.id].facts
+        return frozenset(self._contents.latest().releases[ref.id].facts["disclosures"])
 
     def of_dataset(self, dataset: str) -> list[ReleaseRef]:
         """List the releases of a dataset that hold any record, the oldest first."""
         contents = self._contents.latest()
         pairs = ((contents.releases[number], nonce) for number, nonce in sorted(contents.of_release))
-        return [
-            ReleaseRef(item.id, item.dataset, item.column, item.release, item.cfg, nonce)
-            for item, nonce in pairs
-            if item.dataset == dataset
-        ]
+        return [item.ref(nonce) for item, nonce in pairs if item.dataset == dataset]
 
     def pin_table(self, ref: ReleaseRef, digest: str, sums: str = "") -> None:
         """Pin the records and texts that a release is drawn from as a whole, before the first draw.
@@ -309,13 +300,16 @@ class Releases:
             new = new if self._is_in(where, manifest) else listed
             for ref in new:
                 self.require_usable(ref)
-                contents, facts = self._contents.latest(), self._facts(ref)
-                if not contents.releases[ref.id].publishable or facts["class"] == GuaranteeClass.NONE:
+                contents = self._contents.latest()
+                pinned = contents.releases[ref.id]
+                if not pinned.publishable or pinned.facts["class"] == GuaranteeClass.NONE:
                     hint = "faithful mechanisms are for benchmarks on public data"
                     raise LedgerError(f"{ref} is not publishable", hint)
                 committed = contents.count((ref.id, ref.nonce))["committed"]
                 # a central release publishes public texts that follow a statistic: their number is free
-                if rows < 0 or (rows > committed and not (committed and facts["class"] == GuaranteeClass.CENTRAL_ZCDP)):
+                if rows < 0 or (
+                    rows > committed and not (committed and pinned.facts["class"] == GuaranteeClass.CENTRAL_ZCDP)
+                ):
                     msg = f"{ref} has {committed:,} committed rows, got a publication of {rows:,}"
                     raise LedgerError(msg, "commit before publishing")
             if new:

@@ -27,7 +27,7 @@ from dptext_etl.ledger.contents import COUNTS, Contents, Facts, Key, Pinned
 from dptext_etl.ledger.holdings import Database, Places
 from dptext_etl.ledger.reports import charges, keys_of_releases, refunds, tracked_components, used_by_unit
 from dptext_etl.ledger.storage.hashed_ids import Bytes
-from dptext_etl.ledger.types import I64, Mask, ReleaseRef, State
+from dptext_etl.ledger.types import I64, Mask, State
 
 EVENTS = 10_000  # events that are read at a time
 ROW_GROUP = 100_000  # rows that are written together, at least
@@ -229,10 +229,7 @@ def _releases(db: Database) -> Rows:
 def _publications(db: Database) -> Rows:
     contents, rows = db.contents.latest(), list[dict[str, Any]]()
     for key, versions in sorted(contents.publications.items()):
-        pinned = contents.releases[key[0]]
-        retired = db.releases.retired(
-            ReleaseRef(pinned.id, pinned.dataset, pinned.column, pinned.release, pinned.cfg, key[1])
-        )
+        retired = db.releases.retired(contents.releases[key[0]].ref(key[1]))
         for version, item in sorted(versions.items()):
             about = {"version": version, "manifest": item.manifest, "rows": item.rows, "event": item.seq}
             about |= {"retired": item.manifest in retired, "published_at": datetime.fromisoformat(item.ts)}

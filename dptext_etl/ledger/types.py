@@ -283,9 +283,9 @@ class VerifyReport:
         return {"ok": self.ok, "problems": self.problems, "counts": self.counts}
 
 
-def require_plain(reason: str, what: str) -> None:
+def require_plain(reason: str | None, what: str) -> None:
     """Refuse a reason that could hold a text."""
-    if not _REASON.fullmatch(reason):
+    if reason is not None and not _REASON.fullmatch(reason):
         allowed = "at most 200 letters, digits, blanks and . : , ( ) / + -"
         msg = f"the reason of a {what} must be short and plain: {allowed}"
         raise LedgerError(msg, "shorten the reason, and leave quotes and special characters out")

@@ -193,7 +193,7 @@ class Store(ABC):
 
     @abstractmethod
     def _meaning(self, error: Exception) -> LedgerError | None:
-        """Return what an error of the database means; None for an error of another kind."""
+        """Return the meaning of an error of the database; None for an error of another kind."""
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
