@@ -94,7 +94,7 @@ def prepare(  # noqa: PLR0917
 ) -> PreparedBatch:
     """Hash the ids of a batch and read its amounts as whole numbers; with `sealed`, encode its rows, too."""
     records = id_key.records(ids, canary)
-    _ = records.distinct
+    _ = records.distinct  # refuses repeated ids
     units = id_key.units(unit, records, subjects, own=own)
     unit_ids = records.ids if units is records.hashes else hashed_ids(units)
     order = np.arange(unit_ids.size) if unit == "record" else unit_ids.order()  # no two rows share a record's budget

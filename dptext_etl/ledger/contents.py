@@ -107,62 +107,39 @@ class Publication(NamedTuple):
 
 
 class Contents:
-    """The contents of a ledger, by its journal. Only the holder of the store's lock reads or writes it.
-
-    Attributes:
-        generation: Counts how often the journal was read from its first event.
-        head: The last event that was read.
-        releases: Releases by number.
-        scopes: Scopes by number.
-        members: Datasets that were charged in a scope or got its cap, by the scope's number.
-        caps: Caps of a scope in their order: event, measure, and limits.
-        batches: Batches by number, in ascending order.
-        of_release: Numbers of batches by release and nonce.
-        of_scope: Numbers of batches by scope.
-        tallies: Counts by release and nonce.
-        settlements: Numbers of the events that settle rows.
-        last_abort: Number of the last event that gave reservations back.
-        frozen: Frozen datasets, each with the facts of its last FREEZE event.
-        freezes: Numbers and facts of all FREEZE events.
-        thaws: Facts of all THAW events.
-        revoked: Events by dataset and revoked name.
-        forms: Pinned forms of ids and names of their columns, by place.
-        accepted: Events up to which batches of a dataset bind no unit.
-        forgets: Numbers of the events that name forgotten people, by dataset.
-        pins: Events and digests of pinned tables.
-        published: Facts of all events that record a version.
-        publications: Versions by release and nonce.
-        sinks: Keyed hashes of the sinks in which a manifest was recorded, by its digest.
-    """
+    """The contents of a ledger, by its journal. Only the holder of the store's lock reads or writes it."""
 
     def __init__(self, store: Store, journal: Journal) -> None:
         self._store, self._journal = store, journal
-        self.generation = 0
+        self.generation = 0  # counts how often the journal was read from its first event
         self._clear()
 
     def _clear(self) -> None:
         self.generation += 1
-        self.head = Head(0, self._journal.genesis)
-        self.releases: dict[int, Release] = {}
-        self.scopes: dict[int, Pinned] = {}
+        self.head = Head(0, self._journal.genesis)  # the last event that was read
+        self.releases: dict[int, Release] = {}  # releases by number
+        self.scopes: dict[int, Pinned] = {}  # scopes by number
+        # datasets that were charged in a scope or got its cap, by the scope's number
         self.members: dict[int, set[str]] = {}
+        # caps of a scope in their order: event, measure, and limits
         self.caps: dict[int, list[tuple[int, str, list[int]]]] = {}
-        self.batches: dict[int, Batch] = {}
-        self.of_release: dict[Key, list[int]] = {}
-        self.of_scope: dict[int, list[int]] = {}
-        self.tallies: dict[Key, Counter[str]] = {}
-        self.settlements: list[int] = []
-        self.last_abort = 0
-        self.frozen: dict[str, Facts] = {}
-        self.freezes: list[tuple[int, Facts]] = []
-        self.thaws: list[Facts] = []
-        self.revoked: dict[tuple[str, str], int] = {}
-        self.forms: dict[tuple[str, ...], Any] = {}
-        self.accepted: dict[str, int] = {}
-        self.forgets: dict[str, list[int]] = {}
-        self.pins: dict[Key, tuple[int, str, str]] = {}
-        self.published: list[Facts] = []
-        self.publications: dict[Key, dict[str, Publication]] = {}
+        self.batches: dict[int, Batch] = {}  # batches by number, in ascending order
+        self.of_release: dict[Key, list[int]] = {}  # numbers of batches by release and nonce
+        self.of_scope: dict[int, list[int]] = {}  # numbers of batches by scope
+        self.tallies: dict[Key, Counter[str]] = {}  # counts by release and nonce
+        self.settlements: list[int] = []  # numbers of the events that settle rows
+        self.last_abort = 0  # number of the last event that gave reservations back
+        self.frozen: dict[str, Facts] = {}  # frozen datasets, each with the facts of its last FREEZE event
+        self.freezes: list[tuple[int, Facts]] = []  # numbers and facts of all FREEZE events
+        self.thaws: list[Facts] = []  # facts of all THAW events
+        self.revoked: dict[tuple[str, str], int] = {}  # events by dataset and revoked name
+        self.forms: dict[tuple[str, ...], Any] = {}  # pinned forms of ids and names of their columns, by place
+        self.accepted: dict[str, int] = {}  # events up to which batches of a dataset bind no unit
+        self.forgets: dict[str, list[int]] = {}  # numbers of the events that name forgotten people, by dataset
+        self.pins: dict[Key, tuple[int, str, str]] = {}  # events and digests of pinned tables
+        self.published: list[Facts] = []  # facts of all events that record a version
+        self.publications: dict[Key, dict[str, Publication]] = {}  # versions by release and nonce
+        # keyed hashes of the sinks in which a manifest was recorded, by its digest
         self.sinks: dict[str, set[str]] = {}
 
     def latest(self) -> Self:

@@ -10,7 +10,8 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from pwd import getpwuid
 from threading import RLock
@@ -100,40 +101,34 @@ class Store(ABC):
         To prevent deadlocks, lock scopes and releases first, then states, and last the journal.
         """
 
-    @contextmanager
-    def transaction(self, rows: int = 0, *, shared: bool = False) -> Iterator[None]:
+    def transaction(self, rows: int = 0, *, shared: bool = False) -> AbstractContextManager[None]:
         """Write everything in the block durably, or nothing; without `shared`, nothing else writes meanwhile."""
+        return self._block(partial(self._begin_writing, rows, shared=shared), writes=True)
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Read one consistent state in the block, whatever others write meanwhile."""
+        return self._block(self._begin_reading, writes=False)
+
+    @contextmanager
+    def _block(self, begin: Callable[[], None], *, writes: bool) -> Iterator[None]:
         with self._thread_lock, self._translate_errors():
             if self._depth:
                 yield
                 return
-            with telemetry.waiting("ledger"):
-                self._begin_writing(rows, shared=shared)
+            with telemetry.waiting("ledger") if writes else nullcontext():
+                begin()
             self._depth += 1
+            committed = False
             try:
                 yield
-                self._run("commit", ())
-            except BaseException:
-                self._roll_back()
-                raise
+                if writes:
+                    self._run("commit", ())
+                    committed = True
             finally:
                 self._depth -= 1
                 self.shared = False
-
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """Read one consistent state in the block, whatever others write meanwhile."""
-        with self._thread_lock, self._translate_errors():
-            if self._depth:
-                yield
-                return
-            self._begin_reading()
-            self._depth += 1
-            try:
-                yield
-            finally:
-                self._depth -= 1
-                self._roll_back()
+                if not committed:
+                    self._roll_back()
 
     def execute(self, sql: str, values: Iterable[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Run one statement and read its rows, if it has any, one by one."""
