@@ -26,7 +26,7 @@ from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure
 from dptext_etl.key_providers import BUILT_IN
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.caps import LARGEST, limits
-from dptext_etl.ledger.views import quantiles
+from dptext_etl.ledger.reports import quantiles
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.object_stores import CATALOG, host_of, hosts, variable_of
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve

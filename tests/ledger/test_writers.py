@@ -13,6 +13,7 @@ import pytest
 
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.ledger import CommitOutcome, Outcome, Scope
+from dptext_etl.ledger.charges import scope_lock
 from dptext_etl.policy import Cap
 from tests.quick import quick
 
@@ -96,7 +97,7 @@ def test_other_scopes_do_not_wait_and_the_same_scope_does(two):
     other.reserve(["x"], cap=9, refs=[elsewhere])
     db = one.db
     with db.store.transaction(shared=True):
-        db.store.lock(db.scopes.lock_name(db.scopes.find(Scope("reviews", "2026"))))
+        db.store.lock(scope_lock(db.scopes.find(Scope("reviews", "2026"))))
         assert other.reserve(["y"], cap=9, refs=[elsewhere]) == [Outcome.RESERVED]
         assert other.commit(["x", "y"], ref=elsewhere) == [0, 0]
         assert other.commit(["a0"], ref=ref) == [CommitOutcome.COMMITTED], "a commit takes nothing from a cap"
