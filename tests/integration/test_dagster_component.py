@@ -151,7 +151,6 @@ def test_wrong_yaml_is_told_by_its_line(project, dg):
     assert "'policy' is a required property" in said
 
 
-later("dagster", reason="dagster is not installed")
 
 SAMPLE = Path(__file__).resolve().parents[2] / "dagster_project"
 

@@ -318,7 +318,6 @@ def test_staging_is_automatic_where_it_is_asked_for(job, instance):
     assert list(automation.asks()) == [STAGED]
 
 
-later("dagster")
 
 
 def test_the_job_publishes_what_a_run_publishes(make_synthetic, reviews, sentinel):

@@ -25,10 +25,10 @@ from dptext_etl.engines.spark.session import read_source
 from dptext_etl.engines.spark.spark_engine import SparkEngine
 from dptext_etl.engines.spark.tasks import TaskMessages
 from dptext_etl.errors import DPTextError, InputError, LedgerError, PolicyError
-from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.polars import run_frame as run_polars
-from dptext_etl.runner import check, plan, scan_published
+from dptext_etl.runner import check, plan
 from dptext_etl.spark import published as read_published
 from dptext_etl.spark import register, register_view, run_frame
 from dptext_etl.spark.spark_frame import stage_frame
@@ -55,31 +55,6 @@ def test_a_shard_holds_at_most_shard_rows_and_its_canaries(spark, job):
     for shard, canary in zip(shards, staged.canaries, strict=True):
         assert shard.filter(~pl.col("__dptext_canary")).height <= 30
         assert set(shard.filter("__dptext_canary")["id"]) == set(canary.ids())
-
-
-@pytest.mark.thorough
-def test_the_policy_of_one_column(spark, job):
-    whole = job.policy()
-    column = ColumnPolicy(**dict(whole.column_policies()[0]))
-    places = {"sink": whole.sink, "staging": whole.staging, "ledger": whole.ledger.url}
-    entries = {**places, "cap": whole.cap.model_dump(), "keep": ["stars"]}
-    renamed = frame_of(spark, job).withColumnRenamed("id", "record")
-    summary = run_frame(renamed, column, id="record", subject="user_id", **entries)
-    assert summary.rows["released"] == 240
-    with Ledger.open(whole.ledger.url) as ledger:
-        ledger.people.accept_units("reviews", {"eps_pure": 0.0}, "the column of ids was renamed")
-    job.run(column=[whole.columns[0].model_dump()], sink=str(job.folder / "other"))
-    other = scan_published(str(job.folder / "other")).collect().sort("id")
-    mine = scan_published(str(job.folder / "published")).collect().rename({"record": "id"}).sort("id")
-    assert_frame_equal(mine, other)
-
-
-@pytest.mark.thorough
-def test_the_path_of_a_policy_and_a_partition(spark, job):
-    path = job.write_policy(source="{partition}.parquet", sink=str(job.folder / "out" / "{partition}"))
-    summary = run_frame(frame_of(spark, job), path, partition="2026-10")
-    assert (summary.partition, summary.rows["released"]) == ("2026-10", 240)
-    assert summary.published.endswith("out/2026-10")
 
 
 def test_strings_that_are_not_utf8_are_refused_before_the_charge(spark, make_job, reviews):
@@ -205,14 +180,6 @@ def test_the_command(spark, make_job):
     assert facts["rows"] == other.run().rows
     assert_frame_equal(published(job), published(other))
     assert spark.range(1).count() == 1  # the session was there before, so it stays
-
-
-@pytest.mark.thorough
-def test_a_refusal_of_the_executors_has_its_exit_code(spark, job):
-    cap = {"measure": "pure", "epsilon": 100.0, "period": "2026"}
-    done = CliRunner().invoke(app, ["run", str(job.write_policy(cap=cap, on_cap="refuse")), "--engine", "spark"])
-    assert done.exit_code == 3
-    assert "nothing was computed or charged" in done.stderr
 
 
 @pytest.mark.thorough
