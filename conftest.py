@@ -68,7 +68,7 @@ SOME = {
 
 TOGETHER = {
     "spark": ("spark",),
-    "postgres": ("postgres",),
+    "postgres": ("postgres", "ledger/test_grants", "ledger/test_stopped", "ledger/test_writers"),
     "processes": (
         "docs/test_readme",
         "integration/test_cli_",
@@ -76,14 +76,20 @@ TOGETHER = {
         "integration/test_run_bad_",
         "integration/test_run_kill",
         "ledger/test_processes",
-        "ledger/test_stopped",
-        "ledger/test_writers",
     ),
     "dagster": ("dagster", "orchestration/"),
     "models": ("models/tests/", "contract/"),
-    "expectations": ("expectations", "gates_downstream", "gates_suite_file", "gates_frame_metadata"),
+    "expectations": (
+        "expectations",
+        "gates_downstream",
+        "gates_suite_file",
+        "gates_frame_metadata",
+        "docs/test_docstrings",
+    ),
 }
 """Tests with one of these in their names go to one worker: a server is started, or a large library loaded, once."""
+SERVERS = ("spark", "postgres")
+"""Groups of the tests that have a fixture of this name."""
 
 
 OTHERS = ("dptext_etl_models", "dptext_etl_eval")
@@ -192,6 +198,9 @@ def pytest_collection_modifyitems(items):
         if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker("alone")
             item.add_marker("thorough")
+        asked = [name for name in SERVERS if name in getattr(item, "fixturenames", ())]
+        if asked and not item.get_closest_marker("thorough") and scope(item.nodeid) not in asked:
+            raise pytest.UsageError(f"{item.nodeid} would start one more server: name it in TOGETHER of conftest.py")
     slow = {scope(item.nodeid) for item in items if item.get_closest_marker("slow")}
 
     def turn(item):

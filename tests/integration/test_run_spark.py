@@ -33,6 +33,7 @@ from dptext_etl.spark import published as read_published
 from dptext_etl.spark import register, register_view, run_frame
 from dptext_etl.spark.spark_frame import stage_frame
 
+from ..quick import quick
 from ..refusals import same_refusal
 from .spark_runs import frame_of, published, used
 
@@ -251,7 +252,7 @@ def persons_of(frame, draw):
     return frame.mapInArrow(drawn, frame.schema)
 
 
-@pytest.mark.parametrize("entries", [{}, {"per_subject": 3}])
+@pytest.mark.parametrize("entries", quick([{"per_subject": 3}, {}]))
 def test_persons_that_differ_between_two_evaluations_are_refused_before_the_charge(spark, job, entries):
     frame = persons_of(frame_of(spark, job), lambda: f"u{os.urandom(1)[0] % 40}")
     with pytest.raises(InputError, match="their persons, are not those that were checked"):
@@ -260,6 +261,7 @@ def test_persons_that_differ_between_two_evaluations_are_refused_before_the_char
     assert not (job.folder / "ledger.db").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("lost_before", ["reserve", "release"])
 def test_persons_that_differ_after_an_executor_is_lost_are_refused(spark, job, lost_before):
     """Executors keep the rows of a run; rows that are lost with one are read again."""
