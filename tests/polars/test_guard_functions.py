@@ -78,7 +78,7 @@ RAW = [f"raw_{kind}" for kind in TYPES]
 def calls(table, name):
     """Yield expressions of a function over a raw column, and over a kept one of the same type, that Polars accepts.
 
-    In `make test` of the first type that it takes: the guard has one rule for all types.
+    In `make test`, of the first type that it accepts: the guard has one rule for all types.
     """
     try:
         least = required(name)
