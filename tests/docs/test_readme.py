@@ -59,7 +59,7 @@ def left(request, tmp_path_factory, warm, warm_commands):
 
 LATER = {"allocation", "evidence", "models", "great-expectations", "dagster", "runbook", "spark", "surrogate-corpus"}
 LATER |= {"table-formats"}
-"""Pages that are thorough: those that start servers, Spark, or jobs of Dagster, and those of the two other packages."""
+"""Pages that are thorough: they start servers, Spark, or jobs of Dagster, or need the two other packages."""
 
 
 @pytest.mark.slow
