@@ -70,6 +70,8 @@ TOGETHER = {
     "spark": ("spark",),
     "postgres": ("postgres", "ledger/test_grants", "ledger/test_stopped", "ledger/test_writers"),
     "processes": (
+        "checks/test_canaries",
+        "cli/test_failures",
         "docs/test_readme",
         "integration/test_cli_",
         "integration/test_dagster_component",
@@ -88,8 +90,8 @@ TOGETHER = {
     ),
 }
 """Tests with one of these in their names go to one worker: a server is started, or a large library loaded, once."""
-SERVERS = ("spark", "postgres")
-"""Groups of the tests that have a fixture of this name."""
+SERVERS = {"spark": "spark", "postgres": "postgres", "warm": "processes"}
+"""Fixtures that start a process for the whole session, and the groups of the tests that have them."""
 
 
 OTHERS = ("dptext_etl_models", "dptext_etl_eval")
@@ -198,8 +200,8 @@ def pytest_collection_modifyitems(items):
         if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker("alone")
             item.add_marker("thorough")
-        asked = [name for name in SERVERS if name in getattr(item, "fixturenames", ())]
-        if asked and not item.get_closest_marker("thorough") and scope(item.nodeid) not in asked:
+        groups = {group for name, group in SERVERS.items() if name in getattr(item, "fixturenames", ())}
+        if groups and not item.get_closest_marker("thorough") and scope(item.nodeid) not in groups:
             raise pytest.UsageError(f"{item.nodeid} would start one more server: name it in TOGETHER of conftest.py")
     slow = {scope(item.nodeid) for item in items if item.get_closest_marker("slow")}
 
