@@ -53,6 +53,7 @@ def test_only_the_size_full_leaves_texts_whole(reproduce):
     assert setups.Setup("001", "full", rows=24).budgets("1") == [0.1, 0.5, 1, 500, 1000, 1500]
 
 
+@pytest.mark.thorough
 def test_both_divisions_of_paper_001_spend_the_same_total(reproduce):
     """Section 4.1.1: epsilon times the mean number of words of the set, whatever a text's length."""
     from frontier import paper_001, setups

@@ -42,6 +42,7 @@ def test_a_run_gives_the_same_release_and_charges_once(make_job, ledger):
     assert b"pass-word" not in b"".join(there.files("").values())
 
 
+@pytest.mark.thorough
 def test_two_runs_at_once_charge_once(make_job, ledger):
     job = make_job()
     policy = job.policy(ledger=ledger, sink=str(job.folder / "other"))

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl.ledger import Outcome
-from tests.quick import quick
 
 from .conftest import each_store
 
@@ -105,6 +104,7 @@ def test_a_forked_process_opens_its_own_connection(kit):
     kit.sound()
 
 
+@pytest.mark.thorough
 def test_one_charge_and_an_exact_cap_under_contention(kit, spawn):
     """20 subjects of 25 records each and a cap of 15: anyone who comes first, 15 of each are charged, once."""
     writers = [spawn(CONTENDER, kit.place, seed) for seed in range(4)]
@@ -116,6 +116,7 @@ def test_one_charge_and_an_exact_cap_under_contention(kit, spawn):
     assert kit.used(*(f"p{i}" for i in range(20))) == [15] * 20
 
 
+@pytest.mark.thorough
 @each_store
 def test_processes_may_make_one_ledger_at_once(new_place, tmp_path, spawn):
     paths = [new_place(f"new{i}") for i in range(5)]
@@ -131,7 +132,8 @@ def test_processes_may_make_one_ledger_at_once(new_place, tmp_path, spawn):
     assert len(left) in (0, 10), "ledgers and their keys; if the last two close at one moment, SQLite leaves a log"
 
 
-@pytest.mark.parametrize("seed", quick(range(6)))
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(6))
 def test_killed_at_any_instant_it_opens_sound(kit, seed, spawn):
     kit.ledger.close()
     victim = spawn(VICTIM, kit.place)
