@@ -145,13 +145,19 @@ class Setup:
         return chosen, range(self.seed, self.seed + runs)
 
     def weights(self, name: str, ours: str) -> str:
-        """Return the folder of given weights, or the included model that replaces them."""
+        """Return the folder (or file) of given weights, or the included model that replaces them."""
         given = None if self.models is None else self.models / name
-        return str(given) if given is not None and given.is_dir() else ours
+        return str(given) if given is not None and given.exists() else ours
 
     def has(self, name: str) -> bool:
         """Return whether weights of that name are given."""
         return self.weights(name, "") != ""
+
+    def classifier(self, part: str | None = None) -> str:
+        """Return the name of the classifier of a set, or of an "attack": its own if that is given, else the paper's."""
+        training = self.settings["training"]
+        own = training.get(part, {}).get("classifier", "")
+        return own if own and self.has(own) else str(training["classifier"])
 
     def length(self) -> int:
         """Return the tokens of a text that DP-BART reads: the paper's, or all that its model can read."""
@@ -273,7 +279,7 @@ def learned(
     use the learner of `dptext evaluate`, and pairs a regression on how alike their texts are.
     """
     truth = np.array(labels, float) if task.numbers and part != "attack" else np.array(labels).astype(str)
-    name = setup.settings["training"]["classifier"]
+    name = setup.classifier(part)
     if setup.has(name):
         guess = fine_tuned(setup.weights(name, ""), _side(texts), truth, seed=seed, recipe=setup.recipe(part)[0])
         return lambda rows: guess(_side(rows))
@@ -319,7 +325,7 @@ def figures(
     train_values, test_values = (task.secrets or task.labels) if secret else task.labels
     numbers = task.numbers and not secret
     truth = np.array(test_values, float) if numbers else np.array(test_values).astype(str)
-    runs = setup.recipe(part)[1] if setup.has(setup.settings["training"]["classifier"]) else [setup.seed]
+    runs = setup.recipe(part)[1] if setup.has(setup.classifier(part)) else [setup.seed]
     found = []
     for seed in runs:
         guessed = np.asarray(learned(setup, task, train, train_values, part=part, seed=seed)(test))
