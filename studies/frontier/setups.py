@@ -160,12 +160,12 @@ class Setup:
         return own if own and self.has(own) else str(training["classifier"])
 
     def length(self) -> int:
-        """Return the tokens of a text that DP-BART reads: the paper's, or all that its model can read."""
+        """Return the tokens of a text that DP-BART reads: the paper's, or all that its model can read, or the size's."""
         asked, places = int(self.settings.get("dpbart", 0)), INCLUDED_LENGTH
         if self.has("bart-base"):
             config = json.loads(Path(self.weights("bart-base", ""), "config.json").read_text(encoding="utf-8"))
             places = int(config["max_position_embeddings"])
-        return min(asked, places)
+        return min(asked, places, self.sizes["tokens"] or places)
 
     def file(self, *names: str) -> str | None:
         """Return a file or folder of the data folder; None where it is not there."""
