@@ -23,6 +23,7 @@ from papers import settings
 from surrogate_measures import released
 
 from dptext_etl.allocation.score import words_encoder
+from dptext_etl.device import device, place
 from dptext_etl.mechanism import Mechanism
 from dptext_etl_eval.attacks.masked_tokens import Predictor
 from dptext_etl_eval.classifier import counted, fit
@@ -160,7 +161,7 @@ class Setup:
         return own if own and self.has(own) else str(training["classifier"])
 
     def length(self) -> int:
-        """Return the tokens of a text that DP-BART reads: the paper's, or all that its model can read, or the size's."""
+        """Return the tokens of a text that DP-BART reads: the paper's, its model's, or the size's."""
         asked, places = int(self.settings.get("dpbart", 0)), INCLUDED_LENGTH
         if self.has("bart-base"):
             config = json.loads(Path(self.weights("bart-base", ""), "config.json").read_text(encoding="utf-8"))
@@ -420,11 +421,11 @@ def perplexity(setup: Setup, after: Rows) -> float:
 
     folder = setup.weights("gpt2", "")
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval().to(place(device()))
     total, count = 0.0, 0
     with torch.inference_mode():
         for text in texts:
-            ids = torch.tensor([tokenizer(text)["input_ids"][:256]])
+            ids = torch.tensor([tokenizer(text)["input_ids"][:256]], device=model.device)
             if ids.shape[1] > 1:
                 total += float(model(ids, labels=ids).loss) * (ids.shape[1] - 1)
                 count += ids.shape[1] - 1

@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from dptext_etl.device import device
 from dptext_etl_eval.evaluators import SMALL
 from dptext_etl_eval.measure import Attack, Score
 from dptext_etl_eval.pairs import MASKED_MODEL, RAW, RELEASED, Pairs
@@ -81,7 +82,7 @@ class Predictor:
         files = language_model.model_files(name)
         self._tokenizer = language_model.tokenizer(files)
         vocabulary = len(self._tokenizer)
-        self._model = MaskedModel(language_model.masked_model(files), np.arange(vocabulary), LONGEST + 1)
+        self._model = MaskedModel(language_model.masked_model(files, device()), np.arange(vocabulary), LONGEST + 1)
         self._around = self._tokenizer.encode("")  # the start and the end of a text, as its models have them
 
     def masked(self, row: int, words: Sequence[str]) -> Iterator[Masked]:
