@@ -39,7 +39,20 @@ def rows(setup: Setup) -> str:
 def below(setup: Setup, table: Shown) -> str:
     """Return what stands below a table: the paper's settings, and what differs from them in this run."""
     differs = "; ".join(differences(setup, table.number)) or "nothing"
-    return f"{asked(setup.paper, table.number)}\n\nWhat differs here: {differs}.\n"
+    return f"{asked(setup.paper, table.number)}\n\nWhat differs here: {differs}.{opposite(table)}\n"
+
+
+def opposite(table: Shown) -> str:
+    """Return in which columns our figures have the opposite sign of the paper's; empty where none has."""
+    found = []
+    for name, cells in zip(table.head, zip(*table.rows, strict=True), strict=True):
+        pairs = [(float(a.replace(",", "")), float(b.replace(",", ""))) for a, b in _PAIR.findall("\n".join(cells))]
+        count = sum(printed * here < 0 for printed, here in pairs)
+        found += [f"{name} ({count} of {len(pairs)} cells)"] if count else []
+    return f" Opposite signs: {'; '.join(found)}." if found else ""
+
+
+_PAIR = re.compile(r"^(-?[\d,.]+) / (-?[\d,.]+)", re.MULTILINE)
 
 
 def asked(paper: str, number: str) -> str:
@@ -188,6 +201,9 @@ def _block(page: str, setup: Setup) -> str:
     for table in tables:
         found = number.match(table)
         assert found is not None
-        shown = Shown("", (), (), found[1] or found[2])
+        cells = [
+            [cell.strip() for cell in line[1:-1].split("|")] for line in re.findall(r"^\|.*\|$", table, re.MULTILINE)
+        ]
+        shown = Shown("", cells[0], cells[2:], found[1] or found[2])
         written.append(lines.sub(lambda _, shown=shown: below(setup, shown), table))
     return before + "".join(written) + after

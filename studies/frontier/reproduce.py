@@ -24,7 +24,7 @@ from frontier.setups import Setup, Shown
 
 PAGE = ROOT / "studies" / "reports" / "papers.md"
 PAPERS = ("000", "001", "002", "003", "004")
-LIBRARIES = ("sacrebleu", "sklearn", "torch", "transformers")
+LIBRARIES = ("nltk", "sacrebleu", "sklearn", "torch", "transformers")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -48,7 +48,14 @@ def main(arguments: list[str] | None = None) -> None:
     if lacking:
         parser.error(f"these libraries are not installed: {', '.join(lacking)}")
     data = given.data or (DATA if DATA.is_dir() else None)
+    data = data if data is not None and any(data.glob("*/*.parquet")) else None
     setup = Setup(given.paper, given.size, given.rows, given.tests, given.models, given.tables, data, given.seed)
+    needed = (name for table in setup.settings["table"].values() if "partial" not in table for name in table["sets"])
+    absent = [name for name in dict.fromkeys(needed) if not setup.is_here(name)]
+    if absent:
+        parser.error(f"the data folder lacks sets, and --tables has none of them: {', '.join(absent)}")
+    if setup.has("gte-small") and importlib.util.find_spec("sentence_transformers") is None:
+        parser.error("the weights gte-small need the library sentence-transformers, which is not installed")
     folders = (Path(setup.weights(name, "")) for name in settings.tools_of(given.paper) if setup.has(name))
     broken = [path.name for path in folders if path.is_dir() and not (path / "config.json").is_file()]
     if broken:

@@ -23,11 +23,10 @@ from papers import settings
 from surrogate_measures import released
 
 from dptext_etl.allocation.score import words_encoder
-from dptext_etl.device import device, place
 from dptext_etl.mechanism import Mechanism
 from dptext_etl_eval.attacks.masked_tokens import Predictor
 from dptext_etl_eval.classifier import counted, fit
-from dptext_etl_eval.evaluators import sentence_vectors
+from dptext_etl_eval.evaluators import loaded, positions, sentence_vectors
 from dptext_etl_eval.fine_tuning import Recipe, Side, fine_tuned
 from dptext_etl_eval.ngrams import Ngrams
 from dptext_etl_eval.pairs import words_of
@@ -410,6 +409,10 @@ def rank(setup: Setup, raw: Rows, after: Rows) -> float:
     return float((1 + (close > diagonal).sum(axis=1) + ((close == diagonal).sum(axis=1) - 1) / 2).mean())
 
 
+PERPLEXITY = 256
+"""Tokens of a text whose perplexity counts (paper 001, section 4.3.2)."""
+
+
 def perplexity(setup: Setup, after: Rows) -> float:
     """Return the perplexity of texts: of GPT-2 if its weights are given, else of the included trigrams."""
     texts = flat(after)
@@ -417,15 +420,13 @@ def perplexity(setup: Setup, after: Rows) -> float:
         surprises = np.concatenate([np.zeros(0), *(Ngrams.load().surprise(words_of(text)) for text in texts)])
         return float(np.exp(surprises.mean()))
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    folder = setup.weights("gpt2", "")
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval().to(place(device()))
+    tokenizer, model = loaded("AutoModelForCausalLM", setup.weights("gpt2", ""))
+    longest = min(PERPLEXITY, positions(model))
     total, count = 0.0, 0
     with torch.inference_mode():
         for text in texts:
-            ids = torch.tensor([tokenizer(text)["input_ids"][:256]], device=model.device)
+            ids = torch.tensor([tokenizer(text)["input_ids"][:longest]], device=model.device)
             if ids.shape[1] > 1:
                 total += float(model(ids, labels=ids).loss) * (ids.shape[1] - 1)
                 count += ids.shape[1] - 1
@@ -433,13 +434,13 @@ def perplexity(setup: Setup, after: Rows) -> float:
 
 
 @cache
-def predictor(folder: str) -> Predictor:
-    return Predictor(folder)
+def predictor(folder: str, longest: int) -> Predictor:
+    return Predictor(folder, longest)
 
 
 def inferred(setup: Setup, raw: Rows, after: Rows) -> dict[str, float]:
     """Return how often a masked model infers raw words: at the same place or anywhere, by 1 or 3 predictions."""
-    model = predictor(setup.weights("bert-base-uncased", "english-small"))
+    model = predictor(setup.weights("bert-base-uncased", "english-small"), setup.settings["longest"])
     before, then = ([words_of(text) for text in flat(rows)] for rows in (raw, after))
     masked = [item for row, words in enumerate(then) for item in model.masked(row, words)]
     masked = masked[: setup.sizes["masked"] or None]
