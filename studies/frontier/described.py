@@ -64,6 +64,7 @@ def asked(paper: str, number: str) -> str:
         f"sets {', '.join(table['sets']) or 'none'}",
         f"mechanism {_pairs(table['mechanism'])}",
         *([f"next to it, {_pairs(table['second'])}"] if "second" in table else []),
+        *(f"{name} = {_shown(table[name])}" for name in ("additions", "k") if name in table),
         f"ε = {', '.join(f'{value:g}' for value in table['every'])}",
         f"figures: {', '.join(table['metrics'])}",
         f"training: {_listed({name: value for name, value in training.items() if not isinstance(value, dict)})}",
@@ -79,7 +80,7 @@ def asked(paper: str, number: str) -> str:
     return f"The paper's settings (`studies/papers/paper-{paper}.toml`): {'; '.join(parts)}."
 
 
-SHOWN = ("models", "training", "table")
+SHOWN = ("training", "table")
 """Sections of a paper's settings that are not the same for all of its tables."""
 
 
@@ -123,7 +124,7 @@ def differences(setup: Setup, number: str) -> list[str]:
     absent = [name for name in table["sets"] if not setup.given(name)]
     played = [f"{STAND_INS[name][0]} for {name}" for name in absent if name in STAND_INS and setup.data is not None]
     differs += [f"included sets: {', '.join(played)}"] if played else []
-    return differs + ([f"not run: {', '.join(table['missing'])}"] if table["missing"] else [])
+    return differs
 
 
 def _training(setup: Setup) -> list[str]:

@@ -309,7 +309,8 @@ PIECES = 3
 def _formulas(setup: setups.Setup) -> dict[str, Any]:
     """Return the formulas of the paper's code, where WordNet's counts are there; otherwise the corrected ones."""
     counts = setup.file("nltk_data")
-    return {} if counts is None else {"printed": "code", "information": f"wordnet:{counts}"}
+    formulas = setup.settings["budget"]["formulas"]
+    return {} if counts is None else {"printed": formulas, "information": f"wordnet:{counts}"}
 
 
 def _encoder(setup: setups.Setup) -> dict[str, str]:

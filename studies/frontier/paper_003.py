@@ -136,7 +136,7 @@ def _latent(setup: setups.Setup, line: str, epsilon: float, name: str) -> Any:
         return kind(**common | {"model": folder if setup.has("adept") else str(SHIPPED / folder)})
     kind = load("dpbart")
     variant = {"CLV": "clv", "PR": "pr", "PR+": "pr_plus"}[line]
-    return kind(variant=variant, num_beams=BEAMS, length=setup.length(), **common)
+    return kind(variant=variant, num_beams=setup.settings["beams"], length=setup.length(), **common)
 
 
 def _pruned(setup: setups.Setup, line: str, epsilon: float) -> str:
@@ -170,10 +170,6 @@ def _train(folder: Path, words: list[str]) -> None:
     """Run `dptext train`, unless its folder is complete."""
     if not (folder / "training.json").is_file():
         setups.train([*words, "--out", str(folder)])
-
-
-BEAMS = 10
-"""Appendix I."""
 
 
 def without_noise(mechanism: Any, rows: setups.Rows) -> setups.Rows:
