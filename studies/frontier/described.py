@@ -1,4 +1,4 @@
-"""Say above and below the tables of the papers what was run, and what differs from the paper: all from the settings."""
+"""Write the lines above and below the tables of the papers from the settings: a run, and how it differs from the paper."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def rows(setup: Setup) -> str:
 
 
 def below(setup: Setup, table: Shown) -> str:
-    """Return what stands below a table: the paper's settings, and what differs from them in this run."""
+    """Return the lines below a table: the paper's settings, and how a run differs from them."""
     differs = "; ".join(differences(setup, table.number)) or "nothing"
     return f"{asked(setup.paper, table.number)}\n\nWhat differs here: {differs}.{opposite(table)}\n"
 
@@ -102,7 +102,7 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 
 def differences(setup: Setup, number: str) -> list[str]:
-    """Return what differs from the paper in a table of a run: sizes, budgets, training, tools, and sets."""
+    """Return how a table of a run differs from the paper: in sizes, budgets, training, tools, and sets."""
     paper, sizes = settings.of_paper(setup.paper), setup.sizes
     table, mechanisms = paper["table"][number], paper["table"][number]["mechanism"]["name"]
     differs = []
@@ -150,7 +150,7 @@ def _pruning(setup: Setup) -> list[str]:
 
 
 def replaced(setup: Setup, name: str) -> str:
-    """Return what a run uses in the place of a tool; empty where it uses the paper's."""
+    """Name the tool that replaces the paper's in a run; empty where a run uses the paper's."""
     tool = settings.tools()[name]
     if _given(setup, name) or ("needs" in tool and not _given(setup, tool["needs"])):
         return ""
@@ -165,7 +165,7 @@ def _of_models(tool: Mapping[str, Any]) -> bool:
 
 
 def _given(setup: Setup, name: str) -> bool:
-    """Return whether a run uses what the paper used."""
+    """Return whether a run uses the paper's tool."""
     tool = settings.tools()[name]
     if "always" in tool:
         return False

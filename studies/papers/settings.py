@@ -32,7 +32,7 @@ def sets() -> dict[str, dict[str, str]]:
 
 @cache
 def tools() -> dict[str, dict[str, Any]]:
-    """Return what papers use besides mechanisms and sets, and what replaces it, by its name."""
+    """Return the tools of papers (models, vectors, lists, libraries) and their replacements, by name."""
     return tomllib.loads((FOLDER / "tools.toml").read_text(encoding="utf-8"))
 
 
