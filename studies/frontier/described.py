@@ -1,4 +1,4 @@
-"""Write the lines above and below the tables of the papers from the settings: a run, and how it differs from the paper."""
+"""Write the lines above and below the tables of the papers from the settings: a run, and how it differs from them."""
 
 from __future__ import annotations
 
