@@ -11,11 +11,9 @@ import pyarrow as pa
 from dptext_etl.errors import bare
 from dptext_etl.families.aggregate import Classifier
 from dptext_etl.runner.publish.export import open_classifier
+from dptext_etl.spark.functions import arrow_udf
 
-
-@lru_cache(maxsize=4)
-def _opened(content: bytes) -> Classifier:
-    return Classifier.read(content)
+_opened = lru_cache(maxsize=4)(Classifier.read)
 
 
 @bare
@@ -29,8 +27,7 @@ def label_function(classifier: Classifier | str | Path, corpus: str | None = Non
         classifier: The classifier, or the place of its release (`open_classifier`).
         corpus: The folder of the classifier's corpus on the workers; by default the installed one of that name.
     """
-    from pyspark.sql.pandas.functions import arrow_udf
-
+    declare = arrow_udf("label_function", "label a Parquet file by `dptext label`")
     opened = classifier if isinstance(classifier, Classifier) else open_classifier(classifier)
     content = opened.content()
 
@@ -38,5 +35,4 @@ def label_function(classifier: Classifier | str | Path, corpus: str | None = Non
         return _opened(content).label(texts, corpus)
 
     labels.__annotations__ = {"texts": pa.Array, "return": pa.Array}
-    declare: Any = arrow_udf  # its overloads expect annotations that users write
     return declare(labels, "string")

@@ -27,6 +27,7 @@ PACKAGES = (
 )
 """Packages whose `__all__` is public (docs/policy.md, Upgrades and stability), and modules in `_CHOSEN`."""
 _CHOSEN = {
+    "dptext_etl.corpora": ("Corpus", "estimate_frequencies"),
     "dptext_etl.runner": ("scan_published", "open_classifier"),
     "dptext_etl.families.aggregate.classifier": ("Classifier",),
     "dptext_etl.checks.great_expectations.expectations": (

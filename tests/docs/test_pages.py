@@ -82,6 +82,7 @@ def test_the_public_api_is_documented_and_no_page_has_a_placeholder():
 
 CALLED = (
     *("dptext_etl.runner.scan_published", "dptext_etl.runner.open_classifier"),
+    *("dptext_etl.corpora.Corpus", "dptext_etl.corpora.estimate_frequencies"),
     "dptext_etl.families.aggregate.classifier.Classifier",
     *(f"dptext_etl.checks.great_expectations.expectations.{name}" for name in ("suite_for", "validate")),
 )
