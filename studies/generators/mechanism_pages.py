@@ -82,9 +82,10 @@ def _section(facts: dict[str, Any]) -> list[str]:
     lines = [_parameter(item) for item in facts["parameters"]]
     consent = ", ".join(f"`{line}`" for line in facts["consent"])
     heading = "" if title(name).lower() == name else f" {{#{name}}}"
+    consent = f"**Consent in the policy**: {consent}." if consent else ""
+    in_table = f"* **Guarantee**: `{claim['class']}`, ε per {claim['unit']}. **Released exactly**: {disclosed}."
     facts_of_it = [
-        f"* **Guarantee**: `{claim['class']}`, ε per {claim['unit']}. **Released exactly**: {disclosed}."
-        + (f" **Consent in the policy**: {consent}." if consent else ""),
+        in_table if name in RECOMMENDED else consent and f"* {consent}",
         f"* **Cost of a text**{_length(facts)} at {_example(facts)}: {_cost(cost)}.",
         f"* **Source**: {_source(source)}",
     ]
