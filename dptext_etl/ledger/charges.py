@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,18 +12,20 @@ import pyarrow as pa
 
 from dptext_etl.arrays import to_numpy
 from dptext_etl.column import INFINITE
-from dptext_etl.errors import BudgetError, InputError, LedgerError
+from dptext_etl.errors import BudgetError, InputError, LedgerError, bare
 from dptext_etl.guarantee import ADDITIVE, refuse_more_records
-from dptext_etl.ledger.caps import EarlierCharges, admit
+from dptext_etl.ledger.caps import EarlierCharges, admit, limits
 from dptext_etl.ledger.contents import Pinned
-from dptext_etl.ledger.holdings import Database, Holdings, LedgerPlan
+from dptext_etl.ledger.holdings import KEPT, Database, Holdings, LedgerPlan
 from dptext_etl.ledger.people import are_forgotten, refuse_other_units, require_forms
+from dptext_etl.ledger.reader import LedgerReader
 from dptext_etl.ledger.storage.hashed_ids import (
     Bytes,
     HashedIds,
-    IdKey,
     Index,
     RecordIds,
+    WantedIds,
+    concatenated,
     hashed_ids,
     matrix,
 )
@@ -79,38 +81,6 @@ class PreparedBatch:
     @property
     def refs(self) -> list[ReleaseRef]:
         return [column.ref for column in self.columns]
-
-
-def prepare(  # noqa: PLR0917
-    id_key: IdKey,
-    unit: Unit,
-    ids: pa.Array,
-    subjects: pa.Array | None,
-    charges: Sequence[Charge],
-    canary: Mask | None,
-    *,
-    sealed: bool,
-    own: bool,
-) -> PreparedBatch:
-    """Hash the ids of a batch and read its amounts as whole numbers; with `sealed`, encode its rows, too."""
-    records = id_key.records(ids, canary)
-    _ = records.distinct  # refuses repeated ids
-    units = id_key.units(unit, records, subjects, own=own)
-    unit_ids = records.ids if units is records.hashes else hashed_ids(units)
-    order = np.arange(unit_ids.size) if unit == "record" else unit_ids.order()  # no two rows share a record's budget
-    batch = PreparedBatch(unit, records, units, unit_ids, order, [])
-    for charge in charges:
-        idem_keys = matrix(charge.idem_keys, "idem keys")
-        if len(idem_keys) != batch.size:
-            msg = f"{batch.size} records and {len(idem_keys)} idem keys: one per record"
-            raise InputError(msg, "pass one idem key per record")
-        spends = {name: whole_numbers(charge.spends.get(name, INFINITE), batch.size, name) for name in ADDITIVE}
-        n_worst = whole_numbers(charge.n_worst, batch.size, "n_worst")
-        if batch.size and n_worst.max() >= 1 << 32:
-            raise InputError("n_worst must be below 2^32", "lower n_max")
-        column = ColumnCharge(charge.ref, idem_keys, hashed_ids(idem_keys), n_worst, spends)
-        batch.columns.append(column._replace(sealed=_seal_rows(batch, column)) if sealed else column)
-    return batch
 
 
 def whole_numbers(values: npt.ArrayLike | pa.Array, size: int, name: str) -> I64:
@@ -208,42 +178,197 @@ class Decision(NamedTuple):
         return committed
 
 
-def reserve(  # noqa: PLR0917
-    db: Database,
-    job: str,
-    scope: Scope,
-    cap: Cap | None,
-    batch: PreparedBatch,
-    forms: IdForms | None,
-    *,
-    again: bool,
-    refuse: bool,
-) -> U8:
+class Charges(LedgerReader):
+    """Charge batches: prepare, judge, and reserve them."""
+
+    @bare
+    def make_ready(
+        self,
+        unit: Unit,
+        ids: pa.Array,
+        subjects: pa.Array | None,
+        charges: Sequence[Charge],
+        *,
+        canary: Mask | None = None,
+        sealed: bool = False,
+        own: bool = False,
+    ) -> PreparedBatch:
+        """Prepare a batch for `reserve` or `judge`, in any thread; its commit need not hash its ids again, either.
+
+        Args:
+            unit: Who has the budget, "subject" or "record".
+            ids: Canonical record ids, strings, no nulls, each once.
+            subjects: Canonical subject ids, null for canary rows only. Ignored where the unit is the record.
+            charges: One charge per text column.
+            canary: Marks canary rows, shape (records,); they belong to no one and count against no cap.
+            sealed: Encode the rows, too, as they will be if all of them are new.
+            own: A record without a subject is its own unit; otherwise it is refused.
+
+        Returns:
+            The batch, whose ids are hashed.
+
+        Raises:
+            InputError: Ids are null, repeated or of another type, a subject is missing, or lengths differ.
+        """
+        records = self._db.id_key.records(ids, canary)
+        _ = records.distinct  # refuses repeated ids
+        units = self._db.id_key.units(unit, records, subjects, own=own)
+        unit_ids = records.ids if units is records.hashes else hashed_ids(units)
+        # no two rows share a record's budget
+        order = np.arange(unit_ids.size) if unit == "record" else unit_ids.order()
+        batch = PreparedBatch(unit, records, units, unit_ids, order, [])
+        for charge in charges:
+            idem_keys = matrix(charge.idem_keys, "idem keys")
+            if len(idem_keys) != batch.size:
+                msg = f"{batch.size} records and {len(idem_keys)} idem keys: one per record"
+                raise InputError(msg, "pass one idem key per record")
+            spends = {name: whole_numbers(charge.spends.get(name, INFINITE), batch.size, name) for name in ADDITIVE}
+            n_worst = whole_numbers(charge.n_worst, batch.size, "n_worst")
+            if batch.size and n_worst.max() >= 1 << 32:
+                raise InputError("n_worst must be below 2^32", "lower n_max")
+            column = ColumnCharge(charge.ref, idem_keys, hashed_ids(idem_keys), n_worst, spends)
+            batch.columns.append(column._replace(sealed=_seal_rows(batch, column)) if sealed else column)
+        return batch
+
+    @bare
+    def plan(
+        self,
+        scope: Scope,
+        rows: Iterable[tuple[pa.Array, pa.Array | None, Mask | None]],
+        *,
+        count: int | None = None,
+        own: bool = False,
+    ) -> LedgerPlan | None:
+        """Look up all records of a run at once, so that its batches need not go through the ledger one by one.
+
+        A plan needs about 70 bytes per record and unit. After `use`, this ledger, or another one that is opened later,
+        answers from it; every answer reads newer events.
+
+        Args:
+            scope: Where the spends of the run add up.
+            rows: Canonical record ids, subject ids, and canary marks, in parts, as for `make_ready`.
+            count: How many records there are. If these and all records of the ledger fit into memory, batches are as
+                quick without a plan: then the rows are not read, and the plan is None.
+            own: A record without a subject is its own unit.
+
+        Returns:
+            The plan, or None if the run needs none.
+
+        Raises:
+            InputError: As `make_ready`.
+        """
+        if count is not None:
+            with self._db.store.snapshot():
+                ledger_rows = sum(batch.rows for batch in self._db.contents.latest().batches.values())
+            if 2 * (ledger_rows + count) <= KEPT:
+                return None
+        records, units = [], []
+        for ids, subjects, canary in rows:
+            hashed = self._db.id_key.records(ids, canary)
+            records.append(hashed.ids)
+            units.append(hashed_ids(self._db.id_key.units(scope.unit, hashed, subjects, own=own)))
+        return LedgerPlan(scope.dataset, WantedIds(concatenated(records)), WantedIds(concatenated(units).real()))
+
+    def use(self, plan: LedgerPlan) -> None:
+        """Answer calls that name only records of a plan from this plan.
+
+        Args:
+            plan: A plan of the same ledger.
+        """
+        self._db.plans.run = plan
+
+    @bare
+    def reserve(
+        self,
+        job: str,
+        scope: Scope,
+        cap: Cap | None,
+        batch: PreparedBatch,
+        *,
+        on_cap: Literal["quarantine", "refuse"] = "quarantine",
+        forms: IdForms | None = None,
+        again: bool = False,
+    ) -> U8:
+        """Reserve the worst case of a batch, before any of its texts is scored.
+
+        The ledger judges records in row order. It charges a record in all columns or in none. A text that was reserved
+        or released before under the same names costs nothing again.
+
+        Args:
+            job: The name of the caller; `expire` and `abort` end all reservations of a job.
+            scope: Where the spends add up.
+            cap: The cap of the policy; its first use pins it, and only `set_cap` changes it. None asks for none,
+                but a pinned cap still holds.
+            batch: The result of `make_ready`, with at least one charge.
+            on_cap: "quarantine" leaves records over the cap out; "refuse" raises and charges nothing of the batch.
+            forms: The forms that the ids had before they were canonical strings; their first use pins them.
+            again: Charge a record whose text changed once more, for the new text, which the release then holds.
+
+        Returns:
+            An `Outcome` per record, uint8, in the order of the batch.
+
+        Raises:
+            InputError: The batch has no charge, or is of another dataset or unit than the scope.
+            LedgerError: A release is revoked or unknown, the cap or a form differs from the pinned one, or the ledger
+                is locked.
+            BudgetError: A record is over the cap and `on_cap` is "refuse".
+        """
+        db = self._db
+        if not batch.columns or len({(ref.id, ref.nonce) for ref in batch.refs}) < len(batch.columns):
+            msg = "a batch needs a charge in at least one column, and at most one per release"
+            raise InputError(msg, "pass one Charge per text column")
+        if batch.unit != scope.unit or any(ref.dataset != scope.dataset for ref in batch.refs):
+            msg = "scope and releases must be of one dataset, and scope and batch of one unit"
+            raise InputError(msg, "use the dataset and the unit of the policy in scope, batch, and releases")
+        with db.store.snapshot():  # threads share plans: one at a time reads into them
+            request = Request.of(db, job, scope, db.scopes.find(scope), batch, again=again)
+            request.plan.read_ahead(db, batch.refs, request.at, request.pinned)
+
+        def charge() -> U8:
+            pinned = db.scopes.charge(scope, cap)
+            require_forms(db, scope, [ref.column for ref in batch.refs], forms)
+            return _charge(request._replace(pinned=pinned), refuse=on_cap == "refuse")
+
+        return db.store.write(batch.size, charge)
+
+    @bare
+    def judge(
+        self,
+        scope: Scope,
+        cap: Cap | None,
+        ready: PreparedBatch,
+        *,
+        again: bool = False,
+        before: EarlierCharges | None = None,
+    ) -> Decision:
+        """Return the answer that `reserve` would give to a batch under this cap; nothing is pinned or written.
+
+        Args:
+            scope: Where the spends would add up.
+            cap: The cap that judges, whatever cap is pinned; None judges without a cap.
+            ready: The result of `make_ready`; a release that is not pinned yet has the number `types.NEW`.
+            again: As in `reserve`.
+            before: The batches that were judged before this one; they count as charged.
+
+        Raises:
+            LedgerError: A release is revoked, the dataset is frozen, or an amount is infinite under the cap.
+        """
+        db = self._db
+        with db.store.snapshot():
+            terms = {"measure": None, "limits": ()} if cap is None else {"measure": cap.measure, "limits": limits(cap)}
+            pinned = db.scopes.find(scope)._replace(**terms)
+            request = Request.of(db, "", scope, pinned, ready, again=again)
+            request.plan.catch_up(db)
+            return _judge(request, before)
+
+
+def _charge(request: Request, *, refuse: bool) -> U8:
     """Judge a batch and charge the new records that fit.
 
     Locks are acquired in one order everywhere, so that no two writers wait for each other: scope and releases, states,
     and with the first event the lock of appending. Data under a lock are read after it is held: they may have changed
     before. Locks matter on PostgreSQL, where writers are next to each other; a writer on SQLite has the whole file.
     """
-    if not batch.columns or len({(ref.id, ref.nonce) for ref in batch.refs}) < len(batch.columns):
-        msg = "a batch needs a charge in at least one column, and at most one per release"
-        raise InputError(msg, "pass one Charge per text column")
-    if batch.unit != scope.unit or any(ref.dataset != scope.dataset for ref in batch.refs):
-        msg = "scope and releases must be of one dataset, and scope and batch of one unit"
-        raise InputError(msg, "use the dataset and the unit of the policy in the scope, the batch, and every release")
-    with db.store.snapshot():  # threads share plans: one at a time reads into them
-        request = Request.of(db, job, scope, db.scopes.find(scope), batch, again=again)
-        request.plan.read_ahead(db, batch.refs, request.at, request.pinned)
-
-    def charge() -> U8:
-        pinned = db.scopes.charge(scope, cap)
-        require_forms(db, scope, [ref.column for ref in batch.refs], forms)
-        return _charge(request._replace(pinned=pinned), refuse=refuse)
-
-    return db.store.write(batch.size, charge)
-
-
-def _charge(request: Request, *, refuse: bool) -> U8:
     db, batch, refs = request.db, request.batch, request.batch.refs
     # Blobs are the slowest part, and no other writer can see them before an event names them: they need no lock.
     ahead = {column.ref: db.journal.stage(column.sealed[1]) for column in batch.columns if column.sealed}
@@ -254,7 +379,7 @@ def _charge(request: Request, *, refuse: bool) -> U8:
     # The plan was read before the locks. It reads once more what others appended meanwhile; from here on, only this
     # transaction adds to the scope and the releases, so the judgment below still holds when it is written.
     request.plan.catch_up(db)
-    decision = judge(request)
+    decision = _judge(request)
     refuse_other_units(request.scope, int(decision.moved.sum()), batch.size)
     over = int((decision.outcome == Outcome.OVER_CAP).sum())
     if refuse and over:
@@ -281,7 +406,7 @@ def states_lock(ref: ReleaseRef) -> str:
     return f"states/{ref.id}/{ref.nonce}"
 
 
-def judge(request: Request, before: EarlierCharges | None = None) -> Decision:
+def _judge(request: Request, before: EarlierCharges | None = None) -> Decision:
     """Return the answer of the ledger to a batch, as if it had admitted the batches in `before`; write nothing."""
     batch, pinned = request.batch, request.pinned
     states, outcome = _compare(request)

@@ -6,21 +6,25 @@ The first result is the release; a later one that differs is recorded and discar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
-from dptext_etl.errors import LedgerError, counted
+from dptext_etl.errors import InputError, LedgerError, bare, counted
 from dptext_etl.guarantee import PURE
-from dptext_etl.ledger.charges import scope_lock, states_lock
+from dptext_etl.ledger.charges import Charges, scope_lock, states_lock, whole_numbers
 from dptext_etl.ledger.contents import PROVENANCES, Batch
 from dptext_etl.ledger.holdings import Database, Holdings, Places
 from dptext_etl.ledger.people import are_forgotten
-from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, RecordIds
+from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, RecordIds, hashed_ids, matrix
 from dptext_etl.ledger.storage.segments import Blob, seal
-from dptext_etl.ledger.types import I64, U8, CommitOutcome, Event, ReleaseRef, State
+from dptext_etl.ledger.types import I64, U8, CommitOutcome, Event, Mask, ReleaseRef, State, require_plain
 
 REFUNDED_MEASURE = "pure"
+_EXPIRE = "expire it: charges stay"
 
 
 class Results(NamedTuple):
@@ -43,7 +47,152 @@ class PreparedCommit(NamedTuple):
     sealed: dict[Event, tuple[dict[str, Any], dict[str, Blob]]]  # facts and blobs of their events, by kind
 
 
-def examine(db: Database, results: Results) -> PreparedCommit:
+class Commits(Charges):
+    """Commit the results of charged batches, or end their reservations."""
+
+    @bare
+    def examine(
+        self,
+        ref: ReleaseRef,
+        ids: pa.Array,
+        idem_keys: pa.Array,
+        digests: pa.Array,
+        *,
+        positions: npt.ArrayLike | None = None,
+        canary: Mask | None = None,
+        spent: npt.ArrayLike | None = None,
+    ) -> PreparedCommit:
+        """Compare results with their reservation, and encode them for `commit`; nothing is written.
+
+        Args:
+            ref: The release.
+            ids: Canonical record ids, each once.
+            idem_keys: The identities that were reserved, fixed-size binary (32).
+            digests: Digests of the texts, fixed-size binary (32). The texts need not be staged yet.
+            positions: Draw counts, shape (records,), at most as many as were reserved; 0 if None.
+            canary: Marks canary rows, as they were reserved.
+            spent: The pure epsilon that each record used, in millionths, at most the reserved one. Under a pure cap
+                the ledger then charges this instead of the worst case; the release must be refundable.
+
+        Returns:
+            The results with their comparison.
+
+        Raises:
+            LedgerError: A record was not reserved with this identity.
+        """
+        records = self._db.id_key.records(ids, canary)
+        size, _ = records.ids.size, records.distinct
+        identities, staged = hashed_ids(matrix(idem_keys, "idem keys")), matrix(digests, "digests")
+        if not size == identities.size == len(staged):
+            raise InputError("a commit has one idem key and one digest per record", "pass arrays of the same length")
+        drawn = whole_numbers(0 if positions is None else positions, size, "positions")
+        used = None if spent is None else whole_numbers(spent, size, "spent epsilons")
+        with self._db.store.snapshot():
+            return _examine(self._db, Results(ref, records, identities, staged, drawn, used))
+
+    @bare
+    def commit(self, job: str, ready: PreparedCommit) -> U8:
+        """Commit examined results that are durably staged; they become the release.
+
+        Args:
+            job: The name of the caller.
+            ready: The result of `examine` in this ledger. The reserved charge stays unless it was given `spent`.
+
+        Returns:
+            A `CommitOutcome` per record. Never publish a row that DIVERGED: the first commit is the release.
+
+        Raises:
+            LedgerError: The release was revoked, or a record was forgotten; nothing is committed.
+        """
+        work = partial(_commit, self._db, job, ready)
+        return self._db.store.write(ready.outcome.size, work)
+
+    @bare
+    def post(  # noqa: PLR0917
+        self,
+        job: str,
+        ref: ReleaseRef,
+        chain: str,
+        steps: Sequence[Mapping[str, Any]],
+        ids: pa.Array,
+        digests: pa.Array,
+        *,
+        canary: Mask | None = None,
+    ) -> U8:
+        """Record the staged results of post-processing. This spends nothing.
+
+        Args:
+            job: The name of the caller.
+            ref: The release; its records are committed.
+            chain: The hash that names the post-processings in their order (`postprocessing.chain`).
+            steps: Facts of each step: `name`, `cfg`, `model_hash`, `training_provenance`.
+            ids: Canonical record ids, each once.
+            digests: Digests of the staged results, fixed-size binary (32).
+            canary: Marks canary rows, as they were reserved.
+
+        Returns:
+            A `CommitOutcome` per record. Never publish a row that DIVERGED: the first result under a chain is the one.
+
+        Raises:
+            LedgerError: A record is not committed, or a post-processing does not declare its training data.
+            InputError: There is not one digest per record.
+        """
+        db, records, staged = self._db, self._db.id_key.records(ids, canary), matrix(digests, "digests")
+        if len(records.distinct) != len(staged):
+            raise InputError("post-processing has one digest per record")
+        work = partial(_record_postprocessing, db, job, ref, chain, steps, records, staged)
+        return db.store.write(len(staged), work)
+
+    def expire(self, job: str, *, reason: str | None = None) -> int:
+        """Turn the open reservations of a job into lasting charges, and return how many records that were.
+
+        An expired record can still be committed with the same identity. It can never be given back.
+
+        Args:
+            job: The job.
+            reason: Why, in a few plain words that the journal keeps; never a text.
+
+        Raises:
+            LedgerError: The reason is long or holds other signs.
+        """
+        require_plain(reason, "expiry")
+        with self._db.store.transaction():
+            return sum(_end(self._db, batch, Event.EXPIRE, reason) for batch in _batches(self._db, job))
+
+    def abort(self, job: str, *, compute_never_started: bool, reason: str | None = None) -> int:
+        """Give back the open reservations of a job, and return how many records that were.
+
+        Args:
+            job: The job.
+            compute_never_started: The caller confirms that no text of the job was scored.
+            reason: Why, in a few plain words that the journal keeps; never a text.
+
+        Raises:
+            LedgerError: The caller does not confirm it, the ledger holds a commit of the job, a table was pinned over
+                its reservations (docs/spec/privacy.md#abort), or the reason is long or holds other signs.
+        """
+        require_plain(reason, "refund")
+        if not compute_never_started:
+            raise LedgerError("a reservation is given back only if compute never started", _EXPIRE)
+        with self._db.store.transaction():
+            db = self._db
+            batches, pins, moved = _batches(db, job), db.contents.pins, 0
+            if any((db.records.states(batch.seq) == State.COMMITTED).any() for batch in batches):
+                raise LedgerError("the job has committed records: its computation has started", _EXPIRE)
+            if any(batch.attached for batch in batches):
+                raise LedgerError("another job relies on the reservations of this one", _EXPIRE)
+            if any(batch.seq < pins.get(batch.key, (0,))[0] and len(_open_rows(db, batch)) for batch in batches):
+                msg = "a table was pinned over the reservations of this job, and draws from it may have been seen"
+                raise LedgerError(msg, f"{_EXPIRE}; or run the same table again, which finishes it at no cost")
+            for batch in batches:
+                if batch.again:
+                    _end(db, batch, Event.EXPIRE, reason)  # aborted, it would hide the texts before it
+                else:
+                    moved += _end(db, batch, Event.ABORT, reason)
+            return moved
+
+
+def _examine(db: Database, results: Results) -> PreparedCommit:
     """Compare results with the reserved and committed records, and encode them. Call it inside a snapshot."""
     db.releases.require_usable(results.ref)
     holdings = db.look_up(results.ref, results.records.ids, results.records.distinct)
@@ -75,7 +224,7 @@ def examine(db: Database, results: Results) -> PreparedCommit:
     return PreparedCommit(results, holdings, outcome, sealed)
 
 
-def commit(db: Database, job: str, ready: PreparedCommit) -> U8:
+def _commit(db: Database, job: str, ready: PreparedCommit) -> U8:
     """Commit a batch, if no other writer moved its records meanwhile. Call it inside a transaction."""
     ref, records, spent = ready.results.ref, ready.results.records.ids, ready.results.spent
     db.releases.require_usable(ref)
@@ -88,9 +237,9 @@ def commit(db: Database, job: str, ready: PreparedCommit) -> U8:
         batches = np.unique(ready.holdings.places.batch).tolist()
         db.store.lock(*(scope_lock(db.scopes.of_batch(batch)) for batch in batches))
     db.store.lock(states_lock(ref))
-    # `examine` read the states without this lock; where another writer changed them since, it reads all once more.
+    # `_examine` read the states without this lock; where another writer changed them since, it reads all once more.
     if (db.records.states_of(ready.holdings.places) != ready.holdings.state).any():
-        ready = examine(db, ready.results)
+        ready = _examine(db, ready.results)
     names: dict[str, Any] = {"job": job, "release": ref.id, "nonce": ref.nonce}
     if Event.COMMIT in ready.sealed:
         new = np.flatnonzero(ready.outcome == CommitOutcome.COMMITTED)
@@ -125,7 +274,7 @@ def _refund(db: Database, ref: ReleaseRef, names: dict[str, Any], places: Places
             db.journal.append_rows(Event.SETTLE, settled, **names)
 
 
-def record_postprocessing(  # noqa: PLR0917
+def _record_postprocessing(  # noqa: PLR0917
     db: Database,
     job: str,
     ref: ReleaseRef,
@@ -161,27 +310,6 @@ def record_postprocessing(  # noqa: PLR0917
         facts = {"job": job, "release": ref.id, "nonce": ref.nonce, "spend": 0, "chain": chain}
         db.journal.append_rows(Event.POST, columns, **facts, steps=[dict(step) for step in steps])
     return outcome
-
-
-def expire(db: Database, job: str, reason: str | None) -> int:
-    return sum(_end(db, batch, Event.EXPIRE, reason) for batch in _batches(db, job))
-
-
-def abort(db: Database, job: str, reason: str | None) -> int:
-    batches, pins, moved = _batches(db, job), db.contents.pins, 0
-    if any((db.records.states(batch.seq) == State.COMMITTED).any() for batch in batches):
-        raise LedgerError("the job has committed records: its computation has started", "expire it: charges stay")
-    if any(batch.attached for batch in batches):
-        raise LedgerError("another job relies on the reservations of this one", "expire it: charges stay")
-    if any(batch.seq < pins.get(batch.key, (0,))[0] and len(_open_rows(db, batch)) for batch in batches):
-        msg = "a table was pinned over the reservations of this job, and draws from it may have been seen"
-        raise LedgerError(msg, "expire it: charges stay; or run the same table again, which finishes it at no cost")
-    for batch in batches:
-        if batch.again:
-            _end(db, batch, Event.EXPIRE, reason)  # aborted, it would hide the texts before it
-        else:
-            moved += _end(db, batch, Event.ABORT, reason)
-    return moved
 
 
 def _batches(db: Database, job: str) -> list[Batch]:
