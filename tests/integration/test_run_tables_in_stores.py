@@ -12,12 +12,13 @@ from dptext_etl.errors import InputError
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.storage import Storage
+from tests.later import later
 
 from ..refusals import foretold, head, same_refusal
 
 deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
-server = pytest.importorskip("moto.server", reason="moto is not installed (extra: dev)")
+server = later("moto.server", reason="moto is not installed (extra: dev)")
 
 SINK = "s3://bucket/published/reviews"
 

@@ -18,21 +18,6 @@ from .conftest import each_store
 HERE = Path(__file__).resolve().parents[1]
 START = f"import sys; sys.path.insert(0, {str(HERE)!r}); from ledger_kit import Kit; kit = Kit(sys.argv[1]);"
 
-CONTENDER = (
-    START
-    + """
-import random
-mine = random.Random(int(sys.argv[2]))
-shards = [[f"r{i}" for i in range(start, start + 50)] for start in range(0, 500, 50)]
-mine.shuffle(shards)
-for shard in shards:
-    people = [f"p{int(name[1:]) % 20}" for name in shard]
-    outcome = kit.reserve(shard, people, 1, cap=15, job=sys.argv[2])
-    taken = [name for name, got in zip(shard, outcome) if got < 3]
-    if taken:
-        kit.commit(taken, job=sys.argv[2])
-"""
-)
 VICTIM = (
     START
     + """
@@ -102,18 +87,6 @@ def test_a_forked_process_opens_its_own_connection(kit):
     assert os.waitpid(child, 0)[1] == 0
     assert kit.reserve(["a", "b"], cap=9) == [Outcome.PENDING] * 2
     kit.sound()
-
-
-@pytest.mark.thorough
-def test_one_charge_and_an_exact_cap_under_contention(kit, spawn):
-    """20 subjects of 25 records each and a cap of 15: anyone who comes first, 15 of each are charged, once."""
-    writers = [spawn(CONTENDER, kit.place, seed) for seed in range(4)]
-    for writer in writers:
-        writer.communicate(timeout=600)
-    assert [writer.returncode for writer in writers] == [0] * 4
-    counts = kit.sound()
-    assert (counts["records"], counts["committed"], counts["pending"]) == (300, 300, 0)
-    assert kit.used(*(f"p{i}" for i in range(20))) == [15] * 20
 
 
 @pytest.mark.thorough
