@@ -28,8 +28,7 @@ def label_function(classifier: Classifier | str | Path, corpus: str | None = Non
         corpus: The folder of the classifier's corpus on the workers; by default the installed one of that name.
     """
     declare = arrow_udf("label_function", "label a Parquet file by `dptext label`")
-    opened = classifier if isinstance(classifier, Classifier) else open_classifier(classifier)
-    content = opened.content()
+    content = (classifier if isinstance(classifier, Classifier) else open_classifier(classifier)).content()
 
     def labels(texts: pa.Array) -> pa.Array:
         return _opened(content).label(texts, corpus)
