@@ -48,7 +48,7 @@ def form_entries() -> str:
 
 
 _BASICS = "`dataset`, `release`, `column.name`, `column.mechanism`, `column.allow`, `column.accept_unbounded`"
-"""What every call needs of a column's policy."""
+"""The entries that every call needs."""
 
 
 def doors() -> str:
