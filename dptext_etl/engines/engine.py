@@ -59,8 +59,8 @@ from dptext_etl.runner.shard.charging import PAIRS, Column
 from dptext_etl.runner.shard.shard import Phase, ShardResult, outcomes, refuse_other_persons, whole_table
 from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
 from dptext_etl.runner.source.examine import Examined
-from dptext_etl.runner.source.roles import Rows
-from dptext_etl.runner.source.table import Files
+from dptext_etl.runner.source.roles import Rows, wanted_columns
+from dptext_etl.runner.source.table import Files, naming_file
 from dptext_etl.runner.unchanged import Input
 
 
@@ -100,13 +100,10 @@ class Engine(Reader[Rows]):
         yield cls()
 
     def files(self, layout: Layout) -> Files | None:  # noqa: ARG002  (most engines read frames)
-        """Return the files that a run reads, so that an unchanged input can be recognized.
+        """Return the files that a run reads; None for a frame, or if the engine does not know them.
 
         Args:
             layout: The places of the run.
-
-        Returns:
-            Local files, or one version of a table with a log; None if the engine does not know them.
         """
         return None
 
@@ -327,7 +324,7 @@ def staged(
 ) -> Iterator[tuple[StagedRun, Ledger]]:
     """Stage a run, and keep the ledger open for the block: the last one to close it waits for the disk."""
     policy, partition, profile = attempt.policy, attempt.partition, attempt.profile
-    with ExitStack() as opened:
+    with naming_file(partial(engine.files, attempt.layout), wanted_columns(policy)), ExitStack() as opened:
         opened.callback(engine.close)
         with profile.stage("open"):
             table = engine.open(policy, attempt.layout)

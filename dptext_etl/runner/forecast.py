@@ -32,7 +32,7 @@ from dptext_etl.id_forms import Normalization, normalized
 from dptext_etl.ledger import Ledger, Outcome, Scope
 from dptext_etl.ledger.caps import EarlierCharges, limits
 from dptext_etl.ledger.charges import Decision
-from dptext_etl.ledger.storage.hashed_ids import SATURATED, plus, sums
+from dptext_etl.ledger.storage.hashed_ids import SATURATED, add_at, plus
 from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.ledger.storage.store import MissingLedgerError
 from dptext_etl.ledger.types import EXCLUDED, NEW, Mask
@@ -185,10 +185,10 @@ class _Rows(NamedTuple):
 
     def by_unit(self, amounts: Amounts) -> Amounts:
         """Add up per unit; a sum with an infinite part is infinite."""
-        order = np.argsort(self.where, kind="stable")
-        starts = np.flatnonzero(np.diff(self.where[order], prepend=-1))
-        summed: Amounts = np.minimum(sums(amounts[None, order], starts)[0], _INFINITE)
-        return summed
+        summed = np.zeros((1, len(self.hashes)), np.int64)
+        add_at(summed, self.where, amounts[None])
+        totals: Amounts = np.minimum(summed[0], _INFINITE)
+        return totals
 
 
 def _histogram(amounts: Amounts) -> Counter[int]:
@@ -365,7 +365,7 @@ class Preview:
         outcome = answer.outcome
         computed = int((~np.isin(outcome, (Outcome.COMMITTED, *EXCLUDED))).sum()) or self._unwritten(charged)
         if policy.unit == "subject":  # a record that is its own unit comes once
-            self._before.add(ready.batch.unit_ids, answer.admitted)
+            self._before.add(ready.unit_ids, answer.admitted)
         answers = {Outcome(kind).name: count for kind, count in enumerate(np.bincount(outcome).tolist()) if count}
         moved, pairs = int(answer.moved.sum()), {shard: charged.pairs}
         seen = Expected(answers=answers, computed=computed, moved=moved, pairs=pairs)
@@ -379,7 +379,7 @@ class Preview:
         if person is not None:
             self._spelled.add(frame[person])
         if not self.published:
-            seen = self._counted(frame, charged, answer, ready.batch.unit_ids.hi.view(np.int64), seen)
+            seen = self._counted(frame, charged, answer, ready.unit_ids.hi.view(np.int64), seen)
         self._seen = Expected.total([self._seen, seen])
 
     def _counted(
@@ -427,7 +427,7 @@ class Preview:
     def _unwritten(self, charged: Charged) -> int:
         """Count the texts that are committed and not rewritten yet."""
         chains = [(item.ref, item.policy.chain) for item in self._columns if item.policy.chain is not None]
-        masks = (self._ledger.postprocessed(ref, chain, charged.ids).mask for ref, chain in chains if ref.id != NEW)
+        masks = (self._ledger.committed(ref, charged.ids, chain=chain).mask for ref, chain in chains if ref.id != NEW)
         return sum(int((~mask).sum()) for mask in masks)
 
 

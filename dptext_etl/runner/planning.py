@@ -25,7 +25,7 @@ from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure
 from dptext_etl.key_providers import BUILT_IN
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.caps import LARGEST, limits
-from dptext_etl.ledger.views import quantiles
+from dptext_etl.ledger.reports import quantiles
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.object_stores import CATALOG, host_of, hosts, variable_of
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
@@ -57,9 +57,9 @@ from dptext_etl.runner.publish.manifest import claims, policy_notes, with_gate, 
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.charging import Column, at_most
 from dptext_etl.runner.source.examine import Examined
-from dptext_etl.runner.source.roles import Table
+from dptext_etl.runner.source.roles import Table, wanted_columns
 from dptext_etl.runner.source.selection import persons_of
-from dptext_etl.runner.source.table import READ_HINT
+from dptext_etl.runner.source.table import READ_HINT, Files, naming_file
 
 _PERSONS_AT_ONCE = 1 << 20
 """Persons who are looked up together: each look goes through the other scopes of the ledger."""
@@ -150,9 +150,10 @@ def plan(
 
     try:
         attempt.check(require_places, attempt)
-        source, _ = examined(attempt, reader, table, progress)
-        cap_facts = _facts_of_cap(policy)
-        previewed, over_all, traced = preflight(attempt, reader, source, look, lambda *_: None)
+        with naming_file(partial(Files.find, attempt.layout), wanted_columns(policy)):
+            source, _ = examined(attempt, reader, table, progress)
+            cap_facts = _facts_of_cap(policy)
+            previewed, over_all, traced = preflight(attempt, reader, source, look, lambda *_: None)
     except DPTextError as error:  # this step must succeed before anything can be counted
         refusals.append(error)
         if "counts" in error.fields and policy.keep:  # only the ids are wrong: kept columns can be judged all the same
@@ -364,7 +365,7 @@ def _notes(policy: Policy, beyond: int, replayed: int) -> list[str]:
     for item in columns:
         for step in item.postprocess:
             note = f"column {item.column!r}: {step.name} rewrites the released texts, at no cost"
-            other = step.learnt_for not in {None, item.mechanism.cfg()}
+            other = step.training.mechanism not in {None, item.mechanism.cfg()}
             notes.append(note + (", and from releases of another mechanism or configuration" if other else ""))
     return notes
 

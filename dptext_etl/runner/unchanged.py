@@ -26,7 +26,7 @@ from dptext_etl.errors import InputError, seam
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.types import Event
 from dptext_etl.runner.forecast import ledger_of
-from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.manifest import is_whole
 from dptext_etl.runner.publish.versions import alone_at, show
@@ -68,6 +68,8 @@ class Input:
     def of(cls, attempt: Attempt, files: Files | None, id_type: Callable[[], str]) -> Self | None:
         """Note the state of the files of a source, whose bytes are read later; None if nothing can be recognized."""
         if files is None or not attempt.policy.publish:
+            return None
+        if files.version is None and is_remote(attempt.layout.source):  # objects have no marks
             return None
         result = cls(attempt, files, _marks(files) if files.version is None else (), id_type)
         result.profile.count("open", size=sum(mark[0] for mark in result.marks))

@@ -15,7 +15,8 @@ from dptext_etl.corpora.corpus import Corpus
 from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, PolicyError, meant, seam
 from dptext_etl.extensions import pip_install
-from dptext_etl.runner.source.table import READ_HINT, Files, schema_of, why_hidden
+from dptext_etl.runner.source.roles import why_hidden
+from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
 from dptext_etl_eval.classifier import counted, fit
 from dptext_etl_eval.pairs import Free, Rows, Values
 

@@ -20,7 +20,7 @@ from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, bare, meant, seam
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.mechanism import Mechanism
-from dptext_etl.runner.source.table import why_hidden
+from dptext_etl.runner.source.roles import why_hidden
 from dptext_etl_eval.evaluators import SMALL, Evaluators
 
 Values = npt.NDArray[np.str_]

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-LINES = {"core": 54_190, "runner and engines": 14_900, "ledger": 7_910}  # goals: 44,500, 10,500, and 6,300
-WORDS = 52_100  # goal: 45,000
+LINES = {"core": 53_570, "runner and engines": 15_020, "ledger": 7_910}  # goals: 44,500, 10,500, and 6,300
+WORDS = 45_000
 RUN = {
-    "files": 118,  # goal: 55; threads decide about one or two
-    "functions": 1_385,  # goal: 650; a named anchor store adds some
+    "files": 117,  # goal: 55; threads decide about one or two
+    "functions": 1_345,  # goal: 650; a named anchor store adds some
     "files that receive raw texts": 12,
     "ledger opened": 1,
     "manifest read": 2,

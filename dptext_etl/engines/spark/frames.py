@@ -66,12 +66,12 @@ from dptext_etl.runner.source.roles import (
     Table,
     check_roles,
     coarse_schema,
+    hidden_by,
     labels_to_cast,
     pinned_orders,
     wanted_columns,
 )
 from dptext_etl.runner.source.selection import STAYS, Order, by_digest, require_plain
-from dptext_etl.runner.source.table import hidden_by
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:

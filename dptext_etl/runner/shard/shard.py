@@ -29,9 +29,9 @@ from dptext_etl.column import output_digests, possible_costs
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, counted, seam, without_panics
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import Outcome, PreparedBatch, ReserveResult
+from dptext_etl.ledger import Outcome, PreparedBatch
 from dptext_etl.ledger.account import ChargeSteps
-from dptext_etl.ledger.types import EXCLUDED
+from dptext_etl.ledger.types import EXCLUDED, counts_of
 from dptext_etl.parallel import map_in_order, run_both, sharing_threads
 from dptext_etl.runner.shard.charging import (
     DEFECT,
@@ -162,7 +162,7 @@ class Shards(ShardContext):
     ) -> Reserved:
         """Reserve the worst case of a shard, for this attempt or under another name."""
         charged, pairs, ready = prepared or self.prepare(index, raw)
-        canary = ready.batch.canary
+        canary = ready.records.canary
         with self.profile.stage("reserve"):
             self._probe_before(charged, canary)
             steps = replace(self.steps, job=job or self.job)
@@ -176,7 +176,7 @@ class Shards(ShardContext):
             steps.refuse_changed(changed)
         if self.policy.on_changed == "keep":
             charged = with_earlier_texts(self.ledger, charged, outcome)
-        return Reserved(raw, charged, outcome, ReserveResult(outcome[~canary]).counts, pairs)
+        return Reserved(raw, charged, outcome, counts_of(outcome[~canary]), pairs)
 
     @property
     def steps(self) -> ChargeSteps:
@@ -350,10 +350,7 @@ class Shards(ShardContext):
                     committed = partial(self.ledger.committed, column.ref, charged.ids, canary=canary)
                     if not mechanism.reproducible and not committed().mask.all():
                         mechanism.probe()
-                    if (
-                        chain
-                        and not self.ledger.postprocessed(column.ref, chain, charged.ids, canary=canary).mask.all()
-                    ):
+                    if chain and not committed(chain=chain).mask.all():
                         for step in column.policy.postprocess:
                             step.probe()
         except DPTextError:

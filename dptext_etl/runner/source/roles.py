@@ -22,7 +22,18 @@ import dptext_etl
 from dptext_etl.artifacts import Lineage, made_from, sha256_file
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.data_types import by_name, from_text, kind_of, parts_of, plain, plain_type
-from dptext_etl.errors import DPTextError, InputError, PolicyError, by_place, collect, counted, meant, seam, together
+from dptext_etl.errors import (
+    DPTextError,
+    InputError,
+    PolicyError,
+    by_place,
+    collect,
+    counted,
+    meant,
+    seam,
+    together,
+    unlike_names,
+)
 from dptext_etl.families.choice import OTHER
 from dptext_etl.file_formats import FORMATS, PARQUET, FileFormat, format_of
 from dptext_etl.id_forms import IdForm, Normalization
@@ -41,7 +52,7 @@ from dptext_etl.runner.source.column_types import (
     restored,
     with_nulls_typed,
 )
-from dptext_etl.runner.source.table import READ_HINT, Files, existing_paths, schema_of, why_hidden
+from dptext_etl.runner.source.table import READ_HINT, Files, existing_paths, naming_file, schema_of
 
 Rows = TypeVar("Rows")
 """Rows as an engine holds them: a lazy frame, or a data frame of Spark."""
@@ -63,13 +74,13 @@ def open_table(
     policy: Policy, layout: Layout, files: Files | None = None, *, coarsen: bool = True
 ) -> Table[pl.LazyFrame]:
     """Find (unless someone did so before), scan and check the source of a policy; coarsen kept columns if asked to."""
-    files = Files.find(layout) if files is None else files
+    files, wanted = Files.find(layout) if files is None else files, wanted_columns(policy)
     refuse_own_inputs(policy, files.paths)
-    wanted = wanted_columns(policy)
-    types = logical_types(files, wanted)
-    scan = csv_scan(files, policy, layout) if files.kind.holds == "none" else files.scan
-    scanned = with_logical_types(scan(), types)
-    schema = schema_of(scanned)
+    with naming_file(lambda: files, wanted):
+        types = logical_types(files, wanted)
+        scan = csv_scan(files, policy, layout) if files.kind.holds == "none" else files.scan
+        scanned = with_logical_types(scan(), types)
+        schema = schema_of(scanned)
     files.kind.require_columns(schema.names(), wanted, files.facts)
     if added := from_folders(files, policy, scan, schema):
         scanned = with_logical_types(scan(paths_as=_PATHS), types)
@@ -268,6 +279,36 @@ def shown_columns(policy: Policy) -> tuple[str, ...]:
     """Return the columns that readers see: columns of the published table, except dropped ids."""
     columns = published_columns(policy)
     return tuple(name for name in columns if name != policy.id) if policy.ids == "drop" else columns
+
+
+def why_hidden(rows: pl.LazyFrame) -> str | None:
+    """Say why messages must not hold the names of the columns; None if they look like names and are not values."""
+
+    def compared() -> tuple[int, bool]:
+        words = [name for name, dtype in schema.items() if dtype == pl.Boolean or plain_type(dtype) == pl.String]
+        lower = {name: by_name(name).cast(pl.String).str.strip_chars().str.to_lowercase() for name in words}
+        equal = pl.any_horizontal(pl.lit(value=False), *((cell == name.lower()).any() for name, cell in lower.items()))
+        return rows.select(pl.len(), repeats_name=equal).collect(engine="streaming").row(0)
+
+    schema = schema_of(rows)
+    return hidden_by(schema.names(), compared)
+
+
+def hidden_by(names: Sequence[str], compared: Callable[[], tuple[int, bool]]) -> str | None:
+    """Return `why_hidden` by the number of rows, and by whether a column holds its own name.
+
+    Names may be the first row of a file without a header line, so an engine compares them with the values below them.
+    """
+    if (why := unlike_names(names)) is not None:
+        return why
+    try:
+        with seam("comparing names with values"):
+            count, repeats_name = compared()
+    except DPTextError:
+        return "the values below them cannot be read"
+    return (
+        "there is no row to compare them with" if not count else "a column holds its own name" if repeats_name else None
+    )
 
 
 def _check_names(policy: Policy, schema: pl.Schema, layout: Layout, hidden: Callable[[], str | None]) -> None:

@@ -6,16 +6,20 @@ cannot be listed or opened is refused by its path: a file that is excluded in si
 
 from __future__ import annotations
 
+import codecs
 import glob
 import hashlib
+import io
 import json
 import os
 import pickle
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from glob import has_magic
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -27,9 +31,9 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import extensions, object_stores
-from dptext_etl.data_types import by_name, kind_of, plain_type
-from dptext_etl.errors import DPTextError, InputError, PolicyError, by_place, seam, unlike_names
-from dptext_etl.file_formats import FORMATS, PARQUET, FileFormat, Reading, format_of, suffixes
+from dptext_etl.data_types import by_name, kind_of
+from dptext_etl.errors import DPTextError, InputError, PolicyError, by_place, seam
+from dptext_etl.file_formats import FORMATS, PARQUET, FileFormat, Reading, Source, format_of, suffixes
 from dptext_etl.object_stores import require_no_code, require_place
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import PLAIN_CSV, TABLE, CsvSpec
@@ -145,6 +149,13 @@ class Version:
         with seam("opening the source", InputError, TABLE_HINT):
             return [pickle.dumps(task) for task in self._iceberg().scan().plan_files()]
 
+    def data_files(self) -> tuple[str, ...]:
+        """Return the paths or URLs of the Parquet files that hold the rows, sorted."""
+        with seam("opening the source", InputError, TABLE_HINT):
+            if self.format == "delta":
+                return tuple(path for path, _ in _delta_files(_delta_table(self.source, self.storage, int(self.name))))
+            return tuple(sorted(_plain(task.file.file_path) for task in self._iceberg().scan().plan_files()))
+
     def iceberg_batches(self, files: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
         """Read the rows of some `iceberg_files` by the ids of the columns, under the current schema."""
         from pyiceberg.expressions import AlwaysTrue
@@ -258,7 +269,13 @@ READ_HINT = (
     "is the file whole, of the format that its suffix says (of CSV files also: as [csv] says), readable, "
     "and not being written?"
 )
+_FAULT_HINT = "is it whole? Write it again, or name the other files by a pattern"
+_MOST_SEARCHED = 1 << 28  # bytes of a file whose lines are searched, in memory, for the first that cannot be read
+_TYPES_HINT = "do all values of a column have one type? Write the columns alike, such as no true next to 1"
 _COMPRESSED = frozenset((".gz", ".bz2", ".xz", ".zst", ".zip"))
+
+
+Probe = Callable[["Files", Sequence[str]], Iterable[str | None]]
 
 
 @dataclass(frozen=True)
@@ -371,44 +388,74 @@ class Files:
                     msg = f"the file {path} has {_column_at(name, place, here)}, and {first_has}"
                     raise InputError(msg, "write the files alike, or name those that are: a run reads one table")
 
+    def fault(self, wanted: Sequence[str], probe: Probe | None = None) -> InputError | None:
+        """Return a refusal of the first file that cannot be read by itself, or with those before it; None if all can.
+
+        Args:
+            wanted: Columns that are read; none for all. Tables with a log have other names in their files.
+            probe: Says of each of some files why it cannot be read.
+        """
+        if self.version is not None:
+            return Files(self.version.data_files(), PARQUET.name, self.storage).fault((), probe)
+        paths, read_by = self.each, f"be read as {self.kind.title}"
+        whys = map(partial(self.why, wanted), paths) if probe is None else probe(self, wanted)
+        path, why = next(((path, why) for path, why in zip(paths, whys, strict=True) if why is not None), ("", None))
+        size = Path(path).stat().st_size if Path(path).is_file() else None
+        if size == 0:
+            return InputError(f"the file {path} is empty", _FAULT_HINT)
+        if self.kind.holds == "json" and size is not None and size <= _MOST_SEARCHED:
+            content = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
+            ends = [*(match.end() for match in re.finditer(b"\n", content)), len(content)]
+            line = 1 + bisect_left(ends, True, key=lambda end: bool(self.why(wanted, io.BytesIO(content[:end]))))
+            msg = f"line {line} of the file {path} cannot be read with the lines before it ({why})"
+            return InputError(msg, _TYPES_HINT, {"line": line})
+        if why is not None:
+            return InputError(f"the file {path} cannot {read_by} ({why})", _FAULT_HINT)
+        count = bisect_left(range(len(paths)), True, key=lambda count: bool(self.why(wanted, *paths[: count + 1])))
+        if count == len(paths):
+            return None
+        return InputError(f"the file {paths[count]} cannot {read_by} with the files before it", _TYPES_HINT)
+
+    def why(self, wanted: Sequence[str], *sources: Source) -> str | None:
+        """Return the name of the exception with which some files cannot be read; None if they can."""
+        try:
+            with seam("reading", InputError):
+                rows = self.kind.scan(sources, Reading(self.csv, all_text=True), storage_options=self.storage)
+                names = [name for name in rows.collect_schema().names() if not wanted or name in wanted]
+                for _ in rows.select(map(by_name, names)).collect_batches():
+                    pass
+        except InputError as error:
+            if "exception" not in error.fields:
+                raise
+            return str(error.fields["exception"])
+        return None
+
     def _columns(self, path: str) -> pl.Schema | None:
         with seam(f"opening the file {path}", InputError, READ_HINT):
             return self.kind.columns(path, self.csv)
 
 
+@contextmanager
+def naming_file(
+    files: Callable[[], Files | None], wanted: Sequence[str] = (), probe: Probe | None = None
+) -> Iterator[None]:
+    """Let a failure of a reader name the file (`Files.fault`)."""
+    fault: DPTextError
+    try:
+        yield
+    except DPTextError as error:
+        if type(error) not in {InputError, DPTextError} or "exception" not in error.fields:
+            raise
+        fault, source = error, files()
+        fault = error if source is None else source.fault(wanted, probe) or error
+    else:
+        return
+    raise fault
+
+
 def schema_of(frame: pl.LazyFrame) -> pl.Schema:
     with seam("reading the source", InputError, READ_HINT):
         return frame.collect_schema()
-
-
-def why_hidden(rows: pl.LazyFrame) -> str | None:
-    """Say why messages must not hold the names of the columns; None if they look like names and are not values."""
-
-    def compared() -> tuple[int, bool]:
-        words = [name for name, dtype in schema.items() if dtype == pl.Boolean or plain_type(dtype) == pl.String]
-        lower = {name: by_name(name).cast(pl.String).str.strip_chars().str.to_lowercase() for name in words}
-        equal = pl.any_horizontal(pl.lit(value=False), *((cell == name.lower()).any() for name, cell in lower.items()))
-        return rows.select(pl.len(), repeats_name=equal).collect(engine="streaming").row(0)
-
-    schema = schema_of(rows)
-    return hidden_by(schema.names(), compared)
-
-
-def hidden_by(names: Sequence[str], compared: Callable[[], tuple[int, bool]]) -> str | None:
-    """Return `why_hidden` by the number of rows, and by whether a column holds its own name.
-
-    Names may be the first row of a file without a header line, so an engine compares them with the values below them.
-    """
-    if (why := unlike_names(names)) is not None:
-        return why
-    try:
-        with seam("comparing names with values"):
-            count, repeats_name = compared()
-    except DPTextError:
-        return "the values below them cannot be read"
-    return (
-        "there is no row to compare them with" if not count else "a column holds its own name" if repeats_name else None
-    )
 
 
 def batches(frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
