@@ -149,13 +149,10 @@ class Shards(ShardContext):
             pairs = charged.pairs
             if self.pairs is not None:
                 refuse_other_persons(self.pairs.get(str(index)), pairs)
-            batch, own_persons = (charged.ids, charged.subjects, charged.charges), self.policy.on_null_subject == "own"
-            make = self.ledger.make_ready
-            return (
-                charged,
-                pairs,
-                make(self.policy.unit, *batch, canary=canary_marks(raw), sealed=sealed, own=own_persons),
-            )
+            batch, own = (charged.ids, charged.subjects, charged.charges), self.policy.on_null_subject == "own"
+            canary, make = canary_marks(raw), self.ledger.make_ready
+            ready = make(self.policy.unit, *batch, canary=canary, sealed=sealed, own=own)
+        return charged, pairs, ready
 
     def reserve(
         self, raw: pl.DataFrame, index: int, prepared: Prepared | None = None, *, job: str | None = None
