@@ -163,6 +163,7 @@ def plan(
     over = forecast.over()
     subjects, (cap_change, cap_notes), refused = forecast.subjects(), cap_facts, [*map(described, refusals)]
     notes = _notes if policy.synthetic is None else partial(_notes_on_table, synthetic=policy.synthetic)
+    found = table_check.partitions(policy)
     return PlanSummary(
         dataset=policy.dataset,
         release=policy.release,
@@ -192,7 +193,10 @@ def plan(
             table.frame,
             traceable=traced,
             spellings=over_all.spellings,
-            selection=_selected(policy, source, previewed),
+            selection={
+                **table_check.selection_facts(policy, source, previewed),
+                **({"partitions": found} if any(gone for *_, gone in found) else {}),
+            },
             published=published_facts(policy, source, previewed),
         ),
         notes=[
@@ -277,15 +281,6 @@ def _checked_table(policy: Policy, frame: pl.LazyFrame, **parts: Mapping[str, An
             counts = {"units": used.units, "exhausted": used.exhausted, "unit": scope.unit}
             parts["at_cap"] = counts if used.units else {}
     return {name: part for name, part in parts.items() if part}
-
-
-def _selected(policy: Policy, source: Examined[Any], previewed: Expected) -> dict[str, Any]:
-    """Return what `table_check.selection_facts` does, and rows that are excluded from partitions so far."""
-    found = table_check.partitions(policy)
-    return {
-        **table_check.selection_facts(policy, source, previewed),
-        **({"partitions": found} if any(gone for *_, gone in found) else {}),
-    }
 
 
 def _persons(policy: Policy, frame: pl.LazyFrame) -> Iterator[pa.Array]:

@@ -93,7 +93,13 @@ def erase(
         hint = "call `dptext forget POLICY --record ID` for these policies, and move them to another folder"
         raise PolicyError(msg, hint)
     tables, elsewhere = _tables_of(policies, list(subjects), list(records))
-    _refuse_copies(tables)
+    seen: dict[tuple[str, str, str | None], str] = {}  # a copy of a policy that was kept describes its table wrongly
+    for table in tables:
+        policy = table.policy
+        other = seen.setdefault((policy.sink, policy.release, table.partition), str(table.file))
+        if other != str(table.file):
+            msg = f"{other} and {table.file} publish release {policy.release} to one place; nothing was changed"
+            raise PolicyError(msg, "keep the one that published it, and move the other to another folder")
     places = [_outcome(table) for table in tables]
     plan = Erasure(True, len({*subjects}) + len({*records}), places, elsewhere)
     if dry_run:
@@ -168,17 +174,6 @@ def _tables_of(
         msg = f"none of these policies knows {unknown[0]:,} of {len(subjects):,} subjects and {unknown[1]:,} of "
         raise InputError(f"{msg}{len(records):,} records; nothing was changed", AS_IN_TABLE)
     return tables, [*elsewhere.values()]
-
-
-def _refuse_copies(tables: list[_PublishedTable]) -> None:
-    """Refuse two policies of one published table, such as a copy that was kept: one of them describes it wrongly."""
-    seen: dict[tuple[str, str, str | None], str] = {}
-    for table in tables:
-        policy = table.policy
-        other = seen.setdefault((policy.sink, policy.release, table.partition), str(table.file))
-        if other != str(table.file):
-            msg = f"{other} and {table.file} publish release {policy.release} to one place; nothing was changed"
-            raise PolicyError(msg, "keep the one that published it, and move the other to another folder")
 
 
 def partitions_of(policy: Policy) -> list[str | None]:
