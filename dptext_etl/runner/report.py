@@ -215,28 +215,17 @@ Step = Literal["run", "staging", "checking", "publishing"]
 
 
 class Observed:
-    """A run with the listener of its progress; this base reports nothing."""
-
-    def __init__(self, progress: Listener | None) -> None:
-        self.progress = progress
-
-    def done(self, summary: RunSummary) -> RunSummary:
-        """Report the outcome of a run, and return it."""
-        return summary
-
-
-class _Reported(Observed):
-    """A run that is reported: its listener notes when phases begin and end."""
+    """A run with the listener of its progress, which notes when phases begin and end if the run is reported."""
 
     def __init__(self, policy: Policy, step: Step, progress: Listener | None) -> None:
-        super().__init__(self._note)
-        self._listener = progress
+        self._reports, self._listener = bool(telemetry.wanted()), progress
+        self.progress = self._note if self._reports else progress
         self._names = {"dataset": policy.dataset, "release": policy.release}
         self._policy, self._step = policy, step
         self.failed: tuple[str, ...] = ()  # names of gates
         self._began, self._clock = time.time_ns(), time.monotonic()
         self._phases: dict[str, tuple[int, int, int]] = {}  # first and last report, rows
-        self._lineage = Lineage.of(policy) if step in {"run", "publishing"} else None
+        self._lineage = Lineage.of(policy) if self._reports and step in {"run", "publishing"} else None
         if self._lineage is not None:
             self._lineage.send("START")
 
@@ -248,6 +237,9 @@ class _Reported(Observed):
             self._listener(report)
 
     def done(self, summary: RunSummary) -> RunSummary:
+        """Report the outcome of a run, and return it."""
+        if not self._reports:
+            return summary
         names = self._names
         for outcome, rows in summary.rows.items():
             telemetry.count("dptext.rows", rows, **names, outcome=outcome)
@@ -266,6 +258,8 @@ class _Reported(Observed):
 
     def ended(self, outcome: str) -> None:
         """Report the end, its duration and its spans; `outcome` is "ok", "unexpected", or the code of an error."""
+        if not self._reports:
+            return
         names = self._names
         telemetry.count("dptext.runs", 1, **names, step=self._step, outcome=outcome)
         took = time.monotonic() - self._clock
@@ -298,10 +292,7 @@ class _Reported(Observed):
 @contextmanager
 def observed(policy: Policy, progress: Listener | None, step: Step = "run") -> Iterator[Observed]:
     """Report the block as a run, or as a step of one, if `DPTEXT_TELEMETRY` asks for it."""
-    if not telemetry.wanted():
-        yield Observed(progress)
-        return
-    run = _Reported(policy, step, progress)
+    run = Observed(policy, step, progress)
     outcome = "unexpected"
     try:
         yield run
