@@ -194,7 +194,7 @@ class Commits(Charges):
 
 def _examine(db: Database, results: Results) -> PreparedCommit:
     """Compare results with the reserved and committed records, and encode them. Call it inside a snapshot."""
-    db.releases.require_usable(results.ref)
+    db.contents.latest().require_usable(results.ref)
     holdings = db.look_up(results.ref, results.records.ids, results.records.distinct)
     same = holdings.same_text(results.identities)
     if not same.all():
@@ -227,7 +227,7 @@ def _examine(db: Database, results: Results) -> PreparedCommit:
 def _commit(db: Database, job: str, ready: PreparedCommit) -> U8:
     """Commit a batch, if no other writer moved its records meanwhile. Call it inside a transaction."""
     ref, records, spent = ready.results.ref, ready.results.records.ids, ready.results.spent
-    db.releases.require_usable(ref)
+    db.contents.latest().require_usable(ref)
     rows = int(are_forgotten(db, ref.dataset, records).sum())
     if rows:
         msg = f"{rows:,} of {records.size:,} records were forgotten since they were reserved; none of them is released"
@@ -287,7 +287,7 @@ def _record_postprocessing(  # noqa: PLR0917
 
     Call it inside a transaction. Specification: docs/spec/privacy.md#rewrite-again.
     """
-    db.releases.require_usable(ref)
+    db.contents.latest().require_usable(ref)
     if not steps or any(step.get("training_provenance") not in PROVENANCES for step in steps):
         allowed = " or ".join(map(repr, PROVENANCES))
         msg = f"post-processing costs nothing only where its training_provenance is {allowed}"
