@@ -83,7 +83,7 @@ def _entry(package: str, name: str) -> Iterator[str]:
         yield "\n".join(f"* `{name}`: {linked(said)}" for name, said in _methods(package, definition).items())
 
 
-def _methods(package: str, definition: ast.ClassDef) -> dict[str, str]:
+def _methods(package: str, definition: ast.ClassDef, *, inherited: bool = False) -> dict[str, str]:
     """Return a sentence about each public method and property, then about those that parents define."""
     found = {
         method.name: first_sentence(ast.get_docstring(method) or "")
@@ -91,9 +91,11 @@ def _methods(package: str, definition: ast.ClassDef) -> dict[str, str]:
         if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
         if not method.name.startswith("_") and ast.get_docstring(method)
     }
-    for base in definition.bases if definition.name in _ON_A_PAGE else ():
-        if isinstance(parent := _found(_home(package, definition.name), ast.unparse(base)), ast.ClassDef):
-            found |= {name: said for name, said in _methods(package, parent).items() if name not in found}
+    home = _home(package, definition.name)
+    for base in definition.bases if inherited or definition.name in _ON_A_PAGE else ():
+        if isinstance(parent := _found(home, ast.unparse(base)), ast.ClassDef):
+            of_parent = _methods(_home(home, parent.name), parent, inherited=True)
+            found |= {name: said for name, said in of_parent.items() if name not in found}
     return found
 
 
