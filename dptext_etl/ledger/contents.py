@@ -262,6 +262,8 @@ class Contents:
             (item.dataset, item.column, item.release) == names for item in self.releases.values()
         ):
             yield "it pins a release name again, or under a number that is not the next one"
+        if "commitment" not in facts:
+            yield "its release is not committed to a noise key"
         self.releases[facts["release_id"]] = Release(
             facts["release_id"],
             *names,
@@ -269,7 +271,7 @@ class Contents:
             id_type=facts["id_type"],
             publishable=bool(facts["publishable"]),
             facts=facts["facts"],
-            commitment=facts["commitment"],
+            commitment=facts.get("commitment", ""),
         )
 
     def _pin(self, seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
