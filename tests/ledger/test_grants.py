@@ -129,6 +129,7 @@ DECISIONS = (
 )
 
 
+@pytest.mark.thorough
 def test_only_a_steward_decides_and_the_journal_names_the_steward(admin, place):
     kit, _ = ready(admin, place)
     kit.reserve(["a", "b"], cap=9)
@@ -317,6 +318,7 @@ def test_a_run_asks_for_rights_by_column(admin, place):
     kit.ledger.close()
 
 
+@pytest.mark.thorough
 def test_an_auditor_reads_everything_and_hears_what_it_lacks(admin, place, tmp_path):
     kit, auditor = ready(admin, place)
     kit.reserve(["a", "b"], cap=9)
@@ -356,6 +358,7 @@ def test_a_stranger_hears_what_it_lacks(admin, place):
     kit.ledger.close()
 
 
+@pytest.mark.thorough
 def test_an_owner_takes_over_a_ledger_of_another_role(admin, place):
     kit = Kit(place)
     kit.reserve(["a"], cap=9)

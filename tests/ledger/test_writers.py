@@ -15,7 +15,6 @@ from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.ledger import CommitOutcome, Outcome, Scope
 from dptext_etl.ledger.charges import scope_lock
 from dptext_etl.policy import Cap
-from tests.quick import quick
 
 from ..ledger_kit import binaries, digest
 
@@ -199,6 +198,7 @@ def test_given_back_budget_is_spent_once(two, monkeypatch):
     one.sound()
 
 
+@pytest.mark.thorough
 def test_writers_in_crossing_scopes_and_releases_do_not_deadlock(two):
     """They lock scopes and releases, then states, then the journal, each in one order, and settle their spends."""
     one, _ = two
@@ -276,7 +276,8 @@ for name, start in batches:
 """
 
 
-@pytest.mark.parametrize("scopes", quick(["reviews", "a,b/people,c/people"]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("scopes", ["reviews", "a,b/people,c/people"])
 def test_many_writers_charge_what_one_does(new_place, new_kit, warm, scopes):
     """Four processes over the same batches, some by two of them: balances, counts and states of one writer."""
     found = []
