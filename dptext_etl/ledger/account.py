@@ -102,9 +102,7 @@ class AccountTerms(LedgerSpec):
     id_columns: dict[str, str] = Field(default_factory=dict)
 
     def scope(self, dataset: str) -> Scope:
-        if self.cap is None:
-            return Scope(dataset, unit=self.unit)
-        return Scope(dataset, self.cap.period, self.cap.group, self.unit)
+        return Scope.under(dataset, self.cap, self.unit)
 
 
 class Account:
