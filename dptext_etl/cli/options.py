@@ -499,10 +499,11 @@ def _typed(kind: type[BaseModel], name: str, parameter: str, text: str) -> Any:
             return adapter.validate_python(text.split(",") if text else [])
         return adapter.validate_strings(text)
     except ValidationError as exc:
-        problem = exc.errors(include_input=False, include_url=False)[0]
-    from dptext_etl.parameters import sentence
+        problems = exc.errors(include_input=False, include_url=False)
+    from dptext_etl.parameters import by_entry
 
-    raise PolicyError(f"{name}: {parameter}: {sentence(problem)}", _allowed(kind, name))
+    *_, (_, problem) = by_entry(problems)
+    raise PolicyError(f"{name}: {parameter}: {problem}", _allowed(kind, name))
 
 
 class _NoPandas:

@@ -220,18 +220,23 @@ def ledger_of_workers(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **term
     return agreed
 
 
+def arrow_udf(call: str, hint: str) -> Any:
+    """Return what declares functions over Arrow arrays; its overloads expect annotations that users write."""
+    try:
+        from pyspark.sql.pandas.functions import arrow_udf as declare
+    except ImportError:
+        raise PolicyError(f"{call} needs Spark 4.1 or newer", hint) from None
+    return declare
+
+
 def arrow_function(policy_json: str, *, spend: bool) -> Any:
     """Make the function of (text, id, subject); it is pickled together with the string `policy_json` only."""
-    try:
-        from pyspark.sql.pandas.functions import arrow_udf
-    except ImportError:
-        raise PolicyError('form="arrow" needs Spark 4.1 or newer', 'give form="pandas"') from None
+    declare = arrow_udf('form="arrow"', 'give form="pandas"')
 
     def release(*columns: Any, **named: Any) -> Any:
         return worker.release(policy_json, *worker.arguments(columns, named))
 
     release.__annotations__ = dict.fromkeys(("columns", "named", "return"), pa.Array)
-    declare: Any = arrow_udf  # its overloads expect annotations that users write
     return declare(release, worker.SPEND_SQL if spend else "string")
 
 

@@ -26,6 +26,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Listener, nothing
 from dptext_etl.runner.publish.manifest import published_manifest, scan
 from dptext_etl.runner.shard.staging import StagedRun
+from dptext_etl.spark.functions import arrow_udf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -141,9 +142,7 @@ def published(
         return spark.read.parquet(*paths)
 
 
-@lru_cache(maxsize=4)
-def _opened(content: bytes) -> Classifier:
-    return Classifier.read(content)
+_opened = lru_cache(maxsize=4)(Classifier.read)
 
 
 @bare
@@ -157,8 +156,7 @@ def label_function(classifier: Classifier | str | Path, corpus: str | None = Non
         classifier: The classifier, or the place of its release (`open_classifier`).
         corpus: The folder of the classifier's corpus on the workers; by default the installed one of that name.
     """
-    from pyspark.sql.pandas.functions import arrow_udf
-
+    declare = arrow_udf("label_function", "label a Parquet file by `dptext label`")
     opened = classifier if isinstance(classifier, Classifier) else open_classifier(classifier)
     content = opened.content()
 
@@ -166,5 +164,4 @@ def label_function(classifier: Classifier | str | Path, corpus: str | None = Non
         return _opened(content).label(texts, corpus)
 
     labels.__annotations__ = {"texts": pa.Array, "return": pa.Array}
-    declare: Any = arrow_udf  # its overloads expect annotations that users write
     return declare(labels, "string")

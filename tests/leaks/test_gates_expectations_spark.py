@@ -72,8 +72,7 @@ def test_metadata_of_columns_is_counted_and_not_quoted(bench, frames):
             (lambda table: table.with_columns(note=pl.lit(7)), None),
             (lambda table: table.drop("note"), None),
             (lambda table: table.clear(), None),
-        ],
-        first=2,
+        ]
     ),
 )
 def test_planted_bugs_are_counted_as_polars_counts_them(bench, frames, bug, stopped_by):
@@ -85,6 +84,7 @@ def test_planted_bugs_are_counted_as_polars_counts_them(bench, frames, bug, stop
         assert {item.gate or item.name for item in record.outcomes if not item.success} == stopped_by
 
 
+@pytest.mark.thorough
 def test_a_users_own_context_checkpoint_and_data_docs_quote_nothing(
     bench, frames, leaking, long_forbidden, tmp_path, caplog, capfd
 ):
@@ -102,6 +102,7 @@ def test_a_users_own_context_checkpoint_and_data_docs_quote_nothing(
     assert any('"hits"' in text for text in said)
 
 
+@pytest.mark.thorough
 def test_a_frame_that_fails_while_it_is_evaluated_quotes_nothing(bench, frames, long_forbidden):
     """Spark's message of a failed cast holds the cell; none of it reaches a result."""
     frame = frames(bench.published).selectExpr("id", "stars", "review", "cast(review as bigint) as note")

@@ -168,7 +168,7 @@ class ReleasedTextTally:
         for name, ref in self._refs.items():
             stored, chain = [self._ledger.committed(ref, arrow_ids).digests], self._chains.get(name)
             if chain is not None:
-                stored.append(self._ledger.postprocessed(ref, chain, arrow_ids).digests)
+                stored.append(self._ledger.committed(ref, arrow_ids, chain=chain).digests)
             for array in stored:
                 digests = pl.Series(array.cast(pa.large_binary()), dtype=pl.Binary)
                 released.vstack(pl.DataFrame({"id": wanted, "digest": digests}).drop_nulls(), in_place=True)

@@ -53,7 +53,7 @@ SMALL_PRUNE = PruneSettings(steps=40, rate=5e-4)
 def importance(model: Any) -> npt.NDArray[np.float64]:
     """Return the importance of every latent column, shape (width,)."""
     weight = model.get_decoder().layers[0].encoder_attn.k_proj.weight
-    sums: npt.NDArray[np.float64] = weight.detach().double().abs().sum(dim=0).numpy()
+    sums: npt.NDArray[np.float64] = weight.detach().double().abs().sum(dim=0).cpu().numpy()
     return sums
 
 
