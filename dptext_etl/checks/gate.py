@@ -78,6 +78,7 @@ class Candidate:
         rewritten: Files of what post-processing made of the parts, as it is to be published, canary rows included.
         counted: Rows of all parts, where someone has counted them; None counts them in the files.
         digests: What gates that need the digests of the same texts share.
+        outputs: Output words of each text column, where another machine has looked them up.
     """
 
     policy: Policy
@@ -95,6 +96,7 @@ class Candidate:
     counted: int | None = None
     rewritten: tuple[Path, ...] = ()
     digests: TextDigests = field(default_factory=TextDigests, repr=False, compare=False)
+    outputs: Mapping[str, frozenset[str] | None] | None = field(default=None, repr=False)
 
     @classmethod
     def published(
