@@ -221,7 +221,7 @@ def subjects_of(frame: pl.DataFrame, policy: Policy) -> pa.Array | None:
     """Write subject ids, normalized, as record ids are written, null where unknown; None where records are units."""
     if policy.unit == "record" or policy.subject is None:
         return None
-    subjects = frame[policy.subject]
+    subjects = frame[policy.subject].alias("subject")
     canonical = canonical_ids(normalized(subjects.drop_nulls().to_arrow(), policy.normalize))
     if not subjects.null_count():
         return canonical

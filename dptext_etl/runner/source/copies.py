@@ -25,6 +25,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.source.table import READ_HINT, batches
 
 READ_ROWS = 1 << 14
+_TEXT = "text"
 Counts = Mapping[str, Sequence[int]]
 """By column: rows with a long string and a long text, and how many of these hold it or are in it, whatever the case."""
 
@@ -41,7 +42,7 @@ def copied_columns(frame: pl.LazyFrame, policy: Policy) -> tuple[str, ...]:
         names = tuple(name for name in names if rows.get(name, LEAST_ROWS) >= LEAST_ROWS)
     if not names:
         return ()
-    read = frame.select(*names, *policy.text_columns)
+    read = frame.select(map(by_name, (*names, *policy.text_columns)))
     return over(count(batch, names, policy.text_columns) for batch in batches(read, READ_ROWS))
 
 
@@ -52,9 +53,9 @@ def count(frame: pl.DataFrame, names: Sequence[str], texts: Sequence[str]) -> Co
         long, copied = [pl.Series(dtype=pl.UInt32)], [pl.Series(dtype=pl.UInt32)]
         for cells in filter(len, long_strings(frame[name])):
             for text in texts:
-                pairs = cells.with_columns(frame[text].gather(cells[ROW]).alias(text))
-                pairs = pairs.filter(pl.col(text).str.len_chars() >= LEAST_CHARACTERS)
-                cell, whole = (pl.col(name).str.to_lowercase() for name in (CELL, text))
+                pairs = cells.with_columns(frame[text].alias(_TEXT).gather(cells[ROW]))
+                pairs = pairs.filter(pl.col(_TEXT).str.len_chars() >= LEAST_CHARACTERS)
+                cell, whole = (pl.col(name).str.to_lowercase() for name in (CELL, _TEXT))
                 contained = whole.str.contains(cell, literal=True) | cell.str.contains(whole, literal=True)
                 long.append(pairs[ROW])
                 copied.append(pairs.filter(contained)[ROW])

@@ -181,7 +181,7 @@ def present(source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
     with seam("comparing canary ids with ids of the source", InputError, READ_HINT):
         candidates = ids.to_frame().lazy()
         used = source.table.frame.select(by_name(ids.name))
-        return used.join(candidates, on=ids.name, how="semi").collect(engine="streaming").to_series()
+        return used.join(candidates, on=by_name(ids.name), how="semi").collect(engine="streaming").to_series()
 
 
 def count_ids(  # noqa: PLR0917
@@ -265,5 +265,5 @@ def _repeated(ids: pl.LazyFrame, suspects: npt.NDArray[np.uint64]) -> int:
 
 
 def _hashes(ids: pl.Series) -> npt.NDArray[np.uint64]:
-    hashed: npt.NDArray[np.uint64] = canonical_series(ids).hash().to_numpy()
+    hashed: npt.NDArray[np.uint64] = canonical_series(ids).alias("id").hash().to_numpy()
     return hashed
