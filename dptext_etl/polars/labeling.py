@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from dptext_etl.corpora import Corpus
+from dptext_etl.data_types import by_name
 from dptext_etl.errors import bare
 from dptext_etl.families.aggregate import Classifier
 from dptext_etl.runner.publish.export import open_classifier
@@ -28,5 +29,5 @@ def label(text: str | pl.Expr, classifier: Classifier | str | Path, corpus: Corp
     def labels(texts: pl.Series) -> pl.Series:
         return pl.Series(texts.name, opened.label(texts.cast(pl.String).to_arrow(), corpus), pl.String)
 
-    column = pl.col(text) if isinstance(text, str) else text
+    column = by_name(text) if isinstance(text, str) else text
     return column.map_batches(labels, return_dtype=pl.String, is_elementwise=True)

@@ -169,7 +169,7 @@ def strip(staging: Staging, policy: Policy) -> None:
         for name in storage.glob("shard-*.parquet"):
             frame = pl.read_parquet(literal(storage.local_path(name, fresh=True)))
             chosen = [column for column in frame.columns if column in clear | texts]
-            frame = frame.select(chosen).with_columns(
+            frame = frame.select(map(by_name, chosen)).with_columns(
                 pl.when(CANARY).then(by_name(column)).alias(column) for column in chosen if column in texts
             )
             storage.write(name, frame.write_parquet, action="removing staged texts")

@@ -151,7 +151,7 @@ def by_label(frame: pl.DataFrame, drawn: npt.NDArray[np.bool_], labels: Shuffled
     """Count the records of each label that have a draw, shape (rows,); None without labels."""
     if labels is None:
         return None
-    labels_drawn = frame[labels.column].filter(pl.Series(drawn)).fill_null(OTHER)
+    labels_drawn = frame[labels.column].alias("label").filter(pl.Series(drawn)).fill_null(OTHER)
     return dict(labels_drawn.value_counts(name="records").iter_rows())
 
 

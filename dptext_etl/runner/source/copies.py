@@ -55,7 +55,7 @@ def count(frame: pl.DataFrame, names: Sequence[str], texts: Sequence[str]) -> Co
             for text in texts:
                 pairs = cells.with_columns(frame[text].alias(_TEXT).gather(cells[ROW]))
                 pairs = pairs.filter(pl.col(_TEXT).str.len_chars() >= LEAST_CHARACTERS)
-                cell, whole = (pl.col(name).str.to_lowercase() for name in (CELL, _TEXT))
+                cell, whole = (pl.col(CELL).str.to_lowercase(), pl.col(_TEXT).str.to_lowercase())
                 contained = whole.str.contains(cell, literal=True) | cell.str.contains(whole, literal=True)
                 long.append(pairs[ROW])
                 copied.append(pairs.filter(contained)[ROW])

@@ -265,5 +265,5 @@ def _repeated(ids: pl.LazyFrame, suspects: npt.NDArray[np.uint64]) -> int:
 
 
 def _hashes(ids: pl.Series) -> npt.NDArray[np.uint64]:
-    hashed: npt.NDArray[np.uint64] = canonical_series(ids).alias("id").hash().to_numpy()
+    hashed: npt.NDArray[np.uint64] = canonical_series(ids).hash().to_numpy()
     return hashed
