@@ -35,6 +35,7 @@ from dptext_etl.checks.comparison import LedgerComparison, Repeats, TextDigests
 from dptext_etl.checks.sink_files import LocalSink, Manifest
 from dptext_etl.checks.text_counts import CopyCount
 from dptext_etl.checks.verdict import Verdict, catches
+from dptext_etl.data_types import by_name
 from dptext_etl.device import threads
 from dptext_etl.errors import GateError, PolicyError, seam
 from dptext_etl.families.choice import ChoiceMechanism
@@ -192,8 +193,7 @@ def other_rows(batch: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_id(batch: pl.DataFrame, name: str) -> pl.DataFrame:
-    ids = batch[name]
-    return batch.filter(ids.is_not_null()) if ids.null_count() else batch
+    return batch.filter(by_name(name).is_not_null()) if batch[name].null_count() else batch
 
 
 def count(part: Path) -> int:

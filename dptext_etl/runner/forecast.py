@@ -469,7 +469,7 @@ class Spelled:
     def add(self, persons: pl.Series) -> None:
         """Take persons as the source has them; nulls do not count, nor persons that are not strings."""
         if persons.dtype == pl.String:
-            names = persons.drop_nulls().unique()
+            names = persons.alias("person").drop_nulls().unique()
             plain = names.str.contains(_PLAIN)  # no step changes them
             for steps, hashes in self._counted:
                 hashes.add(_hashes(names.filter(plain).to_arrow()))

@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.checks.sink_files import Manifest
+from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, PolicyError, bare, seam
 from dptext_etl.guarantee import MICRO
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope
@@ -193,7 +194,7 @@ def _without(names: tuple[str, ...], name: str) -> tuple[str, ...]:
 
 def hashes(groups: Groups) -> list[pl.Expr]:
     """Return the 64-bit hash of the values of each group."""
-    return [pl.struct(group).hash().alias(str(place)) for place, group in enumerate(groups)]
+    return [pl.struct(map(by_name, group)).hash().alias(str(place)) for place, group in enumerate(groups)]
 
 
 def count(rows: pl.LazyFrame, groups: Groups) -> Counts:

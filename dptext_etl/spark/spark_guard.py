@@ -156,6 +156,9 @@ class _Walk:
             named = _kind(item) == "NamedArgumentExpression"
             value = next(_items(item.children())) if named else item
             roles[str(item.key()).casefold() if named else role] = self._content(value, columns)
+        if not {"text", "id"} <= roles.keys() <= {"text", "id", "subject"}:
+            problem = "a release is called by other names of arguments than text, id, and subject"
+            raise GateError(problem, "write the columns in this order, without names: pt(review, id)")
         refuse([roles.get("subject", Content())], "a subject")
 
         def same(policy: ColumnPolicy) -> bool:

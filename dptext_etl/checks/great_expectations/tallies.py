@@ -166,8 +166,9 @@ class ReleasedTextTally:
         """Return row and canonical record id of the rows that have an id."""
         if self._policy.id not in table.columns:
             return pl.DataFrame(schema={"row": pl.UInt32, "id": pl.String})
-        there = table[self._policy.id].is_not_null()
-        ids = canonical_ids(table[self._policy.id].filter(there).to_arrow())
+        shown_ids = table[self._policy.id].alias("id")
+        there = shown_ids.is_not_null()
+        ids = canonical_ids(shown_ids.filter(there).to_arrow())
         return pl.DataFrame({"row": rows.filter(there), "id": pl.Series(ids, dtype=pl.String)})
 
     def _released(self, ids: pl.DataFrame) -> pl.DataFrame:
