@@ -303,6 +303,17 @@ def _rank(columns: _Columns, name: str) -> int:
     return 0 if name.lower() in _IDS else 1 if _ID_ENDS.intersection(_parts(name)[-1:]) else 2
 
 
+def look_of(name: str, shape: Shape | None) -> str | None:
+    """Say what makes a column look like free text, or like names or ids of people; None if nothing does."""
+    parts = _parts(name)
+    if not _ABOUT.intersection(parts[-1:]):
+        if _TEXTS.intersection(parts):
+            return "is named like free text"
+        if "name" in parts or any(word in name.lower() for word in _PEOPLE):
+            return "is named like names or ids of people"
+    return "looks like free text" if shape is not None and shape.like_text else None
+
+
 def _parts(name: str) -> list[str]:
     """Return the words of a column's name in lower case.
 
