@@ -127,6 +127,14 @@ def test_only_the_size_full_leaves_texts_whole(reproduce):
     assert setups.Setup("001", "full", rows=24).budgets("1") == [0.1, 0.5, 1, 500, 1000, 1500]
 
 
+def test_dpbart_of_paper_001_rewrites_a_fifth_of_imdb(reproduce):
+    from frontier import generated, setups
+
+    setup = setups.Setup("001", "full", data=None)
+    assert [len(setup.task("imdb", slow=slow).texts[0]) for slow in (True, False)] == [24, 120]
+    assert generated.ROWS == 160, "a quarter of these are for the test"
+
+
 def test_both_divisions_of_paper_001_spend_the_same_total(reproduce):
     """Section 4.1.1: epsilon times the mean number of words of the set, whatever a text's length."""
     from frontier import paper_001, setups
