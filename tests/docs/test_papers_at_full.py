@@ -62,11 +62,11 @@ def asked(monkeypatch, reproduce):
 @pytest.mark.thorough
 @pytest.mark.parametrize("paper", ["000", "001", "002", "003", "004"])
 def test_every_cell_of_a_paper_has_a_figure_at_full_size(reproduce, weights, asked, tmp_path, monkeypatch, paper):
-    """Classifiers train for one epoch and two seeds (paper 001, which trains most: one), PR for two steps of each stage, and PR+ for a second at most.
+    """Classifiers train for one epoch, PR for two steps of each stage, and PR+ for a second at most.
 
-    Paper 004 has 5,000 words with a distance between all pairs, and 20 simulated attacks.
-
-    A gain has no value where raw texts bring nothing. Paper 003 is the slowest: 96 releases with ten beams.
+    Figures are means of two runs; paper 001, which trains most, has one. Paper 003 is the slowest: 96 releases with ten
+    beams. Paper 004 has 5,000 words with a distance between all pairs, and 20 simulated attacks. A gain has no value
+    where raw texts bring nothing.
     """
     from frontier import described, paper_003, setups
     from papers import settings
