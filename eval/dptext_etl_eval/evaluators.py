@@ -107,7 +107,7 @@ def sentence_vectors(name: str, texts: Sequence[str]) -> Vectors:
     import torch
 
     tokenizer, model = loaded("AutoModel", name)
-    made: list[Vectors] = []
+    parts: list[Vectors] = []
     order = np.argsort([len(text) for text in texts], kind="stable")
     for first in range(0, len(order), _ROWS):
         given = _tokens(tokenizer, model, [texts[row] for row in order[first : first + _ROWS]])
@@ -115,8 +115,8 @@ def sentence_vectors(name: str, texts: Sequence[str]) -> Vectors:
             states = (model.get_encoder() if model.config.is_encoder_decoder else model)(**given)[0].float()
             real = given["attention_mask"][..., None]
             mean = (states * real).sum(1) / real.sum(1).clamp(min=1)
-            made.append(torch.nn.functional.normalize(mean, dim=1).cpu().numpy())
-    vectors = np.concatenate(made)
+            parts.append(torch.nn.functional.normalize(mean, dim=1).cpu().numpy())
+    vectors = np.concatenate(parts)
     placed = np.empty_like(vectors)
     placed[order] = vectors
     return placed

@@ -135,6 +135,7 @@ def test_dpbart_of_paper_001_rewrites_a_fifth_of_imdb(reproduce):
     assert generated.ROWS == 160, "a quarter of these are for the test"
 
 
+@pytest.mark.thorough
 def test_both_divisions_of_paper_001_spend_the_same_total(reproduce):
     """Section 4.1.1: epsilon times the mean number of words of the set, whatever a text's length."""
     from frontier import paper_001, setups

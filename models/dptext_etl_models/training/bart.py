@@ -65,7 +65,7 @@ class Base:
     def rows(self, texts: Sequence[str], length: int) -> Rows:
         """Encode texts to rows of token ids, as a release does."""
         read = SequenceModel(self.model, self.tokenizer, length=length)
-        return token_rows(lambda some: read.ids(some).ids.cpu().numpy(), texts, length)
+        return token_rows(lambda batch: read.ids(batch).ids.cpu().numpy(), texts, length)
 
     def write(self, folder: Path, facts: Mapping[str, Any]) -> None:
         """Write the model in its present state, its tokenizer, and the facts of its training."""
@@ -153,7 +153,7 @@ def choose_clip(base: Base, texts: Sequence[str], *, length: int = 20, deviation
     model, kept = base.model.eval(), None if base.kept is None else base.kept.columns
     batches = [torch.from_numpy(rows[start : start + _ROWS]).long() for start in range(0, len(rows), _ROWS)]
     with torch.inference_mode():
-        values = torch.cat([encode(model, some.to(model.device)).double().cpu() for some in batches])
+        values = torch.cat([encode(model, batch.to(model.device)).double().cpu() for batch in batches])
     if kept is not None:
         values = values[:, :, list(kept)]
     mean, deviation = float(values.mean()), float(values.std())
@@ -162,7 +162,7 @@ def choose_clip(base: Base, texts: Sequence[str], *, length: int = 20, deviation
         clip = abs(mean) + share * deviation
         channel = Channel(clip, kept=kept)
         with torch.inference_mode():
-            losses = [(float(loss(model, some.numpy(), channel)), len(some)) for some in batches]
+            losses = [(float(loss(model, batch.numpy(), channel)), len(batch)) for batch in batches]
         mean_loss = math.fsum(loss * count for loss, count in losses) / len(rows)
         return ClipOption(share, clip, float((values.abs() <= clip).double().mean()), mean_loss)
 
