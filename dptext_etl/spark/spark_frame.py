@@ -116,7 +116,10 @@ def published(
         return spark.read.parquet(*paths)
 
 
-_opened = lru_cache(maxsize=4)(Classifier.read)
+@lru_cache(maxsize=4)
+def _opened(content: bytes) -> Classifier:
+    """Read a classifier; a function of this module, because Spark pickles it by its name."""
+    return Classifier.read(content)
 
 
 @bare
