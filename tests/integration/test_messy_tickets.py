@@ -217,7 +217,7 @@ def test_the_page_to_sign_says_who_is_excluded(folder):
     public = (folder / "public" / "statement.md").read_text()
     assert not re.search(r"\b195\b", public), "a hash may hold these digits"
     assert "without a person" not in public
-    for inside in ("spelling", "caps (epsilon)", "excluded by"):
+    for inside in ("variant", "caps (epsilon)", "excluded by"):
         assert inside not in public
 
 

@@ -284,7 +284,7 @@ def accept_units(
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Let known records arrive under other subjects, another subject column, or another spelling.
+    """Let known records arrive under other subjects, another subject column, or another variant of an id.
 
     The caps of the dataset are lowered by the amounts that people may have been charged under another name. The next
     run pins its subjects, columns, and spelling.

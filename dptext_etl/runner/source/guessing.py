@@ -1,4 +1,4 @@
-"""Guess how a file is written and the roles of its columns, and count the spellings of persons."""
+"""Guess how a file is written and the roles of its columns, and count the variants of ids of persons."""
 
 from __future__ import annotations
 
@@ -88,17 +88,17 @@ def _hashes(names: pa.Array) -> Any:
 
 
 def spelling_lines(part: dict[str, int]) -> list[str]:
-    """Say how many persons have several spellings."""
+    """Say how many persons have several variants of their id."""
     if not part:
         return []
     persons, alike = f"{part['persons']:,} persons", f"{part['alike']:,} without case and blanks"
     more = part["alike"] - part["folded"]
-    folded = f"{more:,} more would join without punctuation and accents: spell these alike in the source"
+    folded = f"{more:,} more would join without punctuation and accents: write these alike in the source"
     more_lines = [folded] if more else []
     if part["alike"] == part["persons"]:
         return [persons, *more_lines]
     steps = ", ".join(f'"{step}"' for step in EVERY_STEP)
-    way = f"every spelling has a separate cap; set normalize = [{steps}] before the first run"
+    way = f"every variant of an id has a separate cap; set normalize = [{steps}] before the first run"
     return [f"{persons}; {alike}: {way}", *more_lines]
 
 
@@ -292,7 +292,7 @@ def _surely_named(name: str, dtype: pl.DataType) -> bool:
 
 
 def _persons(rows: pl.LazyFrame, name: str | None) -> tuple[dict[str, int], tuple[int, ...]]:
-    """Count the spellings of persons as `Spelled` does, and the rows of each without case and blanks, in all rows."""
+    """Count the variants of ids of persons as `Spelled` does, and the rows of each id without case and blanks."""
     if name is None:
         return {}, ()
     with seam("counting the rows of persons", InputError, READ_HINT):
