@@ -206,7 +206,7 @@ class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source
             self.leave(DiskError(f"{self._action} failed: no space is left on the disk", DISK_HINT))
         if (why := unavailable(exc)) is not None:
             self.leave(UnavailableError(f"{self._action} failed: {why[0]}", why[1]))
-        self.leave(self._error(f"{self._action} failed ({kind.__name__})", self._hint))
+        self.leave(self._error(f"{self._action} failed ({kind.__name__})", self._hint, {"exception": kind.__name__}))
 
     def leave(self, failure: DPTextError) -> NoReturn:
         """Raise `failure` without cause and context."""

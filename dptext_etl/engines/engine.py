@@ -31,7 +31,7 @@ from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner import table_check
 from dptext_etl.runner.forecast import Expected
-from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.observing import observed
 from dptext_etl.runner.preflight import planned_canaries, preflight, published_facts, require_places
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
@@ -61,8 +61,8 @@ from dptext_etl.runner.shard.charging import PAIRS, Column
 from dptext_etl.runner.shard.shard import Phase, ShardResult, outcomes, refuse_other_persons, whole_table
 from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
 from dptext_etl.runner.source.examine import Examined
-from dptext_etl.runner.source.roles import Rows, Table
-from dptext_etl.runner.source.table import Files
+from dptext_etl.runner.source.roles import Rows, Table, wanted_columns
+from dptext_etl.runner.source.table import Files, naming_file
 from dptext_etl.runner.summary import RunSummary, remaining, summarize
 from dptext_etl.runner.unchanged import Input
 
@@ -118,13 +118,10 @@ class Engine(ABC, Generic[Rows]):
         """
 
     def files(self, layout: Layout) -> Files | None:  # noqa: ARG002  (most engines read frames)
-        """Return the files that a run reads, so that an unchanged input can be recognized.
+        """Return the files that a run reads; None for a frame, or if the engine does not know them.
 
         Args:
             layout: The places of the run.
-
-        Returns:
-            Local files, or one version of a table with a log; None if the engine does not know them.
         """
         return None
 
@@ -311,7 +308,9 @@ def run(
 
 def _input(attempt: Attempt, engine: Engine[Any]) -> Input | None:
     files = engine.files(attempt.layout) if attempt.policy.publish else None
-    return None if files is None else Input.of(attempt, files)
+    if files is None or (files.version is None and is_remote(attempt.layout.source)):  # objects have no marks
+        return None
+    return Input.of(attempt, files)
 
 
 def _recognized(source: Input, engine: Engine[Any]) -> RunSummary | None:
@@ -411,7 +410,7 @@ def staged(
 ) -> Iterator[tuple[StagedRun, Ledger]]:
     """Stage a run, and keep the ledger open for the block: the last one to close it waits for the disk."""
     policy, partition, profile = attempt.policy, attempt.partition, attempt.profile
-    with ExitStack() as opened:
+    with naming_file(partial(engine.files, attempt.layout), wanted_columns(policy)), ExitStack() as opened:
         opened.callback(engine.close)
         with profile.stage("open"):
             table = engine.open(policy, attempt.layout)

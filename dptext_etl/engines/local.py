@@ -45,7 +45,7 @@ from dptext_etl.runner.source.roles import Table, open_table, table_of
 from dptext_etl.runner.source.table import Files, batches
 
 if TYPE_CHECKING:
-    from dptext_etl.ledger.plan import LedgerPlan
+    from dptext_etl.ledger.holdings import LedgerPlan
 
 MOST = 4
 """Shards that are under way at a time, at most: each is in memory."""
@@ -66,18 +66,12 @@ class LocalEngine(Engine[pl.LazyFrame]):
         return open_table(policy, layout) if self._frame is None else table_of(self._frame, policy, layout)
 
     def files(self, layout: Layout) -> Files | None:
-        """Return the plain files in folders, or one version of a table with a log.
+        """Return the files of the source; None for a frame.
 
         Args:
             layout: Places of the run.
-
-        Returns:
-            The files; None for a frame, and for other objects, which are read as they are.
         """
-        if self._frame is not None:
-            return None
-        files = Files.find(layout)
-        return files if files.version is not None or not is_remote(layout.source) else None
+        return None if self._frame is not None else Files.find(layout)
 
     def examine(
         self, table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None
@@ -101,7 +95,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
     def _check_again(self, layout: Layout) -> None:
         """Refuse CSV files that changed since they were opened, and now hold rows that do not fit their header."""
         files = self.files(layout)
-        if files is not None:
+        if files is not None and not is_remote(layout.source):
             _ = files.facts
 
     def present(self, source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:

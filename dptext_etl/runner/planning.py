@@ -26,7 +26,7 @@ from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure
 from dptext_etl.key_providers import BUILT_IN
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.caps import LARGEST, limits
-from dptext_etl.ledger.views import quantiles
+from dptext_etl.ledger.reports import quantiles
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.object_stores import CATALOG, host_of, hosts, variable_of
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
@@ -57,9 +57,9 @@ from dptext_etl.runner.publish.manifest import claims, policy_notes, with_gate, 
 from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt
 from dptext_etl.runner.shard.charging import Column, at_most
 from dptext_etl.runner.source.examine import Examined, examine, present
-from dptext_etl.runner.source.roles import Table, open_table
+from dptext_etl.runner.source.roles import Table, open_table, wanted_columns
 from dptext_etl.runner.source.selection import persons_of
-from dptext_etl.runner.source.table import READ_HINT
+from dptext_etl.runner.source.table import READ_HINT, Files, naming_file
 
 _PERSONS_AT_ONCE = 1 << 20
 """Persons who are looked up together: each look goes through the other scopes of the ledger."""
@@ -152,12 +152,13 @@ def plan(
     try:
         collect(refusals, partial(require_places, attempt))
         collect(refusals, partial(attempt.layout.staging.require_unlocked, UNDER_WAY))
-        source = examine(table, policy, attempt.layout, progress)
-        sets = canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
-        collect(refusals, partial(planned_canaries, attempt, source, partial(present, source), sets))
-        cap_facts = _facts_of_cap(policy)
-        ways = open_table, examine, table_check.trace
-        previewed, over_all, traced = preflight(attempt, source, look, lambda *_: None, refusals, ways=ways)
+        with naming_file(partial(Files.find, attempt.layout), wanted_columns(policy)):
+            source = examine(table, policy, attempt.layout, progress)
+            sets = canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
+            collect(refusals, partial(planned_canaries, attempt, source, partial(present, source), sets))
+            cap_facts = _facts_of_cap(policy)
+            ways = open_table, examine, table_check.trace
+            previewed, over_all, traced = preflight(attempt, source, look, lambda *_: None, refusals, ways=ways)
     except DPTextError as error:  # this step must succeed before anything can be counted
         refusals.append(error)
         if "counts" in error.fields and policy.keep:  # only the ids are wrong: kept columns can be judged all the same
@@ -369,7 +370,7 @@ def _notes(policy: Policy, beyond: int, replayed: int) -> list[str]:
     for item in columns:
         for step in item.postprocess:
             note = f"column {item.column!r}: {step.name} rewrites the released texts, at no cost"
-            other = step.learnt_for not in {None, item.mechanism.cfg()}
+            other = step.training.mechanism not in {None, item.mechanism.cfg()}
             notes.append(note + (", and from releases of another mechanism or configuration" if other else ""))
     return notes
 

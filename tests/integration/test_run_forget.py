@@ -1,7 +1,10 @@
 """Who is to be forgotten goes: out of the published table, of older versions, of staging; the books stay whole."""
 
 import contextlib
+import json
 import os
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -12,6 +15,7 @@ from dptext_etl import Ledger, run
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
 from dptext_etl.families.stored_distributions import TableMechanism
+from dptext_etl.files import temporary_folder
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import Cap
@@ -242,6 +246,32 @@ def test_retention_of_versions_and_staging(make_job, reviews, save):
     assert {path.name.partition("-")[0] for path in staged} == {"shard", "texts.txt"}
     job.run(release="2027-01", cap=larger)
     assert job.published()["stars"].unique().to_list() == [3]
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from dptext_etl.files import temporary_folder
+with temporary_folder(Path(sys.argv[1])) as draft:
+    (draft / "half").write_bytes(b"half")
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_drafts_of_killed_exports_and_backups_are_named_and_removed(job, tmp_path):
+    """At once, whatever their age; drafts of processes that run stay."""
+    job.run()
+    (elsewhere := tmp_path / "backups").mkdir()
+    with temporary_folder(job.folder) as held:
+        for place in (elsewhere, job.folder):
+            subprocess.run([sys.executable, "-c", KILLED, str(place)], check=False)
+        drafts = [draft for place in (job.folder, elsewhere) for draft in place.glob(".dptext-staged-*")]
+        here, there = (draft for draft in drafts if draft != held.parent)
+        named = dptext("clean", job.write_policy(), "--dry-run", "--drafts", elsewhere, "--json")
+        assert json.loads(named.stdout)["drafts"] == sorted(map(str, (here, there)))
+        assert clean(job.policy()).drafts == [here]
+        assert clean(job.policy(), drafts=[elsewhere]).drafts == [there]
+        assert [draft for draft in drafts if draft.exists()] == [held.parent]
 
 
 def test_a_run_does_not_clean_what_another_is_using(job):

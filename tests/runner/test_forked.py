@@ -10,6 +10,7 @@ import pytest
 
 from dptext_etl import _kernel
 from tests.policy_files import custext_column, policy_in
+from tests.quick import quick
 
 FORKED = """
 import json, os, sys
@@ -42,13 +43,16 @@ os.wait()
 
 @pytest.mark.parametrize(
     ("used", "door", "said", "late"),
-    [
-        (True, "run", "PolicyError this process was forked from one that had used Polars", False),
-        (True, "run", "PolicyError this process was forked from one that had used Polars", True),
-        (True, "expression", "PolicyError this process was forked from one that had used Polars", False),
-        (False, "run", "60", False),
-        (False, "run", "60", True),
-    ],
+    quick(
+        [
+            (True, "run", "PolicyError this process was forked from one that had used Polars", False),
+            (False, "run", "60", True),
+            (True, "run", "PolicyError this process was forked from one that had used Polars", True),
+            (True, "expression", "PolicyError this process was forked from one that had used Polars", False),
+            (False, "run", "60", False),
+        ],
+        first=2,
+    ),
 )
 def test_a_forked_process_releases_or_is_refused(tmp_path, small_vectors, used, door, said, late):
     """Also one that imports this package only after the fork (`late`)."""

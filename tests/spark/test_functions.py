@@ -139,16 +139,6 @@ def test_a_failing_query_says_our_sentence_and_quotes_nothing(films, policy, for
     assert "film" not in message.replace("private_review", "").replace("FROM films", "")
 
 
-def test_a_function_describes_itself(films, policy):
-    register(films, "private_review", policy, form=FORMS[0])
-    said = "\n".join(column(films, "DESCRIBE FUNCTION EXTENDED private_review"))
-    assert "private_review(text, id) - releases the text of a record of films.review" in said
-    assert "For callers who may read the raw column" in said
-    assert column(films, "SELECT private_review(review, id) FROM films WHERE n = 1") != []
-    again = films.sql("SELECT private_review(review, id) AS r FROM films")._jdf.queryExecution().analyzed().toString()
-    assert "private_review(review" in again
-
-
 TEXTS, NAMES, NUMBERS = pa.array(["fine", "fine", None]), pa.array(["a", "b", "c"]), pa.array([1, 2, 3])
 
 

@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -220,6 +220,21 @@ def _text_frames(files: Files, schema: pl.Schema, path: str, storage: dict[str, 
     """Read a CSV or NDJSON file."""
     file = replace(files, paths=(path,), storage=storage)
     return batches(file.scan(schema=schema).select(map(by_name, schema)), _BATCH_ROWS)
+
+
+def unreadable(spark: SparkSession, policy: Policy, files: Files, wanted: Sequence[str]) -> list[str | None]:
+    """Let tasks say of each file why it cannot be read (`Files.why`)."""
+    schema, paths = pl.Schema({"path": pl.String(), "why": pl.String()}), [*files.each]
+    read = partial(_why, replace(files, paths=(), storage={}), schema, wanted)
+    rows = _on_workers(spark, read, pl.DataFrame({_PATH: paths}), schema, policy.storage_options).collect()
+    by_path = {row["path"]: row["why"] for row in rows}
+    return [by_path[path] for path in paths]
+
+
+def _why(
+    files: Files, schema: pl.Schema, wanted: Sequence[str], path: str, storage: dict[str, Any]
+) -> Iterator[pl.DataFrame]:
+    yield pl.DataFrame([(path, replace(files, storage=storage).why(wanted, path))], schema, orient="row")
 
 
 def _iceberg_frames(version: Version, types: Any, task: str, storage: dict[str, Any]) -> Iterator[pl.DataFrame]:

@@ -26,7 +26,7 @@ from dptext_etl.checks.canaries import canary_sets
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.spark.frames import ExaminedFrame, examine, numbers, open_table, planted, present, traced
 from dptext_etl.engines.spark.judging import Pack, collected, facts_pack, judge, over_shards, over_texts
-from dptext_etl.engines.spark.session import bounds_batches, read_source, require_workers, session
+from dptext_etl.engines.spark.session import bounds_batches, read_source, require_workers, session, unreadable
 from dptext_etl.engines.spark.tasks import (
     BUNDLE,
     TaskConfig,
@@ -54,7 +54,7 @@ from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
 from dptext_etl.runner.source.column_types import HELD, keeps_spelling
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import Table, wanted_columns
-from dptext_etl.runner.source.table import Files
+from dptext_etl.runner.source.table import Files, naming_file
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
@@ -180,7 +180,8 @@ class SparkEngine(Engine["DataFrame"]):
                 yield cls(frame)
                 return
             source = Files.find(layout)
-            yield cls(read_source(spark, policy, partition, source), source=source)
+            with naming_file(lambda: source, wanted_columns(policy), partial(unreadable, spark, policy)):
+                yield cls(read_source(spark, policy, partition, source), source=source)
 
     def open(self, policy: Policy, layout: Layout) -> Table[DataFrame]:
         """Check the columns of the frame, and that the executors can compute and can reach the ledger."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
+from dptext_etl import files
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.ledger import Ledger
+from dptext_etl.ledger.storage.store import POSTGRES, resolve_url, sqlite_path
 from dptext_etl.policy import Policy, PolicyLike, resolve, tables_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import versions
@@ -31,27 +35,43 @@ class Cleaned:
     staged: list[Path | str] = field(default_factory=list)  # files of rows that were never published
     quarantined: list[Path | str] = field(default_factory=list)  # lists of records over the cap, or with changed texts
     kept: list[Path | str] = field(default_factory=list)  # files of bytes that were kept for replays
+    drafts: list[Path | str] = field(default_factory=list)  # folders that killed exports and backups left behind
     busy: list[Path | str] = field(default_factory=list)  # folders that were skipped because a run is using them
 
     @property
     def removed(self) -> list[Path | str]:
-        return [*self.versions, *self.stopped, *self.staged, *self.quarantined, *self.kept]
+        return [*self.versions, *self.stopped, *self.staged, *self.quarantined, *self.kept, *self.drafts]
 
 
-def clean(policy: PolicyLike, *, partition: str | None = None, dry_run: bool = False) -> Cleaned:
+def clean(
+    policy: PolicyLike, *, partition: str | None = None, dry_run: bool = False, drafts: Iterable[Path] = ()
+) -> Cleaned:
     """Remove the staging of runs that a gate stopped, and files that the policy's `retention` no longer keeps.
 
     Versions that a killed or refused publication left behind go, too, in folders and object stores. The version that
     readers see, the ledger, and folders that a run is using stay.
+
+    Drafts of killed exports and backups go from the working folder, from the folders of the policy, of its ledger, and
+    of its sink, and from the folders `drafts`.
     """
-    cleaned = Cleaned()
-    for table in tables_of(resolve(policy)):
-        _clean(table, partition, cleaned, dry_run=dry_run)
+    cleaned, policy = Cleaned(), resolve(policy)
+    places = {Path(), *drafts, *([policy.folder] if policy.folder else [])}
+    for table in tables_of(policy):
+        layout = Layout.of(table, partition)
+        _clean(table, layout, cleaned, dry_run=dry_run)
+        places |= set() if layout.remote_sink else {Path(layout.sink).parent}
+    if not (ledger := resolve_url(policy.ledger.url)).startswith(POSTGRES):
+        places.add(sqlite_path(ledger).parent)
+    with seam(*_REMOVING):
+        for place in sorted({place.resolve() for place in places}):
+            for draft in files.left_behind(place):
+                cleaned.drafts.append(draft)
+                if not dry_run:
+                    shutil.rmtree(draft)
     return cleaned
 
 
-def _clean(policy: Policy, partition: str | None, cleaned: Cleaned, *, dry_run: bool) -> None:
-    layout = Layout.of(policy, partition)
+def _clean(policy: Policy, layout: Layout, cleaned: Cleaned, *, dry_run: bool) -> None:
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
         rows = [row for row in ledger.reports.show() if row["burnt"] and row["dataset"] == policy.dataset]
     revoked = {row["release"] for row in rows}

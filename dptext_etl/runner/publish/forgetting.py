@@ -39,7 +39,7 @@ from dptext_etl.runner.shard.staging import LISTS, UNIT, VECTORS, Staging
 from dptext_etl.runner.source import listing, selection
 from dptext_etl.runner.source.column_types import logical_types
 from dptext_etl.runner.source.roles import in_pinned_order, open_table, with_logical_types
-from dptext_etl.runner.source.table import READ_HINT, Files, batches, schema_of
+from dptext_etl.runner.source.table import READ_HINT, Files, batches, naming_file, schema_of
 from dptext_etl.storage import Storage
 
 _BATCH_ROWS = 1 << 18
@@ -196,7 +196,7 @@ def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.Data
         rows = in_pinned_order(scanned.select(map(by_name, names)), schema, policy)
     else:  # a column in the names of folders
         rows = open_table(policy, layout).frame.select(map(by_name, names))
-    with seam("reading record ids", InputError, READ_HINT):
+    with naming_file(lambda: files, names), seam("reading record ids", InputError, READ_HINT):
         table = rows.collect(engine="streaming")
         ids = pl.Series("id", canonical_ids(table[policy.id].to_arrow()), dtype=pl.String)
         subjects = subjects_of(table, policy) if len(names) > 1 else None

@@ -23,7 +23,7 @@ from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, Encoding
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.source.column_types import logical_types, restored
 from dptext_etl.runner.source.roles import can_be_label, id_kind
-from dptext_etl.runner.source.table import READ_HINT, Files, schema_of, why_hidden
+from dptext_etl.runner.source.table import READ_HINT, Files, naming_file, schema_of, why_hidden
 
 _PLAIN = r"^[!-@\[-~]([ -@\[-~]*[!-@\[-~])?$"
 """Matches ASCII without capital letters and outer blanks."""
@@ -233,6 +233,19 @@ def guess(  # noqa: PLR0917
     if files.kind.dialect and not is_remote(source):
         csv, other_byte = sniff(files.paths[0], encoding)
         files = replace(files, csv=csv)
+    with naming_file(lambda: files):
+        return _guess(source, files, other_byte, id, subject, texts, label)
+
+
+def _guess(  # noqa: PLR0917
+    source: str,
+    files: Files,
+    other_byte: int | None,
+    id: str | None,  # noqa: A002
+    subject: str | None,
+    texts: Sequence[str],
+    label: str | None,
+) -> Guess:
     types = logical_types(files)
     scanned = files.scan()
     scanned = restored(scanned, types, schema_of(scanned))

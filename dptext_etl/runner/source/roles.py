@@ -33,7 +33,7 @@ from dptext_etl.runner.source.column_types import (
     with_nulls_typed,
 )
 from dptext_etl.runner.source.provenance import refuse_own_inputs
-from dptext_etl.runner.source.table import READ_HINT, Files, schema_of, why_hidden
+from dptext_etl.runner.source.table import READ_HINT, Files, naming_file, schema_of, why_hidden
 
 Rows = TypeVar("Rows")
 """Rows as an engine holds them: a lazy frame, or a data frame of Spark."""
@@ -55,13 +55,13 @@ def open_table(
     policy: Policy, layout: Layout, files: Files | None = None, *, coarsen: bool = True
 ) -> Table[pl.LazyFrame]:
     """Find (unless someone did so before), scan and check the source of a policy; coarsen kept columns if asked to."""
-    files = Files.find(layout) if files is None else files
+    files, wanted = Files.find(layout) if files is None else files, wanted_columns(policy)
     refuse_own_inputs(policy, files.paths)
-    wanted = wanted_columns(policy)
-    types = logical_types(files, wanted)
-    scan = csv_scan(files, policy, layout) if files.kind.holds == "none" else files.scan
-    scanned = with_logical_types(scan(), types)
-    schema = schema_of(scanned)
+    with naming_file(lambda: files, wanted):
+        types = logical_types(files, wanted)
+        scan = csv_scan(files, policy, layout) if files.kind.holds == "none" else files.scan
+        scanned = with_logical_types(scan(), types)
+        schema = schema_of(scanned)
     files.kind.require_columns(schema.names(), wanted, files.facts)
     if added := from_folders(files, policy, scan, schema):
         scanned = with_logical_types(scan(paths_as=_PATHS), types)

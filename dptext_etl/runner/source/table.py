@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import glob
+import io
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,7 +19,7 @@ import polars as pl
 from dptext_etl import object_stores
 from dptext_etl.data_types import by_name, kind_of, plain_type
 from dptext_etl.errors import DPTextError, InputError, PolicyError, by_place, seam, unlike_names
-from dptext_etl.file_formats import FORMATS, PARQUET, FileFormat, Reading, format_of, suffixes
+from dptext_etl.file_formats import FORMATS, PARQUET, FileFormat, Reading, Source, format_of, suffixes
 from dptext_etl.object_stores import require_place
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import PLAIN_CSV, TABLE, CsvSpec
@@ -55,7 +59,13 @@ READ_HINT = (
     "is the file whole, of the format that its suffix says (of CSV files also: as [csv] says), readable, "
     "and not being written?"
 )
+_FAULT_HINT = "is it whole? Write it again, or name the other files by a pattern"
+_MOST_SEARCHED = 1 << 28  # bytes of a file whose lines are searched, in memory, for the first that cannot be read
+_TYPES_HINT = "do all values of a column have one type? Write the columns alike, such as no true next to 1"
 _COMPRESSED = frozenset((".gz", ".bz2", ".xz", ".zst", ".zip"))
+
+
+Probe = Callable[["Files", Sequence[str]], Iterable[str | None]]
 
 
 @dataclass(frozen=True)
@@ -161,9 +171,69 @@ class Files:
                     msg = f"the file {path} has {_column_at(name, place, here)}, and {first_has}"
                     raise InputError(msg, "write the files alike, or name those that are: a run reads one table")
 
+    def fault(self, wanted: Sequence[str], probe: Probe | None = None) -> InputError | None:
+        """Return a refusal of the first file that cannot be read by itself, or with those before it; None if all can.
+
+        Args:
+            wanted: Columns that are read; none for all. Tables with a log have other names in their files.
+            probe: Says of each of some files why it cannot be read.
+        """
+        if self.version is not None:
+            return Files(self.version.data_files(), PARQUET.name, self.storage).fault((), probe)
+        paths, read_by = self.each, f"be read as {self.kind.title}"
+        whys = map(partial(self.why, wanted), paths) if probe is None else probe(self, wanted)
+        path, why = next(((path, why) for path, why in zip(paths, whys, strict=True) if why is not None), ("", None))
+        size = Path(path).stat().st_size if Path(path).is_file() else None
+        if size == 0:
+            return InputError(f"the file {path} is empty", _FAULT_HINT)
+        if self.kind.holds == "json" and size is not None and size <= _MOST_SEARCHED:
+            content = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
+            ends = [*(match.end() for match in re.finditer(b"\n", content)), len(content)]
+            line = 1 + bisect_left(ends, True, key=lambda end: bool(self.why(wanted, io.BytesIO(content[:end]))))
+            msg = f"line {line} of the file {path} cannot be read with the lines before it ({why})"
+            return InputError(msg, _TYPES_HINT, {"line": line})
+        if why is not None:
+            return InputError(f"the file {path} cannot {read_by} ({why})", _FAULT_HINT)
+        count = bisect_left(range(len(paths)), True, key=lambda count: bool(self.why(wanted, *paths[: count + 1])))
+        if count == len(paths):
+            return None
+        return InputError(f"the file {paths[count]} cannot {read_by} with the files before it", _TYPES_HINT)
+
+    def why(self, wanted: Sequence[str], *sources: Source) -> str | None:
+        """Return the name of the exception with which some files cannot be read; None if they can."""
+        try:
+            with seam("reading", InputError):
+                rows = self.kind.scan(sources, Reading(self.csv, all_text=True), storage_options=self.storage)
+                names = [name for name in rows.collect_schema().names() if not wanted or name in wanted]
+                for _ in rows.select(map(by_name, names)).collect_batches():
+                    pass
+        except InputError as error:
+            if "exception" not in error.fields:
+                raise
+            return str(error.fields["exception"])
+        return None
+
     def _columns(self, path: str) -> pl.Schema | None:
         with seam(f"opening the file {path}", InputError, READ_HINT):
             return self.kind.columns(path, self.csv)
+
+
+@contextmanager
+def naming_file(
+    files: Callable[[], Files | None], wanted: Sequence[str] = (), probe: Probe | None = None
+) -> Iterator[None]:
+    """Let a failure of a reader name the file (`Files.fault`)."""
+    fault: DPTextError
+    try:
+        yield
+    except DPTextError as error:
+        if type(error) not in {InputError, DPTextError} or "exception" not in error.fields:
+            raise
+        fault, source = error, files()
+        fault = error if source is None else source.fault(wanted, probe) or error
+    else:
+        return
+    raise fault
 
 
 def schema_of(frame: pl.LazyFrame) -> pl.Schema:

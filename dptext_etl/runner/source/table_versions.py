@@ -134,6 +134,13 @@ class Version:
         with seam("opening the source", InputError, TABLE_HINT):
             return [pickle.dumps(task) for task in self._iceberg().scan().plan_files()]
 
+    def data_files(self) -> tuple[str, ...]:
+        """Return the paths or URLs of the Parquet files that hold the rows, sorted."""
+        with seam("opening the source", InputError, TABLE_HINT):
+            if self.format == "delta":
+                return tuple(path for path, _ in _delta_files(_delta_table(self.source, self.storage, int(self.name))))
+            return tuple(sorted(_plain(task.file.file_path) for task in self._iceberg().scan().plan_files()))
+
     def iceberg_batches(self, files: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
         """Read the rows of some `iceberg_files` by the ids of the columns, under the current schema."""
         from pyiceberg.expressions import AlwaysTrue
