@@ -128,7 +128,7 @@ class Account:
         return self._terms.unit == "subject"
 
     def arranged(self, ids: pa.Array, subjects: pa.Array | None) -> tuple[pa.Array, pa.Array | None, IdForms]:
-        """Bring composite ids into the order of fields that the ledger pinned, and subjects into their spelling."""
+        """Bring composite ids into the order of fields that the ledger pinned, and subjects into their normal form."""
         pinned = self._ledger.pinned_forms(self._terms.scope(self._policy.dataset), [self._policy.column or ""])
         ids = arranged(ids, pinned.get("record"))
         if subjects is None:

@@ -516,15 +516,15 @@ def _hashes(names: pa.Array) -> Any:
 
 
 def spelling_lines(part: dict[str, int]) -> list[str]:
-    """Say how many persons have several spellings."""
+    """Say how many persons have several variants of their id."""
     if not part:
         return []
     persons, alike = f"{part['persons']:,} persons", f"{part['alike']:,} without case and blanks"
     more = part["alike"] - part["folded"]
-    folded = f"{more:,} more would join without punctuation and accents: spell these alike in the source"
+    folded = f"{more:,} more would join without punctuation and accents: write these alike in the source"
     more_lines = [folded] if more else []
     if part["alike"] == part["persons"]:
         return [persons, *more_lines]
     steps = ", ".join(f'"{step}"' for step in EVERY_STEP)
-    way = f"every spelling has a separate cap; set normalize = [{steps}] before the first run"
+    way = f"every variant of an id has a separate cap; set normalize = [{steps}] before the first run"
     return [f"{persons}; {alike}: {way}", *more_lines]

@@ -226,4 +226,4 @@ def _table_5(setup: setups.Setup, name: str) -> setups.Shown:
 
 
 LARGEST = 2500.0
-"""Epsilon of a mechanism whose noise is left out."""
+"""Epsilon of a mechanism whose noise is skipped."""

@@ -48,7 +48,7 @@ def test_spellings_that_differ_in_punctuation_and_accents_are_reported():
     assert counts == {"persons": 15, "alike": 14, "folded": 1 + len(apart)}
     first, second = forecast.spelling_lines(counts)
     assert first.startswith("15 persons; 14 without case and blanks")
-    assert second == "6 more would join without punctuation and accents: spell these alike in the source"
+    assert second == "6 more would join without punctuation and accents: write these alike in the source"
     assert forecast.spelling_lines({**counts, "alike": 8, "persons": 8}) == ["8 persons"]
 
 

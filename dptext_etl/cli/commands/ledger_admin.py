@@ -279,7 +279,7 @@ def accept_units(
     lost: Lost = None,
     yes: Yes = False,
 ) -> None:
-    """Let known records arrive under other subjects, another subject column, or another spelling.
+    """Let known records arrive under other subjects, another subject column, or another variant of an id.
 
     The caps of the dataset are lowered by the amounts that people may have been charged under another name: 0 if
     columns were renamed but subjects were not. The next run pins its subjects, columns, and spelling.

@@ -1,4 +1,4 @@
-"""Guess how a file is written and the roles of its columns, and count the spellings of persons."""
+"""Guess how a file is written and the roles of its columns, and count the variants of ids of persons."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def _surely_named(name: str, dtype: pl.DataType) -> bool:
 
 
 def _persons(rows: pl.LazyFrame, name: str | None) -> tuple[dict[str, int], tuple[int, ...]]:
-    """Count the spellings of persons as `Spelled` does, and the rows of each without case and blanks, in all rows."""
+    """Count the variants of ids of persons as `Spelled` does, and the rows of each id without case and blanks."""
     if name is None:
         return {}, ()
     with seam("counting the rows of persons", InputError, READ_HINT):
