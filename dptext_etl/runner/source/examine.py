@@ -89,7 +89,7 @@ class Examined(Generic[Rows]):
     # rows that are excluded, `beyond` or `nameless`, by month or year; None if they are not counted
     outside: Mapping[str, int] | None = None
     copied: tuple[str, ...] = ()  # columns that would be published unchanged, and hold raw texts of their rows
-    # other counts of the pass over the ids, if there are any: `table_check.Counts`, and spellings of persons
+    # other counts of the pass over the ids, if there are any: `table_check.Counts`, and variants of ids of persons
     traced: list[tuple[int, int]] | None = None
     spellings: Mapping[str, int] = field(default_factory=dict)
     manifest: Manifest | None = None  # of the version that is published now
