@@ -69,7 +69,7 @@ def test_the_tables_hold_what_verify_derives(full, tmp_path):
     db = full._db
     with db.store.snapshot():
         derived = Verification(Database(db.store, None))
-    assert derived.problems == []
+    assert not derived.problems
     assert Counter(tables["event"]["kind"]) == derived.events
     assert dict(tables["event"].select("event", "event_hash").iter_rows()) == {
         entry.seq: entry.hash.hex() for entry in db.journal.entries()
