@@ -79,6 +79,7 @@ class Commits(Charges):
 
         Raises:
             LedgerError: A record was not reserved with this identity.
+            InputError: There is not one identity and one digest per record.
         """
         records = self._db.id_key.records(ids, canary)
         size, _ = records.ids.size, records.distinct
