@@ -9,7 +9,7 @@ LINES = {"core": 53_560, "runner and engines": 15_010, "ledger": 7_910}  # goals
 WORDS = 45_000
 RUN = {
     "files": 117,  # goal: 55; threads decide about one or two
-    "functions": 1_345,  # goal: 650; a named anchor store adds some
+    "functions": 1_370,  # goal: 650; a named anchor store adds some
     "files that receive raw texts": 12,
     "ledger opened": 1,
     "manifest read": 2,
