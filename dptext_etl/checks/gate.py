@@ -35,6 +35,7 @@ from dptext_etl.checks.comparison import LedgerComparison, Repeats, TextDigests
 from dptext_etl.checks.sink_files import LocalSink, Manifest
 from dptext_etl.checks.text_counts import CopyCount
 from dptext_etl.checks.verdict import Verdict, catches
+from dptext_etl.data_types import by_name
 from dptext_etl.device import threads
 from dptext_etl.errors import GateError, PolicyError, seam
 from dptext_etl.families.choice import ChoiceMechanism
@@ -78,6 +79,7 @@ class Candidate:
         rewritten: Files of what post-processing made of the parts, as it is to be published, canary rows included.
         counted: Rows of all parts, where someone has counted them; None counts them in the files.
         digests: What gates that need the digests of the same texts share.
+        outputs: Output words of each text column, where another machine has looked them up.
     """
 
     policy: Policy
@@ -95,6 +97,7 @@ class Candidate:
     counted: int | None = None
     rewritten: tuple[Path, ...] = ()
     digests: TextDigests = field(default_factory=TextDigests, repr=False, compare=False)
+    outputs: Mapping[str, frozenset[str] | None] | None = field(default=None, repr=False)
 
     @classmethod
     def published(
@@ -190,8 +193,7 @@ def other_rows(batch: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_id(batch: pl.DataFrame, name: str) -> pl.DataFrame:
-    ids = batch[name]
-    return batch.filter(ids.is_not_null()) if ids.null_count() else batch
+    return batch.filter(by_name(name).is_not_null()) if batch[name].null_count() else batch
 
 
 def count(part: Path) -> int:

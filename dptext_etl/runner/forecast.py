@@ -456,8 +456,22 @@ def _plus(total: npt.NDArray[np.int64], amounts: npt.NDArray[np.int64]) -> npt.N
 _PLAIN = r"^[!-@\[-~]([ -@\[-~]*[!-@\[-~])?$"
 """Matches ASCII without capital letters and outer blanks."""
 EVERY_STEP: tuple[Normalization, ...] = get_args(Normalization)
-SPELLINGS = ("persons", "alike")
-"""Counts of persons: as the policy spells them, and with every step."""
+SPELLINGS = ("persons", "alike", "folded")
+"""Counts of persons: as the policy spells them, with every step, and without punctuation and accents."""
+
+
+_FOLDED = r"^[0-9a-z]+$"
+"""Matches names that `_folded` does not change."""
+
+
+def _folded(names: pl.Series) -> pl.Series:
+    """Return names without accents, other forms of letters, blanks, and punctuation; it stays between two digits."""
+    cell, digits = pl.col("name"), r"(\p{N})[^\p{L}\p{N}]+(\p{N})"
+    bare = cell.str.to_lowercase().str.normalize("NFKD").str.replace_all(r"\p{M}+", "").str.to_lowercase()
+    for _ in range(2):  # of "1-2-3", a pass finds every other pair
+        bare = bare.str.replace_all(digits, "${1}\u0001${2}")
+    bare = bare.str.replace_all(r"[^\p{L}\p{N}\x01]+", "")
+    return names.to_frame("name").select(pl.when(bare == "").then(cell).otherwise(bare)).to_series()
 
 
 class Spelled:
@@ -465,25 +479,34 @@ class Spelled:
 
     def __init__(self, how: Sequence[Normalization] = (), scratch: Path | None = None) -> None:
         self._counted = [(steps, Buckets(8, scratch)) for steps in (how, EVERY_STEP)]
+        self._folded = Buckets(8, scratch)
 
     def add(self, persons: pl.Series) -> None:
         """Take persons as the source has them; nulls do not count, nor persons that are not strings."""
         if persons.dtype == pl.String:
-            names = persons.drop_nulls().unique()
+            names = persons.alias("person").drop_nulls().unique()
             plain = names.str.contains(_PLAIN)  # no step changes them
             for steps, hashes in self._counted:
                 hashes.add(_hashes(names.filter(plain).to_arrow()))
                 hashes.add(_hashes(normalized(names.filter(~plain).to_arrow(), steps)))
+            letters = names.str.contains(_FOLDED)
+            self._folded.add(_hashes(names.filter(letters).to_arrow()))
+            other = pl.Series(normalized(names.filter(~letters).to_arrow(), EVERY_STEP), dtype=pl.String)
+            self._folded.add(_hashes(_folded(other).to_arrow()))
 
     def drained(self) -> Iterator[ByteRows]:
         """Yield the hashes for the counts of `counts`, in that order, for others to count with hashes of more rows."""
-        for _, hashes in self._counted:
+        for hashes in (*(hashes for _, hashes in self._counted), self._folded):
             yield np.concatenate([*hashes.drain()])
 
     def counts(self) -> dict[str, int]:
-        """Return the distinct `persons` as `how` spells them, and `alike` with every step; nothing without persons."""
-        counts = dict(zip(SPELLINGS, [hashes.distinct() for _, hashes in self._counted], strict=True))
-        for _, hashes in self._counted:
+        """Return the distinct `persons` as `how` spells them, `alike` with every step, and `folded` (`_folded`).
+
+        Nothing without persons.
+        """
+        every = [*(hashes for _, hashes in self._counted), self._folded]
+        counts = dict(zip(SPELLINGS, [hashes.distinct() for hashes in every], strict=True))
+        for hashes in every:
             hashes.close()
         return counts if counts["persons"] else {}
 
@@ -493,12 +516,15 @@ def _hashes(names: pa.Array) -> Any:
 
 
 def spelling_lines(part: dict[str, int]) -> list[str]:
-    """Say how many persons have several spellings."""
+    """Say how many persons have several variants of their id."""
     if not part:
         return []
     persons, alike = f"{part['persons']:,} persons", f"{part['alike']:,} without case and blanks"
+    more = part["alike"] - part["folded"]
+    folded = f"{more:,} more would join without punctuation and accents: write these alike in the source"
+    more_lines = [folded] if more else []
     if part["alike"] == part["persons"]:
-        return [persons]
+        return [persons, *more_lines]
     steps = ", ".join(f'"{step}"' for step in EVERY_STEP)
-    way = f"every spelling has a separate cap; set normalize = [{steps}] before the first run"
-    return [f"{persons}; {alike}: {way}"]
+    way = f"every variant of an id has a separate cap; set normalize = [{steps}] before the first run"
+    return [f"{persons}; {alike}: {way}", *more_lines]

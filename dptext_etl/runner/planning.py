@@ -210,7 +210,7 @@ def plan(
 def _judge_kept(policy: Policy, layout: Layout, table: Table[pl.LazyFrame], rows: int) -> None:
     """Refuse kept columns that single out rows, in a source whose ids are refused."""
     counts = table_check.count(table.frame, table_check.groups_of(policy.kept_columns))
-    traced = table_check.of_source(policy, rows, counts, table.schema)
+    traced = table_check.of_source(policy, rows, counts, table.schema, table.frame)
     table_check.require_untraceable(policy, layout, traced, None, ())
 
 

@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.checks.sink_files import Manifest
+from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, PolicyError, bare, seam
 from dptext_etl.guarantee import MICRO
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope
@@ -26,6 +27,7 @@ from dptext_etl.runner.publish.manifest import scan
 from dptext_etl.runner.shard.charging import at_most
 from dptext_etl.runner.source.column_types import period_of
 from dptext_etl.runner.source.examine import Examined
+from dptext_etl.runner.source.guessing import look_of, shapes_of
 from dptext_etl.runner.source.selection import read
 from dptext_etl.runner.source.table import READ_HINT, partitions_of_source
 
@@ -193,7 +195,7 @@ def _without(names: tuple[str, ...], name: str) -> tuple[str, ...]:
 
 def hashes(groups: Groups) -> list[pl.Expr]:
     """Return the 64-bit hash of the values of each group."""
-    return [pl.struct(group).hash().alias(str(place)) for place, group in enumerate(groups)]
+    return [pl.struct(map(by_name, group)).hash().alias(str(place)) for place, group in enumerate(groups)]
 
 
 def count(rows: pl.LazyFrame, groups: Groups) -> Counts:
@@ -224,17 +226,19 @@ def facts(columns: Mapping[str, Mapping[str, Any]], ids: str, rows: int, counts:
     }
 
 
-def of_source(policy: Policy, rows: int, counts: Counts, schema: Mapping[str, pl.DataType]) -> dict[str, Any]:
-    """Return the facts of a run, and how to coarsen the column that singles out most rows."""
+def of_source(
+    policy: Policy, rows: int, counts: Counts, schema: Mapping[str, pl.DataType], sample: pl.LazyFrame | None = None
+) -> dict[str, Any]:
+    """Return the facts of a run, with reasons why unchanged columns look like names or texts (by name or sample)."""
+    unchanged = [item.column for item in policy.kept if not item.rule]
+    shapes = {} if sample is None else shapes_of(sample.select(unchanged))
+    looks = {name: why for name in unchanged if (why := look_of(name, shapes.get(name)))}
     result = facts({item.column: item.rule for item in policy.kept}, policy.ids, rows, counts)
     if not result:
         return {}
     (most,) = (item for item in policy.kept if item.column == result["helps_most"])
-    return {
-        **result,
-        "coarsen_by": _coarser(most, schema[most.column]),
-        "accepted": policy.keep_unique == "accepted",
-    }
+    way = None if most.column in looks else _coarser(most, schema[most.column])
+    return {**result, "coarsen_by": way, "looks": looks, "accepted": policy.keep_unique == "accepted"}
 
 
 def _coarser(kept: Kept, dtype: pl.DataType) -> str | None:
@@ -260,7 +264,7 @@ def trace(source: Examined[pl.LazyFrame], policy: Policy) -> dict[str, Any]:
     rows, number = source.version_rows
     if not policy.keep:
         return {}
-    return of_source(policy, number, count(rows, groups_of(policy.kept_columns)), source.table.schema)
+    return of_source(policy, number, count(rows, groups_of(policy.kept_columns)), source.table.schema, rows)
 
 
 def of_published(layout: Layout, manifest: Manifest) -> dict[str, Any]:
@@ -323,6 +327,7 @@ def traceable_lines(part: Mapping[str, Any]) -> list[str]:
         lines.append(f"without {most}: {_share(part['single_without'][most], rows)}")
     if part["ids"] == "keep":
         lines.append('ids = "keep": to a person who knows the ids, every row is singled out')
+    lines += [f"{name} {why}, and is published unchanged" for name, why in part.get("looks", {}).items()]
     if part.get("accepted") and part["single"] > MOST * rows:
         lines.append('the policy accepts this: keep_unique = "accepted"')
     return lines

@@ -24,8 +24,8 @@ CORPUS = "everyday-30k"
 """Public texts and their encoder, which ship."""
 BETTER = 0.02
 """A release is useful if its macro-F1 is above every baseline's by more than this."""
-NAMES, PUBLIC, BLIND = "label names alone", "public data alone", "no texts at all"
-WRITTEN, GIVEN, ZERO_SHOT = "written texts alone", "public labeled texts alone", "zero-shot labels alone"
+NAMES, PUBLIC, BLIND = "label names", "public data", "random baseline"
+WRITTEN, GIVEN, ZERO_SHOT = "written texts", "public labeled texts", "zero-shot labels"
 FREE = (NAMES, PUBLIC, WRITTEN, GIVEN, ZERO_SHOT)
 """All guesses that need no private text and look at texts."""
 NO_WORDS = "no label's name is a word that has a vector"

@@ -47,7 +47,7 @@ class LearnedFromTable(Metric):
         "on raw texts, which may be among those that were summed. With raw texts in the place of the table it learns "
         "from other rows, in five folds. The linear discriminant of the statistic comes with the release. A reader of "
         "vectors learns from the vectors of its texts, and a reader of scores regresses words on scores. Label names, "
-        "public data, written texts, public labeled texts, and zero-shot labels alone need no private text: a table "
+        "public data, written texts, public labeled texts, and zero-shot labels need no private text: a table "
         "that does no better brings nothing."
     )
 

@@ -29,8 +29,8 @@ def test_persons_are_counted_by_spelling():
     names = ["Ann ", "ann", "ANN", "Cafe\u0301", "Caf\u00e9", None, "Bo"]
     frame = pl.DataFrame({"who": names, "number": range(7)})
     for column, how, counts in [
-        ("who", (), {"persons": 6, "alike": 3}),
-        ("who", ("nfc",), {"persons": 5, "alike": 3}),
+        ("who", (), {"persons": 6, "alike": 3, "folded": 3}),
+        ("who", ("nfc",), {"persons": 5, "alike": 3, "folded": 3}),
         ("number", (), {}),
     ]:
         spelled = forecast.Spelled(how)
@@ -38,10 +38,18 @@ def test_persons_are_counted_by_spelling():
         assert spelled.counts() == counts
 
 
-def test_persons_with_several_spellings_are_reported():
-    (line,) = forecast.spelling_lines({"persons": 15, "alike": 14})
-    assert line.startswith("15 persons; 14 without case and blanks")
-    assert forecast.spelling_lines({"alike": 8, "persons": 8}) == ["8 persons"]
+def test_spellings_that_differ_in_punctuation_and_accents_are_reported():
+    same = ["O'Brien", "o brien", "OBrien", "O\u2019Brien", "\uff2f\uff22rien", "\u00d3Br\u00eden"]
+    apart = ["1-11", "11-1", "u1", "u-2", "u.3", "--", "??"]
+    spelled = forecast.Spelled()
+    for part in (same[:3], same[3:] + apart, [None, "obrien", "u 2"]):
+        spelled.add(pl.Series(part, dtype=pl.String))
+    counts = spelled.counts()
+    assert counts == {"persons": 15, "alike": 14, "folded": 1 + len(apart)}
+    first, second = forecast.spelling_lines(counts)
+    assert first.startswith("15 persons; 14 without case and blanks")
+    assert second == "6 more would join without punctuation and accents: write these alike in the source"
+    assert forecast.spelling_lines({**counts, "alike": 8, "persons": 8}) == ["8 persons"]
 
 
 @pytest.mark.parametrize(("most", "share"), [(1, 3 / 10), (2, 5 / 10), (6, 9 / 10), (7, 1.0)])
@@ -60,7 +68,7 @@ def test_a_plan_shows_spellings_and_what_caps_keep(make_job, reviews):
     one = plan(job.policy(cap=None)).per_record["max"]
     cap = {"measure": "pure", "epsilon": 10 * one, "period": "2026"}
     found = plan(job.policy(cap=cap))
-    assert found.table["spellings"] == {"persons": 3, "alike": 3}
+    assert found.table["spellings"] == {"persons": 3, "alike": 3, "folded": 3}
     kept = {cap / one: count for cap, count in found.table["selection"]["caps"]}
     assert (kept, found.excluded["quarantined"]) == ({5: 15, 10: 30, 14: 38, 20: 50, 28: 58}, 30)
     again = plan(job.policy(cap={**cap, "epsilon": 14 * one}))
@@ -253,6 +261,7 @@ def test_tickets_with_minutes_are_refused_and_with_months_nearly_none_is_traced(
         ("at", pl.int_range(270, eager=True).cast(pl.String), "top = [public values]"),
         ({"column": "at", "top": [*map(str, range(270))]}, pl.int_range(270, eager=True).cast(pl.String), None),
         ("at", pl.int_range(270, eager=True).cast(pl.Binary), None),
+        ("user_name", pl.int_range(270, eager=True).cast(pl.String), None),
     ],
 )
 def test_a_hint_fits_the_type_of_the_column(make_job, kept, values, way):
@@ -331,6 +340,18 @@ def test_entries_that_contradict_each_other_are_refused(make_job, case):
     keep, message = ENTRIES[case]
     with pytest.raises(PolicyError, match=message):
         make_job(frame=tickets(40)).policy(keep=keep)
+
+
+def test_columns_that_look_like_names_or_free_text_are_named(make_job):
+    words = [f"please call customer {n} back today" for n in range(200)]
+    frame = tickets(200).with_columns(customer_name=pl.lit("Ann"), agent_note=pl.lit(""), c7=pl.Series(words))
+    job = make_job(frame=frame, keep=["category", "customer_name", "agent_note", "c7"], keep_unique="accepted")
+    looks = plan(job.policy()).table["traceable"]["looks"]
+    assert looks == {
+        "customer_name": "is named like names or ids of people",
+        "agent_note": "is named like free text",
+        "c7": "looks like free text",
+    }
 
 
 def test_a_policy_that_names_columns_only_is_written_as_before(make_job):

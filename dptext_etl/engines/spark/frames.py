@@ -120,7 +120,12 @@ def _ids(
                     else:
                         table = pl.read_parquet(literal(copies.local_path(name)), columns=[column])
                         series = table.select(named_as(by_name(column), kind)).to_series()
-                    ids = series.drop_nulls().to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema.field(0).type)
+                    ids = (
+                        series.alias("id")
+                        .drop_nulls()
+                        .to_arrow(compat_level=pl.CompatLevel.oldest())
+                        .cast(schema.field(0).type)
+                    )
                     yield pa.RecordBatch.from_arrays([ids], schema=schema)
 
 
@@ -241,8 +246,8 @@ def with_persons(rows: DataFrame, policy: Policy) -> DataFrame:
 def check(table: Table[DataFrame], policy: Policy) -> Seen:
     """Check the ids and subjects of a frame and the kept columns, which nothing else reads before the charge.
 
-    Along the way, compare kept columns with texts, and count spellings of persons and rows that kept columns single
-    out, if the policy leaves no rows out.
+    Along the way, compare kept columns with texts, and count variants of ids of persons, and rows that kept columns
+    single out, if the policy leaves no rows out.
     """
     every = policy.records_per_subject is None and policy.on_null_subject != "quarantine"
     groups = table_check.groups_of(policy.kept_columns) if every and policy.keep else ()
@@ -259,11 +264,11 @@ def check(table: Table[DataFrame], policy: Policy) -> Seen:
 
 @dataclass(frozen=True)
 class Questions:
-    """Instructions for tasks that count ids, unknown subjects, spellings of persons, and kept columns."""
+    """Instructions for tasks that count ids, unknown subjects, variants of ids of persons, and kept columns."""
 
     ids: bool
     persons: Sequence[Normalization] | None  # how persons are spelled; None where records are units
-    spellings: bool  # whether spellings of persons are counted
+    spellings: bool  # whether variants of ids of persons are counted
     kept: Sequence[Kept]
     groups: table_check.Groups  # groups of kept columns of which rows are counted
     id: str

@@ -93,7 +93,7 @@ def _places(
                 rows = pl.read_parquet(literal(folder.local_path(name, fresh=True)))
             ids = set[str]()
             if policy.id in rows.columns:
-                ids = set(canonical_ids(rows[policy.id].drop_nulls().to_arrow()).to_pylist())
+                ids = set(canonical_ids(rows[policy.id].to_arrow().drop_null()).to_pylist())
             yield ids, set(rows[UNIT]) if UNIT in rows.columns else set[bytes](), units
     source = source_of(policy, layout, with_subjects=bool(subjects))
     if source is not None:
@@ -156,7 +156,7 @@ def published_ids(layout: Layout, spec: LedgerSpec, manifest: Manifest) -> Itera
     if manifest.ids != "keep":
         yield from ids_of_parts(layout.staging, spec, (part.sha256 for part in manifest.parts))
     elif manifest.id is not None:
-        for batch in batches(scan(layout, manifest).select(manifest.id), _BATCH_ROWS):
+        for batch in batches(scan(layout, manifest).select(by_name(manifest.id)), _BATCH_ROWS):
             yield pl.Series(canonical_ids(batch[manifest.id].to_arrow()), dtype=pl.String)
 
 

@@ -262,7 +262,7 @@ def by_label(frame: pl.DataFrame, drawn: npt.NDArray[np.bool_], labels: Shuffled
     """Count the records of each label that have a draw, shape (rows,); None without labels."""
     if labels is None:
         return None
-    labels_drawn = frame[labels.column].filter(pl.Series(drawn)).fill_null(OTHER)
+    labels_drawn = frame[labels.column].alias("label").filter(pl.Series(drawn)).fill_null(OTHER)
     return dict(labels_drawn.value_counts(name="records").iter_rows())
 
 
@@ -332,7 +332,7 @@ def subjects_of(frame: pl.DataFrame, policy: Policy) -> pa.Array | None:
     """Write subject ids, normalized, as record ids are written, null where unknown; None where records are units."""
     if policy.unit == "record" or policy.subject is None:
         return None
-    subjects = frame[policy.subject]
+    subjects = frame[policy.subject].alias("subject")
     canonical = canonical_ids(normalized(subjects.drop_nulls().to_arrow(), policy.normalize))
     if not subjects.null_count():
         return canonical

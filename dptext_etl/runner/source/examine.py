@@ -89,7 +89,7 @@ class Examined(Generic[Rows]):
     # rows that are excluded, `beyond` or `nameless`, by month or year; None if they are not counted
     outside: Mapping[str, int] | None = None
     copied: tuple[str, ...] = ()  # columns that would be published unchanged, and hold raw texts of their rows
-    # other counts of the pass over the ids, if there are any: `table_check.Counts`, and spellings of persons
+    # other counts of the pass over the ids, if there are any: `table_check.Counts`, and variants of ids of persons
     traced: list[tuple[int, int]] | None = None
     spellings: Mapping[str, int] = field(default_factory=dict)
     manifest: Manifest | None = None  # of the version that is published now
@@ -198,7 +198,7 @@ def present(source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
     with seam("comparing canary ids with ids of the source", InputError, READ_HINT):
         candidates = ids.to_frame().lazy()
         used = source.table.frame.select(by_name(ids.name))
-        return used.join(candidates, on=ids.name, how="semi").collect(engine="streaming").to_series()
+        return used.join(candidates, on=by_name(ids.name), how="semi").collect(engine="streaming").to_series()
 
 
 def count_ids(  # noqa: PLR0917
@@ -287,6 +287,7 @@ def _hashes(ids: pl.Series) -> npt.NDArray[np.uint64]:
 
 
 _COPY_ROWS = 1 << 14
+_TEXT = "text"
 CopyCounts = Mapping[str, Sequence[int]]
 """By column: rows with a long string and a long text, and how many of these hold it or are in it, whatever the case."""
 
@@ -303,7 +304,7 @@ def copied_columns(frame: pl.LazyFrame, policy: Policy) -> tuple[str, ...]:
         names = tuple(name for name in names if rows.get(name, LEAST_ROWS) >= LEAST_ROWS)
     if not names:
         return ()
-    read = frame.select(*names, *policy.text_columns)
+    read = frame.select(map(by_name, (*names, *policy.text_columns)))
     return copied_over(count_copied(batch, names, policy.text_columns) for batch in batches(read, _COPY_ROWS))
 
 
@@ -314,9 +315,9 @@ def count_copied(frame: pl.DataFrame, names: Sequence[str], texts: Sequence[str]
         long, copied = [pl.Series(dtype=pl.UInt32)], [pl.Series(dtype=pl.UInt32)]
         for cells in filter(len, long_strings(frame[name])):
             for text in texts:
-                pairs = cells.with_columns(frame[text].gather(cells[ROW]).alias(text))
-                pairs = pairs.filter(pl.col(text).str.len_chars() >= LEAST_CHARACTERS)
-                cell, whole = (pl.col(name).str.to_lowercase() for name in (CELL, text))
+                pairs = cells.with_columns(frame[text].alias(_TEXT).gather(cells[ROW]))
+                pairs = pairs.filter(pl.col(_TEXT).str.len_chars() >= LEAST_CHARACTERS)
+                cell, whole = (pl.col(CELL).str.to_lowercase(), pl.col(_TEXT).str.to_lowercase())
                 contained = whole.str.contains(cell, literal=True) | cell.str.contains(whole, literal=True)
                 long.append(pairs[ROW])
                 copied.append(pairs.filter(contained)[ROW])

@@ -1,4 +1,4 @@
-"""Guess how a file is written and the roles of its columns, and count the spellings of persons."""
+"""Guess how a file is written and the roles of its columns, and count the variants of ids of persons."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def _surely_named(name: str, dtype: pl.DataType) -> bool:
 
 
 def _persons(rows: pl.LazyFrame, name: str | None) -> tuple[dict[str, int], tuple[int, ...]]:
-    """Count the spellings of persons as `Spelled` does, and the rows of each without case and blanks, in all rows."""
+    """Count the variants of ids of persons as `Spelled` does, and the rows of each id without case and blanks."""
     if name is None:
         return {}, ()
     with seam("counting the rows of persons", InputError, READ_HINT):
@@ -301,6 +301,17 @@ def _rank(columns: _Columns, name: str) -> int:
     if not columns.writable(name) or id_kind(dtype) is None or not (dtype.is_integer() or dtype == pl.String):
         return 2
     return 0 if name.lower() in _IDS else 1 if _ID_ENDS.intersection(_parts(name)[-1:]) else 2
+
+
+def look_of(name: str, shape: Shape | None) -> str | None:
+    """Say what makes a column look like free text, or like names or ids of people; None if nothing does."""
+    parts = _parts(name)
+    if not _ABOUT.intersection(parts[-1:]):
+        if _TEXTS.intersection(parts):
+            return "is named like free text"
+        if "name" in parts or any(word in name.lower() for word in _PEOPLE):
+            return "is named like names or ids of people"
+    return "looks like free text" if shape is not None and shape.like_text else None
 
 
 def _parts(name: str) -> list[str]:

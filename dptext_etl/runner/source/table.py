@@ -16,7 +16,6 @@ import pickle
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
@@ -24,6 +23,7 @@ from glob import has_magic
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from stat import S_ISDIR, S_ISREG
+from types import TracebackType
 from typing import Any
 from urllib.parse import unquote
 
@@ -435,22 +435,22 @@ class Files:
             return self.kind.columns(path, self.csv)
 
 
-@contextmanager
-def naming_file(
-    files: Callable[[], Files | None], wanted: Sequence[str] = (), probe: Probe | None = None
-) -> Iterator[None]:
-    """Let a failure of a reader name the file (`Files.fault`)."""
-    fault: DPTextError
-    try:
-        yield
-    except DPTextError as error:
-        if type(error) not in {InputError, DPTextError} or "exception" not in error.fields:
-            raise
-        fault, source = error, files()
-        fault = error if source is None else source.fault(wanted, probe) or error
-    else:
-        return
-    raise fault
+class naming_file(seam):  # noqa: N801
+    """Let a failure of a reader in the block name the file (`Files.fault`)."""
+
+    def __init__(
+        self, files: Callable[[], Files | None], wanted: Sequence[str] = (), probe: Probe | None = None
+    ) -> None:
+        super().__init__("reading the source")
+        self._files, self._wanted, self._probe = files, wanted, probe
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        if not isinstance(exc, DPTextError) or kind not in {InputError, DPTextError} or "exception" not in exc.fields:
+            return
+        source = self._files()
+        fault = None if source is None else source.fault(self._wanted, self._probe)
+        if fault is not None:
+            self.leave(fault)
 
 
 def schema_of(frame: pl.LazyFrame) -> pl.Schema:
