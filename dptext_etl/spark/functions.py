@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from contextlib import nullcontext
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
