@@ -221,7 +221,8 @@ class Gate(ABC):
         stages: When it judges: the staged run, the published table, or both.
         order: Place in lists of gates: lower numbers first, equal numbers by name.
         problems: Names of its counts that must be 0 and that add up over batches of rows. Great Expectations judges a
-            gate that names any, without a ledger.
+            gate that names any.
+        reads_ledger: Whether it looks rows up in the ledger.
         candidate: The release.
         policy: The policy of the release.
         state: All that `rows` changes, by name. Numbers and `Counter`s add up, sets are united, and of dictionaries the
@@ -238,6 +239,7 @@ class Gate(ABC):
     stages: ClassVar[frozenset[Stage]]
     order: ClassVar[int] = 100
     problems: ClassVar[tuple[str, ...]] = ()
+    reads_ledger: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -196,7 +196,7 @@ def postprocess_facts(name: str, kind: type[PostProcess], values: dict[str, Any]
         "parameters": [{**item, "value": getattr(step, item["name"])} for item in parameters(kind)],
         "configuration": step.configuration(),
         "cfg": step.cfg(),
-        "spend": {"epsilon": 0, "delta": 0, "because": _NO_COST, "training_provenance": step.provenance},
+        "spend": {"epsilon": 0, "delta": 0, "because": _NO_COST, "training_provenance": step.training.provenance},
         "consent": [_USE.format(name=name)],
         "computing": None if step.computing is None else step.computing.as_dict(),
         "note": note,

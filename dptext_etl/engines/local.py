@@ -45,7 +45,7 @@ from dptext_etl.runner.source.roles import Table, open_table, table_of
 from dptext_etl.runner.source.table import Files, batches
 
 if TYPE_CHECKING:
-    from dptext_etl.ledger.plan import LedgerPlan
+    from dptext_etl.ledger.holdings import LedgerPlan
 
 MOST = 4
 """Shards that are under way at a time, at most: each is in memory."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
 from typing import Any
 
 from dptext_etl.errors import DPTextError, GateError, PolicyError
@@ -27,7 +26,6 @@ HINT = (
 _ID = "give the unchanged id column of the text's source"
 _SAME = "make the release from the policy itself: privatize(policy, id=…), register(…, policy), register_view(…)"
 _PUBLISHED = "a published table counts as raw if its column has the raw name: guard the release, then add the table"
-_MOST_ROWS = 64  # of a concatenated column: a guard that knows fewer refuses more
 
 
 class OtherTextWarning(UserWarning):
@@ -40,7 +38,7 @@ class Content:
 
     raw: frozenset[str] = frozenset()
     column: str | None = None  # the name of the column in its source; None if the values are computed
-    rows: frozenset[Any] = frozenset()  # columns that share one of these are of the same rows
+    rows: Any = None  # of the source; columns with equal ones are of the same rows
 
 
 def mixed(contents: Iterable[Content]) -> Content:
@@ -50,9 +48,8 @@ def mixed(contents: Iterable[Content]) -> Content:
 
 def concatenated(parts: Sequence[Content]) -> Content:
     """Return a column whose rows come from several inputs, where it is the same column of a source in each of them."""
-    rows = islice(product(*(part.rows for part in parts)), _MOST_ROWS)
     same = len({part.column for part in parts}) == 1
-    return Content(mixed(parts).raw, parts[0].column, frozenset(rows)) if same else mixed(parts)
+    return Content(mixed(parts).raw, parts[0].column, tuple(part.rows for part in parts)) if same else mixed(parts)
 
 
 def refuse(contents: Iterable[Content], where: str) -> None:
@@ -86,7 +83,7 @@ class PlanRules:
             {self._raw[key] for key in map(str.casefold, names) if key in self._raw} for names in ([name], fields)
         )
         self._found |= own | raw
-        return Content(frozenset(own | raw), name if raw <= own else None, frozenset({rows}))
+        return Content(frozenset(own | raw), name if raw <= own else None, rows)
 
     def judge(self, follow: Callable[[PlanRules], Iterable[tuple[Content, bool]]]) -> None:
         """Refuse raw names that no source has, and raw text in the output; warn of other strings.
@@ -128,7 +125,7 @@ class PlanRules:
             (ids.raw, "raw text enters a release as an id", "ids are public: use another column"),
             (text.column is None, f"a release uses text of {raw} that is not one column of a source", HINT),
             (ids.column is None, "a release uses computed record ids, and the noise of many ids averages away", _ID),
-            (not ids.rows & text.rows, "a release uses text and record ids from different rows", _ID),
+            (ids.rows != text.rows, "a release uses text and record ids from different rows", _ID),
             (mode != "strict", "a release is for benchmarks (mode faithful), or does not name its mechanism", _SAME),
             (whole and not columns, f"the policy has no text column {raw}, and the plan releases it", _SAME),
             (other_id, f"a release uses {used!r} as record id, and the policy names {self._id!r}", _SAME),

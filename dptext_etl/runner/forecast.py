@@ -30,7 +30,7 @@ from dptext_etl.column import INFINITE, spends
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, Spend
 from dptext_etl.ledger import Ledger, Outcome, Scope
 from dptext_etl.ledger.caps import EarlierCharges, limits
-from dptext_etl.ledger.storage.hashed_ids import SATURATED, plus, sums
+from dptext_etl.ledger.storage.hashed_ids import SATURATED, add_at, plus
 from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.ledger.storage.store import MissingLedgerError
 from dptext_etl.ledger.types import EXCLUDED, NEW, Mask
@@ -190,10 +190,10 @@ class _Rows(NamedTuple):
 
     def by_unit(self, amounts: Amounts) -> Amounts:
         """Add up per unit; a sum with an infinite part is infinite."""
-        order = np.argsort(self.where, kind="stable")
-        starts = np.flatnonzero(np.diff(self.where[order], prepend=-1))
-        summed: Amounts = np.minimum(sums(amounts[None, order], starts)[0], _INFINITE)
-        return summed
+        summed = np.zeros((1, len(self.hashes)), np.int64)
+        add_at(summed, self.where, amounts[None])
+        totals: Amounts = np.minimum(summed[0], _INFINITE)
+        return totals
 
 
 def _histogram(amounts: Amounts) -> Counter[int]:
@@ -374,7 +374,7 @@ class Preview:
         outcome, over = answer.outcome, answer.outcome == Outcome.OVER_CAP
         computed = int((~np.isin(outcome, (Outcome.COMMITTED, *EXCLUDED))).sum()) or self._unwritten(charged)
         if policy.unit == "subject":  # a record that is its own unit comes once
-            self._before.add(ready.batch.unit_ids, answer.admitted)
+            self._before.add(ready.unit_ids, answer.admitted)
         self._moved += int(answer.moved.sum())
         self._pairs[shard] = (self._pairs.get(shard, 0) + charged.pairs) % PAIRS
         counts = np.bincount(outcome).tolist()
@@ -397,7 +397,7 @@ class Preview:
                 amounts = np.asarray(item.spends[name])
                 worst[at] = _plus(worst[at], amounts)
                 requests[at] = _plus(requests[at], np.where(asking, amounts, 0))
-        self.forecast.add(worst, requests, ready.batch.unit_ids.hi.view(np.int64), draws, used, over)
+        self.forecast.add(worst, requests, ready.unit_ids.hi.view(np.int64), draws, used, over)
         self._count_periods(frame, outcome)
         self._unkept += int((~answer.changes_committed & (outcome == Outcome.CHANGED)).sum())
         drawn = (draws > 0).any(axis=0) & ~over & (outcome != Outcome.FORGOTTEN)
@@ -452,7 +452,7 @@ class Preview:
     def _unwritten(self, charged: Charged) -> int:
         """Count the texts that are committed and not rewritten yet."""
         chains = [(item.ref, item.policy.chain) for item in self._columns if item.policy.chain is not None]
-        masks = (self._ledger.postprocessed(ref, chain, charged.ids).mask for ref, chain in chains if ref.id != NEW)
+        masks = (self._ledger.committed(ref, charged.ids, chain=chain).mask for ref, chain in chains if ref.id != NEW)
         return sum(int((~mask).sum()) for mask in masks)
 
 

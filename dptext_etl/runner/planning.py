@@ -26,7 +26,7 @@ from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure
 from dptext_etl.key_providers import BUILT_IN
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.caps import LARGEST, limits
-from dptext_etl.ledger.views import quantiles
+from dptext_etl.ledger.reports import quantiles
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.object_stores import CATALOG, host_of, hosts, variable_of
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
@@ -370,7 +370,7 @@ def _notes(policy: Policy, beyond: int, replayed: int) -> list[str]:
     for item in columns:
         for step in item.postprocess:
             note = f"column {item.column!r}: {step.name} rewrites the released texts, at no cost"
-            other = step.learnt_for not in {None, item.mechanism.cfg()}
+            other = step.training.mechanism not in {None, item.mechanism.cfg()}
             notes.append(note + (", and from releases of another mechanism or configuration" if other else ""))
     return notes
 

@@ -203,14 +203,14 @@ def _folds(
 ) -> list[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
     selection = library("sklearn.model_selection")
     smallest = int(np.unique(truth, return_counts=True)[1].min())
-    made: Any
+    splits: Any
     if groups is not None and len(np.unique(groups)) >= FOLDS:
-        made = selection.GroupKFold(FOLDS, shuffle=seed > 0, random_state=seed or None).split(truth, truth, groups)
+        splits = selection.GroupKFold(FOLDS, shuffle=seed > 0, random_state=seed or None).split(truth, truth, groups)
     elif smallest >= FOLDS and truth.dtype.kind != "f":
-        made = selection.StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(truth, truth)
+        splits = selection.StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(truth, truth)
     else:
-        made = selection.KFold(FOLDS, shuffle=True, random_state=seed).split(truth)
-    return list(made)
+        splits = selection.KFold(FOLDS, shuffle=True, random_state=seed).split(truth)
+    return list(splits)
 
 
 def fit(words: Any, truth: Values) -> Any:

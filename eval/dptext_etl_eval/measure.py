@@ -142,8 +142,8 @@ def attacks() -> tuple[Attack, ...]:
 
 @cache
 def _found(group: Literal["metrics", "attacks"], base: type[Found]) -> tuple[Found, ...]:
-    made = [extensions.load(group, name, base)() for name in extensions.names(group)]
-    return tuple(sorted(made, key=lambda measure: (measure.order, measure.title)))
+    measures = [extensions.load(group, name, base)() for name in extensions.names(group)]
+    return tuple(sorted(measures, key=lambda measure: (measure.order, measure.title)))
 
 
 _LIBRARIES = ("sklearn", "sacrebleu")

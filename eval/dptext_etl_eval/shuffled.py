@@ -63,7 +63,7 @@ class SharesOfLabels(Metric):
         for text, count in self.counts.items():
             seen[topics[text]] += count
         shares = estimate_frequencies(self.counts, topics, epsilon=self.epsilon, near=self.near)
-        near = np.clip(_shares(labels, {one.topic: one.neighborhood_share for one in shares}), 0.0, None)
+        near = np.clip(_shares(labels, {item.topic: item.neighborhood_share for item in shares}), 0.0, None)
         blind = _distance(true, _shares(labels, Counter(topics.values())))
         by_rule = None if raw is None else _distance(true, _shares(labels, Counter(raw.tolist())))
         return [
@@ -77,8 +77,8 @@ def _shares(labels: Values, counts: Mapping[str, float]) -> np.ndarray[Any, np.d
     return shares / shares.sum() if shares.sum() else shares
 
 
-def _distance(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
-    return float(np.abs(one - other).sum() / 2)
+def _distance(first: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
+    return float(np.abs(first - other).sum() / 2)
 
 
 def evaluate_shuffled(

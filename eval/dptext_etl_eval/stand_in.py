@@ -69,8 +69,8 @@ def read(
         public = public.with_columns(listed.alias(label)).drop_nulls()
     with seam("reading the public table", InputError, READ_HINT):
         order = np.random.default_rng(0).permutation(public.height)
-        texts = [" ".join(str(one).split()[:words]) for one in public[text].to_list()]
-        labels: Values = np.array([str(one) for one in public[label].to_list()])
+        texts = [" ".join(str(cell).split()[:words]) for cell in public[text].to_list()]
+        labels: Values = np.array([str(cell) for cell in public[label].to_list()])
     left = public.height - rows
     if left < 20:
         msg = f"{public.height:,} public rows with text and label; {rows:,} serve as private rows and 20 or more test"

@@ -44,9 +44,9 @@ def macro_f1(truth: Values | Codes, guessed: Values | Codes) -> float:
     >>> round(macro_f1(np.array(["a", "a", "b"]), np.array(["a", "b", "b"])), 4)
     0.6667
     """
-    true, made = coded(truth, guessed)
-    hits = np.bincount(true[true == made], minlength=1 + max(true.max(), made.max()))
-    both = np.bincount(true, minlength=len(hits)) + np.bincount(made, minlength=len(hits))
+    true, guess = coded(truth, guessed)
+    hits = np.bincount(true[true == guess], minlength=1 + max(true.max(), guess.max()))
+    both = np.bincount(true, minlength=len(hits)) + np.bincount(guess, minlength=len(hits))
     return float(np.mean(2 * hits[both > 0] / both[both > 0]))
 
 
@@ -98,7 +98,7 @@ def bootstrapped(
 ) -> tuple[float, float]:
     """Return the 95% percentile interval of a figure over resampled rows (or groups of rows)."""
     random = np.random.default_rng(0)
-    true, made = coded(truth, guessed)
+    true, guess = coded(truth, guessed)
     means = np.empty(RESAMPLES)
     members: list[npt.NDArray[np.intp]] | None = None
     if groups is not None:
@@ -109,6 +109,6 @@ def bootstrapped(
             rows = random.integers(0, len(truth), len(truth))
         else:
             rows = np.concatenate([members[at] for at in random.integers(0, len(members), len(members))])
-        means[number] = figure(true[rows], made[rows])
+        means[number] = figure(true[rows], guess[rows])
     low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)

@@ -139,7 +139,7 @@ def cost_of(policy: Policy, manifest: Manifest) -> dict[str, Any]:
 def _refuse_links(given: dict[str, Any]) -> None:
     """Refuse what compares a row of the release with its raw text: no row of a synthetic table belongs to a record."""
     if refused := of_rows(given, "attribute", "subject", "models", "show_texts", "partition"):
-        names = ", ".join(sorted(type(one).__module__.rpartition(".")[2] for one in attacks()))
+        names = ", ".join(sorted(type(attack).__module__.rpartition(".")[2] for attack in attacks()))
         msg = f"{', '.join(refused)}: no row of a synthetic table belongs to a record, so these attacks are excluded: "
         raise PolicyError(msg + names, "the epsilon of the table bounds what anyone learns of a record")
 

@@ -43,7 +43,8 @@ def read(name):
 
 def words():
     listed = PAGE.read_text(encoding="utf-8").split("<!-- words: start -->")[1].split("<!-- words: end -->")[0]
-    return [line.split("|")[1].strip() for line in listed.strip().splitlines()[2:]]
+    table, _, spellings = listed.partition("British spellings:")
+    return [line.split("|")[1].strip() for line in table.strip().splitlines()[2:]] + re.findall(r"\w+", spellings)
 
 
 BANNED = re.compile(rf"(?<![\w-])(?:{'|'.join(words())})(?:s|d|r|rs|ing|ly)?(?![\w-])", re.IGNORECASE)

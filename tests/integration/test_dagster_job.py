@@ -318,9 +318,6 @@ def test_staging_is_automatic_where_it_is_asked_for(job, instance):
     assert list(automation.asks()) == [STAGED]
 
 
-later("dagster")
-
-
 def test_the_job_publishes_what_a_run_publishes(make_synthetic, reviews, sentinel):
     """Neither texts nor labels of the source, and no number of the statistic, are in any event."""
     raw = reviews().with_columns(topic=pl.lit(f"label {sentinel}"))

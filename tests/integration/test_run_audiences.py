@@ -329,6 +329,7 @@ def test_partitions_and_variables(make_job, reviews, save, monkeypatch):
     assert table(job, "analysts/2026-01").height == 117
 
 
+@pytest.mark.thorough
 def test_spark_publishes_the_same_tables(spark, shared):
     on_spark(frame_of(spark, shared), shared.policy())
     own, analysts, partners = (table(shared, name) for name in TABLES)

@@ -8,7 +8,6 @@ import re
 import shutil
 
 import duckdb
-import pandas as pd
 import polars as pl
 import pytest
 
@@ -16,7 +15,10 @@ from dptext_etl.errors import GateError, InputError
 from dptext_etl.runner.publish.export import CONTRACT, MANIFEST, REHEARSAL, SUMS, contract_text, export, verify
 from dptext_etl.runner.publish.manifest import Manifest, scan_published
 from tests.command_line import dptext, facts
+from tests.later import later
 from tests.review_jobs import SURROGATE
+
+pd = later("pandas")
 
 
 def contents(place):

@@ -13,9 +13,8 @@ from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish
 from dptext_etl.spark import run_frame
 from dptext_etl.spark.spark_frame import stage_frame
-from tests.quick import quick
 
-from .spark_runs import frame_of, used
+from .spark_runs import failing_once, frame_of, used
 
 
 @pytest.fixture
@@ -34,25 +33,12 @@ RETRIED = [
 ]
 
 
-@pytest.mark.parametrize(("how", "step"), quick(RETRIED))
+@pytest.mark.thorough
+@pytest.mark.parametrize(("how", "step"), RETRIED)
 def test_every_task_fails_once_after_a_step_and_is_retried(spark, undisturbed, make_job, how, step):
     job = make_job("job")
     failures = job.folder / "failures"
-    failures.mkdir()
-
-    def checkpoint(name):
-        import os
-
-        from pyspark import TaskContext
-
-        task = TaskContext.get()
-        if task is None or name != step or task.attemptNumber():
-            return
-        (failures / f"{task.partitionId()}").touch()
-        if how == "dies":
-            os._exit(13)
-        raise ValueError("zzqsentinelqzz")
-
+    checkpoint = failing_once(failures, step, how)
     staged = stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
     # a worker that dies ends the first attempts of other partitions in it, before their step
     assert 0 < len(list(failures.iterdir())) <= len(staged.canaries)

@@ -109,6 +109,7 @@ def test_a_delta_table_whose_files_are_not_its_rows_is_refused(spark, job, revie
     assert not (job.folder / "ledger.db").exists()
 
 
+@pytest.mark.thorough
 def test_an_iceberg_table_is_read_by_the_ids_of_its_columns(spark, job, reviews, steps):
     if not hasattr(spark.range(1), "toArrow"):
         pytest.skip("Spark 3.5 returns no table of Arrow")
@@ -189,6 +190,7 @@ def test_parquet_files_of_a_folder_are_read_as_polars_reads_them(spark, make_job
         read_source(spark, job.policy())
 
 
+@pytest.mark.thorough
 def test_every_reader_of_files_refuses_checksums_of_other_bytes_and_hidden_names(spark, job, reviews):
     reviews().write_delta(str(job.folder / "delta"))
     run(job.policy())

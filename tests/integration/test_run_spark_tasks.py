@@ -207,6 +207,7 @@ def test_a_look_waits_for_a_ledger_that_is_busy(staging_job, monkeypatch, step):
 
 @pytest.mark.usefixtures("toys")
 def test_draws_that_were_forged_between_two_attempts_charge_nothing_less(make_job):
+    pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
     steps = {"name": "steps", "epsilon": 2.0}
     staging_job = make_job(column=[{"name": name, "mechanism": steps} for name in ("review", "note")])
     bench, failing = Bench(staging_job), DPTextError("stopped")

@@ -83,7 +83,7 @@ def test_drafts_of_killed_processes_go_with_the_next_copy_or_export(kit, tmp_pat
     leave("killed", held=False)
     held = leave("running", held=True)
     to = tmp_path / "copies" / place
-    kit.ledger.backup(to) if to.suffix else kit.ledger.reports.write_tables(to)
+    kit.ledger.backup(to) if to.suffix else kit.ledger.write_tables(to)
     assert sorted(path.name for path in to.parent.iterdir()) == [f".{files.PREFIX}running", place]
     os.close(held)
 

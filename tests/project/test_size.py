@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-LINES = {"core": 54_660, "runner and engines": 15_520, "ledger": 7_910}  # goals: 44,500, 10,500, and 6,300
-WORDS = 52_100  # goal: 45,000
+LINES = {"core": 54_360, "runner and engines": 15_520, "ledger": 7_910}  # goals: 44,500, 10,500, and 6,300
+WORDS = 45_000
 RUN = {
     "files": 123,  # goal: 55; threads decide about one or two
     "functions": 1_410,  # goal: 650; a named anchor store adds some

@@ -10,6 +10,7 @@ import pytest
 
 from dptext_etl import _kernel
 from tests.policy_files import custext_column, policy_in
+from tests.quick import quick
 
 FORKED = """
 import json, os, sys
@@ -49,16 +50,18 @@ os.wait()
 
 @pytest.mark.parametrize(
     ("used", "door", "refused", "late", "elsewhere"),
-    [
-        (True, "run", True, False, None),
-        (True, "run", True, True, None),
-        (True, "expression", True, False, None),
-        (False, "run", False, False, None),
-        (False, "run", False, True, None),
-        (True, "run", True, False, "macOS"),
-        (False, "run", True, False, "macOS"),
-        (False, "run", False, False, "daemon"),
-    ],
+    quick(
+        [
+            (True, "run", True, False, None),
+            (False, "run", False, True, None),
+            (False, "run", True, False, "macOS"),
+            (True, "run", True, True, None),
+            (True, "expression", True, False, None),
+            (False, "run", False, False, None),
+            (False, "run", False, False, "daemon"),
+        ],
+        first=3,
+    ),
 )
 def test_a_forked_process_releases_or_is_refused(tmp_path, small_vectors, used, door, refused, late, elsewhere):
     """Also one that imports this package only after the fork (`late`), and where no threads are shown (`elsewhere`)."""

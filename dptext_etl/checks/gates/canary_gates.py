@@ -62,6 +62,7 @@ class CanaryTextAbsent(Gate):
     )
     stages = frozenset(Stage)
     order = 30
+    problems = ("hits",)
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)

@@ -133,6 +133,8 @@ class RowsLedgered(Gate):
     )
     stages = frozenset(Stage)
     order = 80
+    problems = ("uncommitted", "different", "misshapen", "unregistered_columns", "copied_columns")
+    reads_ledger = True
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)

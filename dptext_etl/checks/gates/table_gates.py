@@ -37,6 +37,7 @@ class RawColumnAbsent(Gate):
     )
     stages = frozenset(Stage)
     order = 20
+    problems = ("missing", "unknown", "mistyped")
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)
@@ -219,6 +220,7 @@ class LabelsInList(Gate):
     catches = "Labels of private records that the public list does not name, and rows without a label."
     stages = frozenset(Stage)
     order = 72
+    problems = ("outside",)
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)

@@ -146,9 +146,10 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
 
 def postprocessing_facts(column: ColumnPolicy) -> list[dict[str, Any]]:
     """Return the facts in ledger and manifest about each post-processing of a column, in order."""
+    steps = ((step, step.training) for step in column.postprocess)
     return [
-        {"name": step.name, "cfg": step.cfg(), "model_hash": step.model_hash, "training_provenance": step.provenance}
-        for step in column.postprocess
+        {"name": step.name, "cfg": step.cfg(), "model_hash": model.model_hash, "training_provenance": model.provenance}
+        for step, model in steps
     ]
 
 
@@ -174,14 +175,14 @@ def require_provenance(policy: Policy) -> None:
     for column in policy.charged_columns():
         for step in column.postprocess:
             where = f"column {column.column!r}: {step.name}"
-            if step.provenance is None:
+            if step.training.provenance is None:
                 msg = f"{where} costs nothing only if it learned from public texts; no one declares it"
                 hint = (
                     'give a model with a training.json that says "training_provenance": "public", or declare '
                     'training_provenance = "public" in the entry, if it is true'
                 )
                 raise PolicyError(msg, hint)
-            if step.provenance != "public":
+            if step.training.provenance != "public":
                 msg = f"{where} learned from other private records, and nothing is charged for revealing them"
                 raise PolicyError(msg, "use a model that learned from public texts, or from released ones")
 

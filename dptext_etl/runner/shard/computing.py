@@ -42,8 +42,7 @@ from dptext_etl.errors import DPTextError, InputError, LedgerError, counted, sea
 from dptext_etl.families.words import by_word
 from dptext_etl.guarantee import PURE
 from dptext_etl.keys import canonical_series
-from dptext_etl.ledger import CommitOutcome, Committed, Ledger, Outcome, Postprocessed
-from dptext_etl.ledger.types import I64, Mask
+from dptext_etl.ledger import CommitOutcome, Committed, Ledger, Outcome
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.layout import Layout
@@ -146,8 +145,7 @@ def find_replay(shards: ShardContext, reserved: Reserved, index: int, column: Co
     new = np.ones(len(ids), np.bool_)
     if not committed.mask.any():
         return Replay(new)
-    ask = partial(shards.ledger.settled_epsilons, column.ref, ids, canary=reserved.canary)
-    drawn = _draws(column.policy, committed.positions, partial(shards.schedule.run, None, index, ask))
+    drawn = _draws(column.policy, committed)
     kept = (_texts(shard, shards.policy.id, name) for shard in shards.staging.kept(index))
     for matching, shard in matches(ids, committed, kept):
         counts = matching["draws"] if shard.draws is not None else drawn[matching["row"]].alias("draws")
@@ -165,7 +163,7 @@ def _texts(shard: KeptShard, id_column: str, name: str) -> tuple[pl.Series, pl.D
 
 
 def matches(
-    ids: pa.Array, wanted: Committed | Postprocessed, kept: Iterable[tuple[pl.Series, pl.DataFrame, Extra]]
+    ids: pa.Array, wanted: Committed, kept: Iterable[tuple[pl.Series, pl.DataFrame, Extra]]
 ) -> Iterator[tuple[pl.DataFrame, Extra]]:
     """Yield the rows of each kept frame whose id and digest of `text` are wanted, with `row`, their place in `ids`."""
     left = pl.DataFrame({"id": ids, "row": np.arange(len(ids)), "digest": _binary(wanted.digests)}).filter(wanted.mask)
@@ -247,13 +245,12 @@ def keep_published(
         keep(index, part.sha256, rows)
 
 
-def _draws(column: ColumnPolicy, positions: I64, settled: Callable[[], tuple[Mask, I64]]) -> pl.Series:
+def _draws(column: ColumnPolicy, committed: Committed) -> pl.Series:
     """Write the draws that the ledger knows of committed rows; where it settled nothing, all that were charged."""
-    drawn, mechanism = pl.Series("positions", positions, dtype=pl.UInt32), column.mechanism
+    drawn, mechanism = pl.Series("positions", committed.positions, dtype=pl.UInt32), column.mechanism
     if not mechanism.refundable:
         return drawn
-    settled_rows, used = settled()
-    costs = np.where(settled_rows, used, spends(mechanism, to_arrow(positions))[PURE])
+    costs = np.where(committed.settled, committed.used, spends(mechanism, to_arrow(committed.positions))[PURE])
     return pl.DataFrame([drawn, pl.Series("steps", steps_of(mechanism, costs))]).to_struct()
 
 
@@ -381,15 +378,15 @@ class _Rewriting:
                 return first
         raise LedgerError(f"{diverged:,} released texts, rewritten again, became others than were recorded", _OTHER)
 
-    def posted(self) -> dict[str, Postprocessed]:
+    def posted(self) -> dict[str, Committed]:
         """Look up recorded results of the rows, by text column."""
         ids, canary, ledger = self.reserved.charged.ids, self.reserved.canary, self.shards.ledger
         return {
-            item.name: ledger.postprocessed(item.ref, str(item.policy.chain), ids, canary=canary)
+            item.name: ledger.committed(item.ref, ids, chain=str(item.policy.chain), canary=canary)
             for item in self.columns
         }
 
-    def find(self, staged: StagedShard, posted: Mapping[str, Postprocessed]) -> StagedShard | None:
+    def find(self, staged: StagedShard, posted: Mapping[str, Committed]) -> StagedShard | None:
         """Return a shard whose staged results are intact and match the ledger; None if they must be computed."""
         staging = self.shards.staging
         if staged.post.get("chains") != self.chains or not staging.holds_post(staged):
@@ -406,7 +403,7 @@ class _Rewriting:
             counts = {name: staged.post[name] for name in ("failed", "copies") if name in staged.post}
             return self.stage(staged, texts, counts)  # the policy keeps other columns now
 
-    def rewrite(self, staged: StagedShard, posted: Mapping[str, Postprocessed]) -> StagedShard:
+    def rewrite(self, staged: StagedShard, posted: Mapping[str, Committed]) -> StagedShard:
         """Rewrite texts without a kept result, and stage the results."""
         staging, policy = self.shards.staging, self.shards.policy
         frame, draws = staging.read(staged), staging.draws(staged)
@@ -421,7 +418,7 @@ class _Rewriting:
         self.shards.profile.count("postprocess", rows=frame.height)
         return self.stage(staged, texts, {"failed": failed, "copies": copies})
 
-    def column(self, item: Column, released: pl.Series, posted: Postprocessed) -> tuple[pl.Series, int]:
+    def column(self, item: Column, released: pl.Series, posted: Committed) -> tuple[pl.Series, int]:
         """Return the results of a column, recorded ones from kept files, and how many texts failed."""
         ids = self.reserved.charged.ids
         kept = (

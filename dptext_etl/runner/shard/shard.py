@@ -27,9 +27,9 @@ from dptext_etl.column import output_digests, possible_costs
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, counted, seam
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import Outcome, PreparedBatch, PreparedCommit, ReserveResult
+from dptext_etl.ledger import Outcome, PreparedBatch, PreparedCommit
 from dptext_etl.ledger.account import ChargeSteps
-from dptext_etl.ledger.types import EXCLUDED
+from dptext_etl.ledger.types import EXCLUDED, counts_of
 from dptext_etl.parallel import run_both
 from dptext_etl.runner.shard.charging import (
     DEFECT,
@@ -90,7 +90,7 @@ class Shards(ShardContext):
 
     def _reserved(self, raw: pl.DataFrame, charged: Charged, pairs: int, ready: PreparedBatch, job: str) -> Reserved:
         with self.profile.stage("reserve"):
-            canary = ready.batch.canary
+            canary = ready.records.canary
             self._probe_before(charged, canary)
             steps = replace(self.steps, job=job)
             outcome = steps.reserve(ready, charged.forms, again=self.policy.on_changed == "release_again")
@@ -104,7 +104,7 @@ class Shards(ShardContext):
         if self.policy.on_changed == "keep":
             charged = with_earlier_texts(self.ledger, charged, outcome)
         self.computed |= self.schedule.parallel  # another shard may be scoring when the next one is refused
-        return Reserved(raw, charged, outcome, ReserveResult(outcome[~canary]).counts, pairs)
+        return Reserved(raw, charged, outcome, counts_of(outcome[~canary]), pairs)
 
     @property
     def steps(self) -> ChargeSteps:
@@ -281,10 +281,7 @@ class Shards(ShardContext):
                     committed = partial(self.ledger.committed, column.ref, charged.ids, canary=canary)
                     if not mechanism.reproducible and not committed().mask.all():
                         mechanism.probe()
-                    if (
-                        chain
-                        and not self.ledger.postprocessed(column.ref, chain, charged.ids, canary=canary).mask.all()
-                    ):
+                    if chain and not committed(chain=chain).mask.all():
                         for step in column.policy.postprocess:
                             step.probe()
         except DPTextError:

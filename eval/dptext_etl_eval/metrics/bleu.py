@@ -25,10 +25,10 @@ class Bleu(Metric):
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return both figures over all rows."""
-        made = library("sacrebleu").BLEU(lowercase=True)
+        bleu = library("sacrebleu").BLEU(lowercase=True)
         raw, released = list(pairs.raw), list(pairs.released)
         score, other = (
-            made.corpus_score(texts, [raw]).score / 100 for texts in (released, released[1:] + released[:1])
+            bleu.corpus_score(texts, [raw]).score / 100 for texts in (released, released[1:] + released[:1])
         )
         before, after = pairs.words(RAW), pairs.words(RELEASED)
         mean, blind = (mean_bleu(before, texts) for texts in (after, after[1:] + after[:1]))
@@ -43,4 +43,4 @@ def mean_bleu(raw: Sequence[Sequence[str]], released: Sequence[Sequence[str]]) -
     score = library("nltk.translate.bleu_score").sentence_bleu
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NLTK warns of every text without shared runs of a length
-        return float(np.mean([score([list(one)], list(other)) for one, other in zip(raw, released, strict=True)]))
+        return float(np.mean([score([list(text)], list(other)) for text, other in zip(raw, released, strict=True)]))

@@ -62,11 +62,12 @@ def _by_model(name: str, pairs: Pairs) -> list[Score]:
     parts = [part[part[:, 1] > 0] for part in (surprise(name, pairs.released), pairs.memory["surprise", RAW, name])]
     what = ("perplexity per token of the causal model", "mean perplexity over texts of the causal model")
     if not all(map(len, parts)):
-        return [Score(one, None, note="one side holds no tokens") for one in what]
+        return [Score(title, None, note="one side holds no tokens") for title in what]
     whole = [_perplexity(part) for part in parts]
     means = [float(np.exp(part[:, 0] / part[:, 1]).mean()) for part in parts]
     return [
-        Score(one, released, raw=raw, unit="number") for one, (released, raw) in zip(what, (whole, means), strict=True)
+        Score(title, released, raw=raw, unit="number")
+        for title, (released, raw) in zip(what, (whole, means), strict=True)
     ]
 
 

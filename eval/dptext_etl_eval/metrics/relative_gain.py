@@ -39,7 +39,9 @@ def relative_gain_above_guessing(useful: Scored, attacked: Scored) -> float | No
     """Return the same of what lies above a blind guess (paper 001); None as for `relative_gain`."""
     if useful.raw <= useful.blind or attacked.raw <= attacked.blind:
         return None
-    kept, learnt = ((each.released - each.blind) / (each.raw - each.blind) for each in (useful, attacked))
+    kept, learnt = (
+        (figures.released - figures.blind) / (figures.raw - figures.blind) for figures in (useful, attacked)
+    )
     return kept - learnt
 
 
@@ -59,7 +61,7 @@ class RelativeGain(Metric):
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return the gain as papers 000 and 001 define it, with use tested on released and on raw texts."""
-        made = []
+        gains = []
         for how, guesses in ways(pairs):
             attacked = _scored(guesses, pairs, ATTRIBUTE, test=RELEASED)
             for test in (RELEASED, RAW):
@@ -67,8 +69,8 @@ class RelativeGain(Metric):
                 for what, gain in _WAYS.items():
                     value = gain(useful, attacked)
                     note = "" if value is not None else "raw texts do not beat a blind guess"
-                    made.append(Score(f"{what}, use tested on {test} texts{how}", value, unit="number", note=note))
-        return made
+                    gains.append(Score(f"{what}, use tested on {test} texts{how}", value, unit="number", note=note))
+        return gains
 
 
 _WAYS = {

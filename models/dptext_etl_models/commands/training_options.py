@@ -108,8 +108,8 @@ def changed(settings: Settings, **given: Any) -> Settings:
     """Replace the settings that an option gives."""
     from dataclasses import replace
 
-    made: Settings = replace(settings, **{name: value for name, value in given.items() if value is not None})  # type: ignore[type-var]
-    return made
+    chosen: Settings = replace(settings, **{name: value for name, value in given.items() if value is not None})  # type: ignore[type-var]
+    return chosen
 
 
 def progress(seen: TrainingProgress) -> None:

@@ -326,8 +326,8 @@ class LatentNoise(Mechanism):
         elif allocation is not None:
             noise = replace(allocation.division(count, None), tightness=self._tightness)
         else:
-            each = exact(self.epsilon) / count
-            noise = PureDraws(each, count, each * self._tightness, range_bounded=False)
+            share = exact(self.epsilon) / count
+            noise = PureDraws(share, count, share * self._tightness, range_bounded=False)
         if allocation is not None and allocation.choosing is not None:
             tight = exact(epsilon_implemented(allocation.choosing, len(allocation.templates)))
             noise = Composed((noise, PureDraws(allocation.choosing, 1, tight)))
