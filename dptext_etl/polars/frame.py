@@ -111,7 +111,7 @@ def label(text: str | pl.Expr, classifier: Classifier | str | Path, corpus: Corp
     def labels(texts: pl.Series) -> pl.Series:
         return pl.Series(texts.name, opened.label(texts.cast(pl.String).to_arrow(), corpus), pl.String)
 
-    column = pl.col(text) if isinstance(text, str) else text
+    column = by_name(text) if isinstance(text, str) else text
     return column.map_batches(labels, return_dtype=pl.String, is_elementwise=True)
 
 
