@@ -78,15 +78,16 @@ class DPTextError(Exception):
         return type(self), (self.message, self.hint, self.fields)
 
 
-def collect(problems: list[DPTextError] | None, step: Callable[[], object]) -> None:
-    """Carry out a step; with a list, collect its refusal instead of stopping there."""
+def collect(problems: list[DPTextError] | None, step: Callable[[], R]) -> R | None:
+    """Carry out a step; with a list, collect its refusal instead of stopping there, and return None."""
     try:
-        step()
+        return step()
     except DPTextError as error:
         if problems is None:
             raise
         if error.message not in {item.message for item in problems}:
             problems.append(error)
+        return None
 
 
 def together(problems: Sequence[DPTextError]) -> DPTextError:

@@ -102,9 +102,7 @@ class AccountTerms(LedgerSpec):
     id_columns: dict[str, str] = Field(default_factory=dict)
 
     def scope(self, dataset: str) -> Scope:
-        if self.cap is None:
-            return Scope(dataset, unit=self.unit)
-        return Scope(dataset, self.cap.period, self.cap.group, self.unit)
+        return Scope.under(dataset, self.cap, self.unit)
 
 
 class Account:
@@ -130,7 +128,7 @@ class Account:
         return self._terms.unit == "subject"
 
     def arranged(self, ids: pa.Array, subjects: pa.Array | None) -> tuple[pa.Array, pa.Array | None, IdForms]:
-        """Bring composite ids into the order of fields that the ledger pinned, and subjects into their spelling."""
+        """Bring composite ids into the order of fields that the ledger pinned, and subjects into their normal form."""
         pinned = self._ledger.pinned_forms(self._terms.scope(self._policy.dataset), [self._policy.column or ""])
         ids = arranged(ids, pinned.get("record"))
         if subjects is None:

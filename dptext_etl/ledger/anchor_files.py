@@ -105,6 +105,7 @@ class AnchorFile(BaseModel):
 
     def content(self, ledger: Ledger) -> bytes:
         self.place, self.host, self.time = ledger.place, gethostname(), _now()
+        self.datasets = dict(sorted(self.datasets.items()))
         return self.model_dump_json(exclude_none=True).encode()
 
     def add(self, ledger: Ledger, dataset: str, releases: Collection[str], groups: Collection[str]) -> None:

@@ -455,7 +455,7 @@ def _compare(request: Request) -> tuple[list[ColumnState], U8]:
 def _look_up(request: Request, column: ColumnCharge) -> ColumnState:
     ref = column.ref
     if ref.id != NEW:
-        request.db.releases.require_usable(ref)
+        request.db.contents.latest().require_usable(ref)
     holdings = request.plan.holdings(request.db, ref, request.at)
     same = holdings.same_text(column.identities)
     changed = holdings.present & ~same

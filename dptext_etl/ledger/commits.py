@@ -79,6 +79,7 @@ class Commits(Charges):
 
         Raises:
             LedgerError: A record was not reserved with this identity.
+            InputError: There is not one identity and one digest per record.
         """
         records = self._db.id_key.records(ids, canary)
         size, _ = records.ids.size, records.distinct
@@ -119,7 +120,9 @@ class Commits(Charges):
         *,
         canary: Mask | None = None,
     ) -> U8:
-        """Record the staged results of post-processing. This spends nothing.
+        """Record the staged results of post-processing. This spends nothing, and the first result is the published one.
+
+        Specification: docs/spec/privacy.md#rewrite-again.
 
         Args:
             job: The name of the caller.
@@ -140,8 +143,33 @@ class Commits(Charges):
         db, records, staged = self._db, self._db.id_key.records(ids, canary), matrix(digests, "digests")
         if len(records.distinct) != len(staged):
             raise InputError("post-processing has one digest per record")
-        work = partial(_record_postprocessing, db, job, ref, chain, steps, records, staged)
-        return db.store.write(len(staged), work)
+
+        def record() -> U8:
+            db.contents.latest().require_usable(ref)
+            if not steps or any(step.get("training_provenance") not in PROVENANCES for step in steps):
+                allowed = " or ".join(map(repr, PROVENANCES))
+                msg = f"post-processing costs nothing only where its training_provenance is {allowed}"
+                raise LedgerError(msg, "declare training_provenance in the post-processing of the policy")
+            # The first result under a chain is the one that is published: two writers must not both find none.
+            db.store.lock(states_lock(ref))
+            holdings = db.look_up(ref, records.ids, records.distinct)
+            missing = int((~holdings.committed).sum())
+            if missing:
+                msg = f"{counted(missing, 'record is', 'records are')} not committed, so nothing of them is rewritten"
+                raise LedgerError(msg, "commit them before")
+            rewritten, first = db.records.postprocessed(holdings.places, chain)
+            outcome = np.full(records.ids.size, CommitOutcome.COMMITTED, np.uint8)
+            outcome[rewritten] = np.where((first != staged).any(axis=1), CommitOutcome.DIVERGED, CommitOutcome.ALREADY)[
+                rewritten
+            ]
+            if not rewritten.all():
+                places = holdings.places.take(~rewritten)
+                columns = places.columns() | {"digest": staged[~rewritten]}
+                facts = {"job": job, "release": ref.id, "nonce": ref.nonce, "spend": 0, "chain": chain}
+                db.journal.append_rows(Event.POST, columns, **facts, steps=[dict(step) for step in steps])
+            return outcome
+
+        return db.store.write(len(staged), record)
 
     def expire(self, job: str, *, reason: str | None = None) -> int:
         """Turn the open reservations of a job into lasting charges, and return how many records that were.
@@ -194,7 +222,7 @@ class Commits(Charges):
 
 def _examine(db: Database, results: Results) -> PreparedCommit:
     """Compare results with the reserved and committed records, and encode them. Call it inside a snapshot."""
-    db.releases.require_usable(results.ref)
+    db.contents.latest().require_usable(results.ref)
     holdings = db.look_up(results.ref, results.records.ids, results.records.distinct)
     same = holdings.same_text(results.identities)
     if not same.all():
@@ -227,7 +255,7 @@ def _examine(db: Database, results: Results) -> PreparedCommit:
 def _commit(db: Database, job: str, ready: PreparedCommit) -> U8:
     """Commit a batch, if no other writer moved its records meanwhile. Call it inside a transaction."""
     ref, records, spent = ready.results.ref, ready.results.records.ids, ready.results.spent
-    db.releases.require_usable(ref)
+    db.contents.latest().require_usable(ref)
     rows = int(are_forgotten(db, ref.dataset, records).sum())
     if rows:
         msg = f"{rows:,} of {records.size:,} records were forgotten since they were reserved; none of them is released"
@@ -272,44 +300,6 @@ def _refund(db: Database, ref: ReleaseRef, names: dict[str, Any], places: Places
         if pinned.measure == REFUNDED_MEASURE:
             settled = {"batch": np.full(len(rows), batch, np.int64), "row": rows, PURE: used}
             db.journal.append_rows(Event.SETTLE, settled, **names)
-
-
-def _record_postprocessing(  # noqa: PLR0917
-    db: Database,
-    job: str,
-    ref: ReleaseRef,
-    chain: str,
-    steps: Sequence[Mapping[str, Any]],
-    records: RecordIds,
-    digests: Bytes,
-) -> U8:
-    """Record the results of post-processing: spend 0, and the first result is the published one.
-
-    Call it inside a transaction. Specification: docs/spec/privacy.md#rewrite-again.
-    """
-    db.releases.require_usable(ref)
-    if not steps or any(step.get("training_provenance") not in PROVENANCES for step in steps):
-        allowed = " or ".join(map(repr, PROVENANCES))
-        msg = f"post-processing costs nothing only where its training_provenance is {allowed}"
-        raise LedgerError(msg, "declare training_provenance in the post-processing of the policy")
-    # The first result under a chain is the one that is published: two writers must not both find none.
-    db.store.lock(states_lock(ref))
-    holdings = db.look_up(ref, records.ids, records.distinct)
-    missing = int((~holdings.committed).sum())
-    if missing:
-        msg = f"{counted(missing, 'record is', 'records are')} not committed, so nothing of them is rewritten"
-        raise LedgerError(msg, "commit them before")
-    rewritten, first = db.records.postprocessed(holdings.places, chain)
-    outcome = np.full(records.ids.size, CommitOutcome.COMMITTED, np.uint8)
-    outcome[rewritten] = np.where((first != digests).any(axis=1), CommitOutcome.DIVERGED, CommitOutcome.ALREADY)[
-        rewritten
-    ]
-    if not rewritten.all():
-        places = holdings.places.take(~rewritten)
-        columns = places.columns() | {"digest": digests[~rewritten]}
-        facts = {"job": job, "release": ref.id, "nonce": ref.nonce, "spend": 0, "chain": chain}
-        db.journal.append_rows(Event.POST, columns, **facts, steps=[dict(step) for step in steps])
-    return outcome
 
 
 def _batches(db: Database, job: str) -> list[Batch]:

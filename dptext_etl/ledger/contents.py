@@ -32,6 +32,7 @@ COUNTED = {
 }
 COUNTS = ("records", "canaries", *COUNTED.values())
 """The counts of a release."""
+NEW_NAME = "use a new `release` name, which is charged in full"
 Facts = Mapping[str, Any]
 Key = tuple[int, int]
 """The number of a release, and a nonce."""
@@ -189,6 +190,19 @@ class Contents:
             if group in facts.get("groups", ()):
                 msg = f"the group {group} is frozen with the dataset {name}: {facts['reason']}"
                 raise FrozenLedgerError(msg, f"`dptext ledger thaw {name}` settles it for all datasets of the group")
+
+    def refuse_revoked(self, dataset: str, release: str) -> None:
+        if (dataset, release) in self.revoked:
+            msg = f"release {release!r} of {dataset} is revoked: nothing further happens under this name"
+            raise LedgerError(msg, f"if a gate fired, fix the cause; then {NEW_NAME}")
+
+    def require_usable(self, ref: ReleaseRef) -> None:
+        """Refuse a release that is frozen or revoked, or that this ledger does not know."""
+        pinned = self.releases.get(ref.id)
+        if pinned is None or pinned.ref(ref.nonce) != ref:
+            raise LedgerError(f"{ref} is not registered in this ledger", "call ledger.releases.register first")
+        self.refuse_frozen(ref.dataset)
+        self.refuse_revoked(ref.dataset, ref.release)
 
     def find(self, name: str, period: str) -> Pinned | None:
         return next((item for item in self.scopes.values() if (item.name, item.period) == (name, period)), None)

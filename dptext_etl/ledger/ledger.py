@@ -34,6 +34,7 @@ class Ledger(Commits):
         >>> import pyarrow, tempfile
         >>> from dptext_etl import keys
         >>> from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
+        >>> from dptext_etl.ledger import Charge, Scope
         >>> folder = tempfile.TemporaryDirectory()
         >>> ledger = Ledger.open(f"{folder.name}/ledger.db")
         >>> claim = Guarantee(GuaranteeClass.PURE_LDP, frozenset(), "any two texts", "record")

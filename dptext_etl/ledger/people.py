@@ -102,7 +102,7 @@ def refuse_other_units(scope: Scope, moved: int, records: int) -> None:
         per = "to another subject before" if scope.unit == "subject" else "before, to a subject"
         were = "was" if moved == 1 else "were"
         msg = f"{moved:,} of {counted(records, 'record')} {were} charged {per}; none is charged now"
-        hint = "a record keeps its unit, so that no new spelling of people starts a balance at zero: bring the old ids "
+        hint = "a record keeps its unit, so that no new variant of an id starts a balance at zero: bring the old ids "
         then = f"back, or accept the change by name: `dptext ledger accept-units {scope.dataset}`"
         raise LedgerError(msg, hint + then, {"records": moved, "of": records})
 

@@ -281,10 +281,10 @@ class LedgerReader:
             InputError: The folder holds something, or it cannot be written.
             KeyReferenceError: The id key cannot be read.
         """
-        from dptext_etl.ledger import tables
+        from dptext_etl.ledger import ledger_tables
 
         with self._db.store.snapshot():
-            return tables.write(self._db, folder, ids)
+            return ledger_tables.write(self._db, folder, ids)
 
     def holds(self, anchor: Anchor) -> bool:
         """Return whether the journal still holds an anchor. If not, it was cut or rewritten, or it is an old copy.

@@ -18,7 +18,7 @@ from dptext_etl.accounting import least
 from dptext_etl.artifacts import canon
 from dptext_etl.errors import KeyReferenceError, LedgerError, counted
 from dptext_etl.guarantee import ADDITIVE, Guarantee, GuaranteeClass, Spend
-from dptext_etl.ledger.contents import Contents, Release
+from dptext_etl.ledger.contents import NEW_NAME, Contents, Release
 from dptext_etl.ledger.storage.hashed_ids import IdKey
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
@@ -29,7 +29,6 @@ from dptext_etl.policy import ColumnPolicy, Policy
 RESTORE = "restore the key from your backup; a new key needs a new release name"
 _PINNED_FACTS = ("mechanism", "configuration", "artifact_hashes", "unit")
 _CLASSES = list(GuaranteeClass)  # from the strongest to the weakest
-_NEW_NAME = "use a new `release` name, which is charged in full"
 _KEY_LABEL = b"dptext/key/v1\0"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -147,7 +146,7 @@ class Releases:
         def pin() -> ReleaseRef:
             contents = self._contents.latest()
             contents.refuse_frozen(dataset)
-            self._refuse_revoked(dataset, release)
+            contents.refuse_revoked(dataset, release)
             pinned_type = next((item.id_type for item in contents.releases_of(dataset) if item.column == column), None)
             if pinned_type not in {None, id_type}:
                 msg = f"the record ids of {dataset}.{column} are pinned to type {pinned_type}, got {id_type}"
@@ -160,12 +159,12 @@ class Releases:
                 self._journal.append(Event.RELEASE, release_id=number, publishable=publishable, **names, **more)
                 return ReleaseRef(number, dataset, column, release, cfg, nonce)
             if pinned.cfg != cfg:
-                raise LedgerError(f"{where} is pinned to another configuration ({pinned.cfg[:12]}…)", _NEW_NAME)
+                raise LedgerError(f"{where} is pinned to another configuration ({pinned.cfg[:12]}…)", NEW_NAME)
             if pinned.publishable != publishable:
-                raise LedgerError(f"{where} is pinned as {'' if pinned.publishable else 'not '}publishable", _NEW_NAME)
+                raise LedgerError(f"{where} is pinned as {'' if pinned.publishable else 'not '}publishable", NEW_NAME)
             if less := weakened(pinned.facts, facts):
                 msg = f"{where} was pinned with a stronger claim; today's has {'; '.join(less)}"
-                raise LedgerError(msg, _NEW_NAME)
+                raise LedgerError(msg, NEW_NAME)
             self.require_key(pinned.ref(nonce), key)
             return pinned.ref(nonce)
 
@@ -206,15 +205,6 @@ class Releases:
         if pinned is not None and pinned.commitment != expected:
             raise KeyReferenceError(f"{ref} was made under another noise key", RESTORE)
 
-    def require_usable(self, ref: ReleaseRef) -> None:
-        """Refuse a release that is revoked, or that this ledger does not know."""
-        contents = self._contents.latest()
-        pinned = contents.releases.get(ref.id)
-        if pinned is None or pinned.ref(ref.nonce) != ref:
-            raise LedgerError(f"{ref} is not registered in this ledger", "call ledger.releases.register first")
-        contents.refuse_frozen(ref.dataset)
-        self._refuse_revoked(ref.dataset, ref.release)
-
     def disclosures(self, ref: ReleaseRef) -> frozenset[str]:
         """Return the disclosures of the pinned claim of a release."""
         return frozenset(self._contents.latest().releases[ref.id].facts["disclosures"])
@@ -237,7 +227,7 @@ class Releases:
             LedgerError: Other records, texts, or sums are pinned, or the release is revoked.
         """
         with self._store.transaction():
-            self.require_usable(ref)
+            self._contents.latest().require_usable(ref)
             pin = self._contents.latest().pins.get((ref.id, ref.nonce))
             if pin is None:
                 more = {"sums": sums} if sums else {}
@@ -246,7 +236,7 @@ class Releases:
                 refuse_other_table(ref)
             elif pin[2] != sums:
                 msg = f"{ref} is pinned to other sums of these records: a model gives other vectors here than at first"
-                hint = f"this attempt drew nothing; bring back the staged vectors of the first attempt, or {_NEW_NAME}"
+                hint = f"this attempt drew nothing; bring back the staged vectors of the first attempt, or {NEW_NAME}"
                 raise LedgerError(msg, hint)
 
     def pinned_table(self, ref: ReleaseRef) -> str | None:
@@ -274,11 +264,6 @@ class Releases:
             if (dataset, release) not in self._contents.latest().revoked:
                 self._journal.append(Event.BURN, dataset=dataset, release=release, reason=reason)
 
-    def _refuse_revoked(self, dataset: str, release: str) -> None:
-        if (dataset, release) in self._contents.latest().revoked:
-            msg = f"release {release!r} of {dataset} is revoked: nothing further happens under this name"
-            raise LedgerError(msg, f"if a gate fired, fix the cause; then {_NEW_NAME}")
-
     def record_publication(
         self,
         refs: ReleaseRef | Sequence[ReleaseRef],
@@ -299,7 +284,7 @@ class Releases:
             new = [ref for ref in listed if not self._is_recorded(ref, version, manifest, rows)]
             new = new if self._is_in(where, manifest) else listed
             for ref in new:
-                self.require_usable(ref)
+                self._contents.latest().require_usable(ref)
                 contents = self._contents.latest()
                 pinned = contents.releases[ref.id]
                 if not pinned.publishable or pinned.facts["class"] == GuaranteeClass.NONE:
@@ -406,4 +391,4 @@ def _require_publication(refs: Sequence[ReleaseRef], manifest: str) -> None:
 def refuse_other_table(ref: ReleaseRef) -> NoReturn:
     """Refuse records or texts that are not those to which a release is pinned as a whole."""
     msg = f"{ref} is pinned to other records or texts: it holds one complete table"
-    raise LedgerError(msg, f"this attempt drew nothing; publish this table under another name: {_NEW_NAME}")
+    raise LedgerError(msg, f"this attempt drew nothing; publish this table under another name: {NEW_NAME}")

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.id_forms import IdForm
-from dptext_etl.policy import Policy
+from dptext_etl.policy import Cap, Policy
 
 Unit = Literal["subject", "record"]
 GROUP = "group:"  # the prefix of the names of groups' scopes
@@ -155,9 +155,12 @@ class Scope:
     @classmethod
     def of(cls, policy: Policy) -> Self:
         """Return the scope that a policy charges."""
-        if policy.cap is None:
-            return cls(policy.dataset, unit=policy.unit)
-        return cls(policy.dataset, policy.cap.period, policy.cap.group, policy.unit)
+        return cls.under(policy.dataset, policy.cap, policy.unit)
+
+    @classmethod
+    def under(cls, dataset: str, cap: Cap | None, unit: Unit) -> Self:
+        """Return the scope of a dataset under a cap, or without one."""
+        return cls(dataset, unit=unit) if cap is None else cls(dataset, cap.period, cap.group, unit)
 
     @classmethod
     def named(cls, name: str, dataset: str, period: str, unit: Unit) -> Self:

@@ -126,13 +126,13 @@ SMALL = 64 << 20  # bytes of a source whose run is faster than the start of a pr
 def _proposals(policy: Path) -> dict[str, Any]:
     """Propose a sensor, a schedule where nothing has to name a partition, and one process (faster) for small files."""
     from dptext_etl.policy import PARTITION
-    from dptext_etl.runner.source import listing
+    from dptext_etl.runner.source.table import existing_paths
 
     source = tomllib.loads(policy.read_text(encoding="utf-8-sig")).get("source", "")
     schedule = {} if PARTITION in source else {"schedule": "@daily"}
     if "://" in source:
         return schedule
-    files = listing.named(str(policy.parent / source.replace(PARTITION, "*")))
+    files = existing_paths(str(policy.parent / source.replace(PARTITION, "*")))
     sizes = [file.stat().st_size for file in files if file.is_file()]
     executor = {"executor": "in_process"} if sizes and max(sizes) <= SMALL else {}
     return {"watch_source": True, **schedule, **executor}

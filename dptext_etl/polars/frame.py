@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from dptext_etl import keys
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.corpora import Corpus
 from dptext_etl.data_types import by_name
 from dptext_etl.engines import LocalEngine, run
@@ -21,7 +22,6 @@ from dptext_etl.policy import PARTITION, Policy, PolicyLike, run_policy
 from dptext_etl.runner import RunSummary, open_classifier, scan_published
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Listener
-from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.parts import keyed_ids
 from dptext_etl.runner.source.roles import form_of, pinned_forms, shown_columns, table_of
 

@@ -70,7 +70,7 @@ class Policy(Checked):
         compression: Compression of published Parquet files. Another one publishes the same rows in new files.
         id: Column of record ids, unique and without nulls.
         subject: Column of the person behind a record; caps are per subject.
-        normalize: Spelling of subjects before they are hashed, so that spellings of one person share a budget.
+        normalize: Normalization of subjects before they are hashed, so that variants of an id share a budget.
         unit: "subject", or "record": every record is its own unit.
         ids: How record ids are published: "keep", "drop", or "keyed".
         keep: Columns to publish next to the texts: names, or tables that coarsen a column.

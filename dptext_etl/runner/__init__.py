@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING
 
+from dptext_etl.checks.sink_files import Manifest as Manifest
 from dptext_etl.extensions import exports
 from dptext_etl.runner.progress import Progress as Progress
-from dptext_etl.runner.publish.manifest import Manifest as Manifest
 from dptext_etl.runner.publish.manifest import scan_published as scan_published
 from dptext_etl.runner.publish.publication import Published as Published
 from dptext_etl.runner.publish.publication import check as check
 from dptext_etl.runner.publish.publication import publish as publish
+from dptext_etl.runner.report import RunSummary as RunSummary
 from dptext_etl.runner.shard.staging import StagedRun as StagedRun
-from dptext_etl.runner.summary import RunSummary as RunSummary
 
 if TYPE_CHECKING:
     from dptext_etl.runner.planning import PlanSummary as PlanSummary

@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from dptext_etl.column import require_row_by_row
 from dptext_etl.engines.spark.frames import open_table, require_publishable
-from dptext_etl.engines.spark.session import require_workers
-from dptext_etl.engines.spark.spark_types import named
+from dptext_etl.engines.spark.session import named, require_workers
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers, opened, ship
 from dptext_etl.errors import LedgerError, PolicyError, bare, seam
 from dptext_etl.id_forms import Normalization
@@ -139,7 +138,7 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
             or fail the query ("refuse").
         unit: Unit whose budget is charged: "subject" (the default of a policy of one column) needs a third argument,
             "record" makes every record a unit.
-        normalize: How subjects are spelled before they are hashed, as `normalize` in a policy.
+        normalize: Normalization of subjects before they are hashed, as `normalize` in a policy.
         artifacts: Folder or object-store URI by which tables reach the workers; None uses the driver's path with a
             local master, and the session's files (`addArtifacts`) otherwise.
         check_workers: Ask the session's workers first, by a small job, whether they can compute: the package, its

@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from dptext_etl.engines import run, stage
-from dptext_etl.engines.spark.session import read_text
+from dptext_etl.engines import run
+from dptext_etl.engines.spark.session import located, read_text
 from dptext_etl.engines.spark.spark_engine import SparkEngine
-from dptext_etl.engines.spark.spark_types import located
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.families.aggregate import Classifier
 from dptext_etl.file_formats import PARQUET
-from dptext_etl.policy import Policy, PolicyLike, run_policy
+from dptext_etl.policy import PolicyLike, run_policy
 from dptext_etl.runner import RunSummary, open_classifier
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.progress import Checkpoint, Listener, nothing
+from dptext_etl.runner.progress import Listener
 from dptext_etl.runner.publish.manifest import published_manifest, scan
-from dptext_etl.runner.shard.staging import StagedRun
 from dptext_etl.spark.functions import arrow_udf
 
 if TYPE_CHECKING:
@@ -88,30 +86,6 @@ def run_frame(
     )
 
 
-def stage_frame(
-    df: DataFrame,
-    policy: Policy,
-    *,
-    gpus_per_task: float = 0,
-    partition: str | None = None,
-    accept_lower_cap: bool = False,
-    accept_fewer_rows: bool = False,
-    progress: Listener | None = None,
-    checkpoint: Checkpoint = nothing,
-) -> StagedRun:
-    """Charge, compute, stage and commit a frame on the executors; `check` and `publish` come next."""
-    engine = SparkEngine(df, gpus_per_task)
-    return stage(
-        policy,
-        engine=engine,
-        partition=partition,
-        accept_lower_cap=accept_lower_cap,
-        accept_fewer_rows=accept_fewer_rows,
-        progress=progress,
-        checkpoint=checkpoint,
-    )
-
-
 @bare
 def published(
     spark: SparkSession, path: str, storage_options: Mapping[str, str] | None = None, *, verify: bool = True
@@ -142,7 +116,10 @@ def published(
         return spark.read.parquet(*paths)
 
 
-_opened = lru_cache(maxsize=4)(Classifier.read)
+@lru_cache(maxsize=4)
+def _opened(content: bytes) -> Classifier:
+    """Read a classifier; a function of this module, because Spark pickles it by its name."""
+    return Classifier.read(content)
 
 
 @bare

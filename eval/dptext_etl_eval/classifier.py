@@ -35,7 +35,7 @@ OF_NUMBERS: Mapping[str, Figure] = {"Pearson correlation": pearson, "Spearman co
 
 @dataclass(frozen=True)
 class Guesses:
-    """A classifier's guesses, and the blind guess."""
+    """A classifier's guesses, and the random baseline."""
 
     truth: Values  # True values, shape (n,); numbers in a regression
     guessed: Values  # guesses of the classifier, shape (n,)
@@ -138,7 +138,7 @@ def guess(
 def scores(
     guesses: Guesses, raw: Guesses, what: str, groups: Values | None, figures: Mapping[str, Figure] | None = None
 ) -> list[Score]:
-    """Return figures of guesses, next to figures from raw texts and from a blind guess (`unseen`)."""
+    """Return figures of guesses, next to figures from raw texts and from the random baseline (`unseen`)."""
     figures = (OF_NUMBERS if guesses.truth.dtype.kind == "f" else FIGURES) if figures is None else figures
     return [
         Score(

@@ -42,7 +42,7 @@ class Score:
         what: The measured quantity, in words.
         value: The figure; None where it is not defined, and `note` says why.
         interval: Its 95% interval.
-        blind: The same figure for a blind guess, which does not use the texts.
+        blind: The same figure for the random baseline, which does not use the texts.
         raw: The same figure with raw texts in the place of released ones.
         unit: "share" for figures from 0 to 1, which the page draws; else "number".
         note: A remark for readers.

@@ -206,7 +206,7 @@ def _column(evidence: Evidence) -> str:
             f"<li>{escape(title)}: {escape('; '.join(WAYS[need] for need in needs))}</li>"
             for title, needs in evidence.excluded.items()
         )
-        parts.append(f"<h2>Left out</h2><ul>{named}</ul>")
+        parts.append(f"<h2>Skipped</h2><ul>{named}</ul>")
     return "".join(parts)
 
 

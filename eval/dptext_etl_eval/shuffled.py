@@ -23,7 +23,8 @@ from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import published_manifest
 from dptext_etl.runner.shard.charging import at_most
-from dptext_etl.runner.source.table import Files, why_hidden
+from dptext_etl.runner.source.roles import why_hidden
+from dptext_etl.runner.source.table import Files
 from dptext_etl_eval.baselines import NO_WORDS, label_names
 from dptext_etl_eval.evaluators import of_rows
 from dptext_etl_eval.evidence import Evidence, Listener, without_rows
@@ -41,7 +42,7 @@ class SharesOfLabels(Metric):
         "A reader gives each public text the label whose name is nearest to it, and counts. The figure is the share of "
         "records whose label would have to change to turn counted shares into true ones (total variation): 0 is "
         "perfect. Raw texts, counted by the same rule, show the errors of the rule itself; the corpus without any "
-        "private text is the blind guess. Neighborhood shares remove the draw's error, not the pull toward the corpus."
+        "private text is the baseline. Neighborhood shares remove the draw's error, not the pull toward the corpus."
     )
 
     counts: Mapping[str, int]  # how often each public text was drawn

@@ -12,7 +12,7 @@ import polars as pl
 from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, seam
 from dptext_etl.families.choice import OTHER
-from dptext_etl.runner.source import provenance
+from dptext_etl.runner.source import roles
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl_eval.baselines import CORPUS, public_rows
 from dptext_etl_eval.classifier import require_classes
@@ -39,7 +39,7 @@ class StandIn:
 def refuse_raw(source: str, policies: Sequence[Path]) -> None:
     """Refuse a table that a policy names as its source, also one in this folder or next to it; no row is read."""
     if not ships(source):
-        provenance.refuse_raw(Files.at(source).paths, policies, why="only public texts may be compared with a release")
+        roles.refuse_raw(Files.at(source).paths, policies, why="only public texts may be compared with a release")
 
 
 def ships(source: str) -> bool:

@@ -69,11 +69,11 @@ def spearman(truth: Any, guessed: Any) -> float:
 
 
 def unseen(figure: Callable[[Any, Any], float], truth: Values, most_frequent: Values) -> float:
-    """Return the figure of a blind guess, which does not use the texts: the better of two ways to guess.
+    """Return the figure of the random baseline, which does not use the texts: the better of two ways to guess.
 
     One always says the most frequent value. The other says every value as often as it occurs: its F1 of a value is the
     value's share, so that its macro-F1 is 1 / values, more than the first way gets.
-    Of numbers, the correlation of a blind guess is 0.
+    Of numbers, the correlation of the random baseline is 0.
 
     >>> truth = np.array(["a"] * 6 + ["b"] * 4)
     >>> round(unseen(macro_f1, truth, np.array(["a"] * 10)), 3), unseen(accuracy, truth, np.array(["a"] * 10))

@@ -187,7 +187,7 @@ def without_noise(mechanism: Any, rows: setups.Rows) -> setups.Rows:
 def first_tokens(setup: setups.Setup, rows: setups.Rows) -> setups.Rows:
     """Return the tokens of each text that the paper's models read: its BLEU compares with them (appendix I)."""
     tokens = language_model.tokenizer(language_model.model_files(setup.weights("bart-base", OURS["CLV"])))
-    longest = setup.settings["longest"]
+    longest = setup.settings["dpbart"]
     return [
         tuple(tokens.decode(tokens(text)["input_ids"][:longest], skip_special_tokens=True) for text in row)
         for row in rows
@@ -226,4 +226,4 @@ def _table_5(setup: setups.Setup, name: str) -> setups.Shown:
 
 
 LARGEST = 2500.0
-"""Epsilon of a mechanism whose noise is left out."""
+"""Epsilon of a mechanism whose noise is skipped."""

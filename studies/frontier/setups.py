@@ -209,6 +209,9 @@ class Setup:
         part = self.sizes["slow"] if slow else 1.0
         rows, tests = (self.sizes[which] for which in ("rows", "tests"))
         task = read(name, self)
+        share = self.settings.get("sample", {}).get("dpbart", {}).get(name, 1.0) if slow else 1.0
+        if share < 1.0:
+            task = task.first(*(math.ceil(share * len(texts)) for texts in task.texts))
         return task.first(*(None if count == 0 else max(1, int(count * part)) for count in (rows, tests)))
 
 

@@ -96,9 +96,11 @@ def _methods(package: str, definition: ast.ClassDef, *, inherited: bool) -> dict
         if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
         if not method.name.startswith("_") and ast.get_docstring(method)
     }
+    home = _home(package, definition.name)
     for base in definition.bases if inherited else ():
-        if isinstance(parent := _found(_home(package, definition.name), ast.unparse(base)), ast.ClassDef):
-            found |= {key: said for key, said in _methods(package, parent, inherited=True).items() if key not in found}
+        if isinstance(parent := _found(home, ast.unparse(base)), ast.ClassDef):
+            of_parent = _methods(_home(home, parent.name), parent, inherited=True)
+            found |= {key: said for key, said in of_parent.items() if key not in found}
     return found
 
 

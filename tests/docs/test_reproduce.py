@@ -3,6 +3,7 @@
 import importlib
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ def test_the_page_has_a_place_for_every_paper_and_says_how_its_tables_were_made(
             assert "No run of this paper is on this page yet" in part
             continue
         assert re.search(rf"`make -C studies paper-{paper} PAPER=\"--size \w+ --seed \d\"`", part), paper
-        assert re.search(r"^Size \w+: \d+ training", part, re.MULTILINE), paper
+        assert re.search(r"^Size \w+: \d+ training.* Models: ", part, re.MULTILINE), paper
         assert part.count("\n| --- |") == len(
             re.findall(r"^Commit [0-9a-f]{12}, [-\d]+(?:; [\d,]+ CPU-seconds)?\.$", part, re.MULTILINE)
         )
@@ -126,6 +127,14 @@ def test_only_the_size_full_leaves_texts_whole(reproduce):
     assert setups.Setup("001", "full", rows=24).budgets("1") == [0.1, 0.5, 1, 500, 1000, 1500]
 
 
+def test_dpbart_of_paper_001_rewrites_a_fifth_of_imdb(reproduce):
+    from frontier import generated, setups
+
+    setup = setups.Setup("001", "full", data=None)
+    assert [len(setup.task("imdb", slow=slow).texts[0]) for slow in (True, False)] == [24, 120]
+    assert generated.ROWS == 160, "a quarter of these are for the test"
+
+
 @pytest.mark.thorough
 def test_both_divisions_of_paper_001_spend_the_same_total(reproduce):
     """Section 4.1.1: epsilon times the mean number of words of the set, whatever a text's length."""
@@ -220,6 +229,16 @@ def test_what_is_missing_is_named_before_anything_runs(reproduce, words, capsys)
     with pytest.raises(SystemExit):
         reproduce.main(words)
     assert re.search("there is no folder|invalid choice", capsys.readouterr().err)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_papers_gpu_runs_every_paper_at_full_size_and_needs_both_folders():
+    make = ["make", "-n", "-C", str(STUDIES), "papers-gpu"]
+    shown = subprocess.run([*make, "MODELS=a", "TABLES=b"], check=True, capture_output=True, text=True).stdout
+    command = "do python -m frontier.reproduce $paper --size full --models a --tables b"
+    assert f"for paper in 000 001 002 003 004; {command}" in shown
+    refused = subprocess.run([*make, "MODELS=a"], check=False, capture_output=True, text=True)
+    assert (refused.returncode, "Name both folders: MODELS=folder TABLES=folder" in refused.stderr) == (2, True)
 
 
 def test_a_data_folder_without_a_set_is_refused_and_an_empty_one_is_no_data(reproduce, tmp_path, capsys, monkeypatch):

@@ -12,7 +12,7 @@ from dptext_etl import Ledger, orchestration
 from dptext_etl.engines import local
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.stored_distributions import TableMechanism
-from dptext_etl.runner.observing import origins
+from dptext_etl.runner.report import origins
 
 from ..later import later
 from ..synthetic_runs import used, verified

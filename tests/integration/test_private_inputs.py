@@ -14,7 +14,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.export import export
 from dptext_etl.runner.publish.forgetting import source_of
-from dptext_etl.runner.source.provenance import refuse_raw
+from dptext_etl.runner.source.roles import refuse_raw
 
 from ..refusals import same_refusal
 

@@ -8,8 +8,8 @@ import pytest
 
 from dptext_etl.errors import BusyError, InputError, PolicyError
 from dptext_etl.runner.planning import plan
-from dptext_etl.runner.publish.cleaning import clean
 from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.runner.publish.versions import clean
 from tests.later import later
 
 from ..quick import quick

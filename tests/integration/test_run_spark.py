@@ -19,7 +19,7 @@ from dptext_etl import ColumnPolicy, device
 from dptext_etl.checks import canaries
 from dptext_etl.cli.app import app
 from dptext_etl.cli.commands import run as command
-from dptext_etl.engines import run
+from dptext_etl.engines import run, stage
 from dptext_etl.engines.spark import session, spark_engine, worker_policy
 from dptext_etl.engines.spark.session import read_source
 from dptext_etl.engines.spark.spark_engine import SparkEngine
@@ -31,7 +31,6 @@ from dptext_etl.polars import run_frame as run_polars
 from dptext_etl.runner import check, plan
 from dptext_etl.spark import published as read_published
 from dptext_etl.spark import register, register_view, run_frame
-from dptext_etl.spark.spark_frame import stage_frame
 
 from ..quick import quick
 from ..refusals import same_refusal
@@ -41,7 +40,7 @@ from .spark_runs import frame_of, published, used
 @pytest.mark.thorough
 def test_a_run_in_one_shard_plants_several_sets_of_canary_rows(spark, job, monkeypatch):
     monkeypatch.setattr(canaries, "SET_ROWS", 100)
-    staged = stage_frame(frame_of(spark, job), job.policy(shard_rows=300))
+    staged = stage(job.policy(shard_rows=300), engine=SparkEngine(frame_of(spark, job)))
     assert (len(staged.shards), len(staged.canaries)) == (1, 3)
     frame = pl.read_parquet(staged.parts[0])
     assert frame.filter("__dptext_canary").height == 8 * 3
@@ -50,7 +49,7 @@ def test_a_run_in_one_shard_plants_several_sets_of_canary_rows(spark, job, monke
 
 @pytest.mark.thorough
 def test_a_shard_holds_at_most_shard_rows_and_its_canaries(spark, job):
-    staged = stage_frame(frame_of(spark, job), job.policy(shard_rows=30, cap=None))
+    staged = stage(job.policy(shard_rows=30, cap=None), engine=SparkEngine(frame_of(spark, job)))
     shards = [pl.read_parquet(part) for part in staged.parts]
     assert sum(shard.height for shard in shards) == 240 + 8 * len(staged.canaries)
     for shard, canary in zip(shards, staged.canaries, strict=True):
@@ -406,7 +405,7 @@ def test_a_defect_is_no_quotation(spark, job, sentinel, capfd):
             raise ValueError(sentinel)
 
     with pytest.raises(DPTextError, match=r"computing on Spark failed \(\w+\)") as caught:
-        stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
+        stage(job.policy(), engine=SparkEngine(frame_of(spark, job)), checkpoint=checkpoint)
     assert caught.value.__cause__ is caught.value.__context__ is None
     assert "run it again" in caught.value.hint
     assert sentinel not in "".join([str(caught.value), *capfd.readouterr()])

@@ -8,9 +8,8 @@ import pytest
 from dptext_etl import run
 from dptext_etl.engines import local
 from dptext_etl.engines.spark import spark_engine
-from dptext_etl.engines.spark.session import read_source
+from dptext_etl.engines.spark.session import located, read_source
 from dptext_etl.engines.spark.spark_engine import SparkEngine
-from dptext_etl.engines.spark.spark_types import located
 from dptext_etl.errors import InputError
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout

@@ -1,6 +1,7 @@
 """A suite as a file: a checkpoint runs it, it names no place of this machine; importing the classes logs nothing."""
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,15 @@ def test_expectations_accept_a_policy_and_its_path(project):
     assert {item.policy for item in dptx.suite_for(path).expectations} == {tallies.written(policy)}
     for given in (policy, path, str(path), tallies.written(policy)):
         assert dptx.ExpectOnlyReleasedText(policy=given).policy == tallies.written(policy)
+
+
+def test_executors_need_no_artifact_for_output_words(bench, monkeypatch):
+    make = pickle.dumps(tallies.gate(tallies.written(bench.policy), "words_in_output_set"))
+    kind = type(bench.policy.columns[0].mechanism)
+    monkeypatch.setattr(kind, "output_words", lambda _: pytest.fail("this machine has no vectors"))
+    tally = pickle.loads(make)()
+    tally.feed(bench.published)
+    assert tally.counts() == {"checked": bench.published.height, "outside": 0, "without_set": 0}
 
 
 @pytest.mark.parametrize("dataset", ["../outside", "/outside", "a/b"])

@@ -22,13 +22,13 @@ from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE, steps
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger import IdForms, Ledger, Scope
-from dptext_etl.ledger.audit import Rebuilt, charges
+from dptext_etl.ledger.audit import Verification, charges
 from dptext_etl.ledger.caps import LARGEST
 from dptext_etl.ledger.holdings import Database
 from dptext_etl.ledger.reports import tracked_components
 from dptext_etl.ledger.storage.hashed_ids import fold
 from dptext_etl.ledger.storage.journal import id_ranges
-from dptext_etl.ledger.tables import SCHEMAS, in_units
+from dptext_etl.ledger.ledger_tables import SCHEMAS, in_units
 from dptext_etl.ledger.types import State
 from dptext_etl.policy import Cap
 from tests import ledger_events as events
@@ -68,8 +68,8 @@ def test_the_tables_hold_what_verify_derives(full, tmp_path):
     tables = exported(full, tmp_path / "tables")
     db = full._db
     with db.store.snapshot():
-        derived = Rebuilt(Database(db.store, None))
-    assert derived.problems == []
+        derived = Verification(Database(db.store, None))
+    assert not derived.problems
     assert Counter(tables["event"]["kind"]) == derived.events
     assert dict(tables["event"].select("event", "event_hash").iter_rows()) == {
         entry.seq: entry.hash.hex() for entry in db.journal.entries()
@@ -105,7 +105,7 @@ def test_balances_are_the_sums_that_verify_derives_and_those_of_the_records(full
     tables = exported(full, tmp_path / "tables")
     db, compared = full._db, 0
     with db.store.snapshot():
-        derived = Rebuilt(Database(db.store, None))
+        derived = Verification(Database(db.store, None))
         for number, pinned in derived.contents.scopes.items():
             of_scope = (pl.col("scope") == pinned.name) & (pl.col("period") == pinned.period)
             stored = tables["balance"].filter(of_scope)

@@ -88,7 +88,8 @@ class WordsInOutputSet(Gate):
         self._unknown: list[str] = []  # publishable columns of drawn words that have none
         self._open: list[str] = []  # the other columns, to which the gate does not apply
         for item in self.policy.column_policies():
-            words, name = item.mechanism.output_words(), item.column or ""
+            name, known = item.column or "", candidate.outputs
+            words = item.mechanism.output_words() if known is None else known[name]
             if words is not None:
                 self._sets[name] = _kernel.WordSet(list(words))
             elif item.mechanism.mode == "strict" and item.mechanism.guarantee.unit == "word":

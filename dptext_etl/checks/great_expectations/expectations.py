@@ -65,8 +65,6 @@ class _TableExpectation(BatchExpectation):
 
     policy: str
 
-    counted: ClassVar[str]
-    """Names the tally in messages."""
     tally: ClassVar[Callable[..., Callable[[], Tally]]]
     """Prepares the tally from the arguments in `success_keys`, which come by name."""
 
@@ -84,7 +82,7 @@ class _TableExpectation(BatchExpectation):
         return {**given, "description": sentence or None}
 
     def _validate(self, metrics: Any, runtime_configuration: Any = None, execution_engine: Any = None) -> Any:  # noqa: ARG002
-        with seam(f"evaluating {getattr(self, 'gate', self.counted)}", GateError):
+        with seam(f"evaluating {getattr(self, 'gate', 'the released text')}", GateError):
             domain = {"batch_id": self.batch_id}
             table, *_ = execution_engine.get_compute_domain(domain, domain_type=MetricDomainTypes.TABLE)
             given = tallies.read({name: getattr(self, name) for name in self.success_keys})
@@ -140,7 +138,6 @@ class ExpectOnlyReleasedText(_TableExpectation):
     description: str | None = "All text was released for its row by the ledger, or is declared public."
     public: str = "[]"
 
-    counted: ClassVar[str] = "table.dptext_released_text"
     tally: ClassVar = staticmethod(tallies.released_text)
     success_keys: ClassVar[tuple[str, ...]] = ("policy", "public")
     args_keys: ClassVar[tuple[str, ...]] = ("public", "policy")
@@ -152,7 +149,7 @@ class ExpectOnlyReleasedText(_TableExpectation):
 
     @classmethod
     def _count_on_spark(cls, table: DataFrame, given: dict[str, str], **_: Any) -> Counts:
-        from dptext_etl.engines.spark.spark_types import metadata
+        from dptext_etl.engines.spark.session import metadata
 
         counts, entries = super()._count_on_spark(table, given, reads_ledger=True), metadata(table)
         return {**counts, "unreleased_in_metadata": entries} if entries else counts
@@ -168,7 +165,6 @@ class ExpectGateToPass(_TableExpectation):
     description: str | None = "Gate {gate} finds none of the problems that it counts."
     gate: str
 
-    counted: ClassVar[str] = "table.dptext_gate"
     tally: ClassVar = staticmethod(tallies.gate)
     success_keys: ClassVar[tuple[str, ...]] = ("policy", "gate")
     args_keys: ClassVar[tuple[str, ...]] = ("gate", "policy")
@@ -180,7 +176,7 @@ class ExpectGateToPass(_TableExpectation):
 
     @classmethod
     def _count_on_spark(cls, table: DataFrame, given: dict[str, str], **_: Any) -> Counts:
-        from dptext_etl.engines.spark.spark_types import metadata, polars_schema
+        from dptext_etl.engines.spark.session import metadata, polars_schema
 
         if given["gate"] != RawColumnAbsent.name:
             return super()._count_on_spark(table, given, reads_ledger=load(given["gate"]).reads_ledger)

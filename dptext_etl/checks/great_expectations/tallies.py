@@ -10,6 +10,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.checks.gate import BATCH_ROWS, Candidate, load, make, verdicts_of
+from dptext_etl.checks.gates.text_gates import WordsInOutputSet
 from dptext_etl.checks.published import CATEGORIES, changed, feed_published, published_types
 from dptext_etl.data_types import parsed
 from dptext_etl.errors import GateError, LedgerError, seam
@@ -28,6 +30,7 @@ from dptext_etl.ledger.storage.store import POSTGRES, resolve_url
 from dptext_etl.policy import Policy
 
 Counts = dict[str, int]
+Outputs = Mapping[str, frozenset[str] | None]
 
 BY_FILE = "file:"
 """The prefix of the name of a policy file, in the place of a policy."""
@@ -77,10 +80,13 @@ _CHECKED = {"rows_ledgered": "cells", "raw_column_absent": "columns"}
 class GateTally:
     """Counts the problems of a gate; closes the ledger that it asks."""
 
-    def __init__(self, policy: str, gate: str, refs: Mapping[str, ReleaseRef] | None = None) -> None:
-        self._policy, kind = parse_policy(policy), load(gate)
+    def __init__(
+        self, policy: str, gate: str, refs: Mapping[str, ReleaseRef] | None = None, outputs: Outputs | None = None
+    ) -> None:
+        self._policy, self._rows = parse_policy(policy), 0
         self._ledger = None if refs is None else _ledger(self._policy)
-        self._gate, self._rows = make(kind, Candidate.published(self._policy, self._ledger, refs)), 0
+        candidate = replace(Candidate.published(self._policy, self._ledger, refs), outputs=outputs)
+        self._gate = make(load(gate), candidate)
 
     def feed(self, table: pl.DataFrame) -> None:
         self._rows += table.height
@@ -100,8 +106,12 @@ class GateTally:
 
 
 def gate(policy: str, gate: str) -> Callable[[], Tally]:
-    """Prepare a gate; the releases are found here, where the artifacts are."""
-    return partial(GateTally, policy, gate, _registered(policy) if load(gate).reads_ledger else None)
+    """Prepare a gate; releases and output words are looked up here, where the artifacts are."""
+    refs, outputs = _registered(policy) if load(gate).reads_ledger else None, None
+    if gate == WordsInOutputSet.name:
+        columns = parse_policy(policy).column_policies()
+        outputs = {column.named: column.mechanism.output_words() for column in columns}
+    return partial(GateTally, policy, gate, refs, outputs)
 
 
 def released_text(policy: str, public: str) -> Callable[[], Tally]:

@@ -131,9 +131,9 @@ def clean(
     Drafts of killed exports and backups go, too. Readers and runs lose nothing: the current version, the ledger, and
     the files of a running run stay.
     """
-    from dptext_etl.runner.publish import cleaning
+    from dptext_etl.runner.publish import versions
 
-    files = cleaning.clean(load_policy(policy), partition=partition, dry_run=dry_run, drafts=drafts or ())
+    files = versions.clean(load_policy(policy), partition=partition, dry_run=dry_run, drafts=drafts or ())
     lists = {name: [str(path) for path in getattr(files, name)] for name in CLEAN_KEYS[:-1]}
     if terminal.emitted({**lists, "removed": not dry_run}):
         return
@@ -194,8 +194,8 @@ def forget(
     question = f"Rewrite the published table of {loaded.dataset}, and delete the files of all its older versions?"
     if not dry_run:
         require_confirmation(question, yes=yes)
-    erase = forgetting.preview if dry_run else forgetting.forget
-    done = erase(loaded, partition=partition, subjects=subject or (), records=record or (), missing=missing)
+    named: dict[str, Any] = {"subjects": subject or (), "records": record or (), "missing": missing}
+    done = forgetting.forget(loaded, partition=partition, **named, dry_run=dry_run)
     if not terminal.emitted(asdict(done)):
         if dry_run:
             terminal.say("this would happen; nothing was changed:")

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.families.aggregate import Classifier
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest
 
 EXPORTED = "classifier.safetensors"
 """Name of the classifier in an export."""

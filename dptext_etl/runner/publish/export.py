@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dptext_etl import escaping, files
 from dptext_etl.checks import require
 from dptext_etl.checks.published import check_published
-from dptext_etl.checks.sink_files import part_name
+from dptext_etl.checks.sink_files import Manifest, Part, part_name
 from dptext_etl.data_types import kind_of, plain_type
 from dptext_etl.errors import GateError, InputError, bare, seam
 from dptext_etl.file_formats import FORMATS, READERS, Reading
@@ -32,7 +32,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner import statement, statement_facts
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.classifiers import EXPORTED
-from dptext_etl.runner.publish.manifest import Manifest, Part, published_manifest, stated
+from dptext_etl.runner.publish.manifest import published_manifest, stated
 from dptext_etl.runner.publish.parts import id_finder
 from dptext_etl.storage import Storage
 

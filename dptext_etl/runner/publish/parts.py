@@ -28,7 +28,7 @@ from polars import selectors
 from dptext_etl import _kernel, files, keys
 from dptext_etl.artifacts import canon
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.checks.sink_files import part_name
+from dptext_etl.checks.sink_files import Part, part_name
 from dptext_etl.data_types import all_plain, by_name
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, counted, seam
@@ -40,9 +40,8 @@ from dptext_etl.parallel import map_in_order
 from dptext_etl.policy import LedgerSpec, Policy
 from dptext_etl.policy.terms import FASTEST, Compression
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Part
+from dptext_etl.runner.shard.charging import ANY_SIZE, cut
 from dptext_etl.runner.shard.staging import StagedShard, Staging
-from dptext_etl.runner.source.cutting import ANY_SIZE, cut
 from dptext_etl.storage import Storage
 
 _LABEL = b"dptext/published-id/v1\0"

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +26,7 @@ import pyarrow.compute as pc
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.checks.text_counts import (
     SAMPLE_ROWS,
     count_copies,
@@ -47,7 +47,7 @@ from dptext_etl.mechanism import Released
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Profile
-from dptext_etl.runner.publish.manifest import Manifest, postprocessing_facts, scan
+from dptext_etl.runner.publish.manifest import postprocessing_facts, scan
 from dptext_etl.runner.publish.parts import ids_of_parts
 from dptext_etl.runner.shard.charging import (
     DEFECT,
@@ -75,20 +75,6 @@ _HINT = "are the published parts all there? No record is charged twice"
 _NOTHING_DRAWN = "bring back the published version, or use a new release name; nothing was drawn"
 
 Extra = TypeVar("Extra")
-Result = TypeVar("Result")
-Step = Literal["reserve", "commit"]
-"""The steps that write to the ledger. Shards reserve in their order, and commit in their order."""
-
-
-class Schedule:
-    """Decide when a shard may use shared state: here at once, because one shard comes after the other."""
-
-    parallel = False
-
-    def run(self, step: Step | None, index: int, work: Callable[[], Result]) -> Result:
-        """Do some work when its time has come, and return its result."""
-        del step, index
-        return work()
 
 
 @dataclass
@@ -102,8 +88,6 @@ class ShardContext:
     staging: Staging  # the folder where results wait for the gates
     checkpoint: Checkpoint  # called after every step
     profile: Profile = field(default_factory=Profile)  # counts the cost of the stages
-    # decides when a shard may use the ledger, and call `checkpoint`
-    schedule: Schedule = field(default_factory=Schedule)
 
 
 def replays(policy: Policy) -> bool:
@@ -361,19 +345,18 @@ class _Rewriting:
         return {item.name: item.policy.chain for item in self.columns}
 
     def run(self, staged: StagedShard, inputs: str) -> StagedShard:
-        shards, schedule = self.shards, partial(self.shards.schedule.run, None, self.index)
-        posted = schedule(self.posted)
+        shards, posted = self.shards, self.posted()
         rewritten = self.find(staged, posted)
         if rewritten is None:
             with shards.profile.stage("postprocess"), seam("rewriting a shard", DPTextError, DEFECT):
                 rewritten = self.rewrite(staged, posted)
-            schedule(lambda: shards.checkpoint("rewriting staged"))
-        diverged = schedule(partial(self.record, rewritten))
+            shards.checkpoint("rewriting staged")
+        diverged = self.record(rewritten)
         if not diverged:
             return rewritten
         for other in shards.staging.find(self.index, inputs):  # of an attempt at the same time, which was faster
-            first = self.find(other, schedule(self.posted))
-            if first is not None and not schedule(partial(self.record, first)):
+            first = self.find(other, self.posted())
+            if first is not None and not self.record(first):
                 shards.staging.discard(self.index)
                 return first
         raise LedgerError(f"{diverged:,} released texts, rewritten again, became others than were recorded", _OTHER)

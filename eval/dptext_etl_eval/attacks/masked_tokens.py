@@ -39,9 +39,9 @@ class MaskedTokens(Attack):
     title: ClassVar[str] = "Masked token inference"
     says: ClassVar[str] = (
         f"A masked language model ({SMALL}, or the one of --masked-model) predicts every word of a release from the "
-        "others. By position: the prediction is the raw word in that place, where a release is as long as its text. By "
-        "bag: it is any word of the raw text. Blind always guesses the most common words of the raw texts. Privacy by "
-        "paper 001 is 1 minus the share."
+        "others. By position: the prediction is the raw word in that place, where a release is as long as its text. "
+        "By bag: it is any word of the raw text. The baseline always guesses the most common words of the raw texts."
+        " Privacy by Meisenbacher et al. 2025 is 1 minus the share."
     )
     knows: ClassVar[str] = "the release and a public language model"
     needs: ClassVar[frozenset[str]] = frozenset({MASKED_MODEL})

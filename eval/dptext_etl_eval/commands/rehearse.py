@@ -95,8 +95,8 @@ def rehearse(
     name those that an install would add.
 
     The set `everyday` has the labels topic (60) and kind (5). Each release is compared with baselines that need no
-    private text: no texts at all; label names alone, where each text gets the label whose name has the largest inner
-    product with it; public data alone, a classifier that learned from texts of `everyday-30k`, labeled by these names;
+    private text: the random baseline; label names, where each text gets the label whose name has the largest inner
+    product with it; public data, a classifier that learned from texts of `everyday-30k`, labeled by these names;
     and what --written, --public, and --zero-shot name. The first line recommends the smallest epsilon at which a
     release beats all of them by more than 0.02, or a baseline. The lines of the policy follow.
 

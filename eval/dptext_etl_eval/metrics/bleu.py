@@ -18,8 +18,9 @@ class Bleu(Metric):
     title: ClassVar[str] = "BLEU"
     says: ClassVar[str] = (
         "Runs of one to four words that a release shares with its own raw text. Of all texts together: sacrebleu "
-        "(Post 2018), divided by 100. Mean over texts: NLTK without smoothing, as in paper 001, so that a text without "
-        "a shared run of four words counts as 0. Blind is the same with the release of another row."
+        "(Post 2018), divided by 100. Mean over texts: NLTK without smoothing (Meisenbacher et al. 2025), so that a "
+        "text without a shared run of four words counts as 0. The baseline is the same with the release of another "
+        "row."
     )
     order: ClassVar[int] = 40
 
@@ -34,7 +35,7 @@ class Bleu(Metric):
         mean, blind = (mean_bleu(before, texts) for texts in (after, after[1:] + after[:1]))
         return [
             Score("BLEU, case ignored", score, blind=other),
-            Score("mean BLEU over texts, as in paper 001", mean, blind=blind),
+            Score("mean BLEU over texts, as in Meisenbacher et al. 2025", mean, blind=blind),
         ]
 
 

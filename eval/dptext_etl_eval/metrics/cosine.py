@@ -20,9 +20,9 @@ class Cosine(Metric):
 
     title: ClassVar[str] = "Nearness of meaning"
     says: ClassVar[str] = (
-        f"Mean cosine between a raw text and its release: the averages of their words' vectors ({ENCODER}). Blind is "
-        "the same with the release of another row: texts of one column are alike to begin with. With --encoder, the "
-        "same by a sentence encoder, as in papers 000 and 001."
+        f"Mean cosine between a raw text and its release: the averages of their words' vectors ({ENCODER}). The "
+        "baseline is the same with the release of another row: texts of one column are alike to begin with. With "
+        "--encoder, the same by a sentence encoder, as in Meisenbacher et al. 2024 and 2025."
     )
     order: ClassVar[int] = 50
     weight: ClassVar[float] = 0.3

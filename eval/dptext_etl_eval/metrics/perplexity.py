@@ -23,10 +23,10 @@ class Perplexity(Metric):
     title: ClassVar[str] = "Perplexity"
     says: ClassVar[str] = (
         f"How much a language model is surprised by a word, on average ({NAME}: three words, public text, case and "
-        "marks ignored); smaller is more usual. Blind is the same words of the raw texts, shuffled over all rows. It "
-        "says nothing of sense: frequent words are usual. Compare it within a column only. With --perplexity-model, "
-        "perplexity per token of that model, which reads whole texts: of all texts together, and as the mean over "
-        "texts, as in papers."
+        "marks ignored); smaller is more usual. The baseline is the same words of the raw texts, shuffled over all "
+        "rows. It says nothing of sense: frequent words are usual. Compare it within a column only. With "
+        "--perplexity-model, perplexity per token of that model, which reads whole texts: of all texts together, and"
+        " as the mean over texts, as in papers."
     )
     order: ClassVar[int] = 70
 

@@ -84,7 +84,7 @@ def command(example: str, *keys: str) -> Callable[[Function], Function]:
 def inputs_of(given: Mapping[str, Any]) -> list[str]:
     """Return the files and folders among the options of a command, and the public inputs of its policy."""
     from dptext_etl.policy import Policy
-    from dptext_etl.runner.source.provenance import inputs_of_policy
+    from dptext_etl.runner.source.roles import inputs_of_policy
 
     paths: list[str] = []
     for name, value in given.items():
@@ -99,7 +99,7 @@ def inputs_of(given: Mapping[str, Any]) -> list[str]:
 
 def refuse_private(inputs: Sequence[str]) -> None:
     """Refuse inputs that a policy in their folders or the working folder names as its source, and copies of them."""
-    from dptext_etl.runner.source.provenance import refuse_raw
+    from dptext_etl.runner.source.roles import refuse_raw
 
     refuse_raw(inputs, why="a model or a range that learns from it discloses it, and no ledger would account for that")
 

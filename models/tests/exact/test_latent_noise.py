@@ -17,9 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl import _kernel
-from dptext_etl.accounting.conversion import analytic_gaussian_sigma, log_delta, smallest_epsilon
+from dptext_etl.accounting.conversion import log_delta, smallest_epsilon
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl_models.families.latent_noise import LATENT, STEPS, clipped_steps, laplace_rate, noisy_latents
+from dptext_etl_models.families.latent_noise import (
+    LATENT,
+    STEPS,
+    analytic_gaussian_sigma,
+    clipped_steps,
+    laplace_rate,
+    noisy_latents,
+)
 from tests.examples import examples
 from tests.later import later
 

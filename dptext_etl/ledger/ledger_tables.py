@@ -91,7 +91,7 @@ def write(db: Database, folder: Path, ids: Sequence[str]) -> dict[str, int]:
 
 
 def _hashes(db: Database, ids: Sequence[str]) -> list[str]:
-    """Return the keyed hashes of ids in these tables: as records, and as subjects in every pinned spelling."""
+    """Return the keyed hashes of ids in these tables: as records, and as subjects in every pinned normalization."""
     if not ids:
         return []
     texts = pa.array(ids, pa.large_string())
