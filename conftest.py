@@ -68,22 +68,30 @@ SOME = {
 
 TOGETHER = {
     "spark": ("spark",),
-    "postgres": ("postgres",),
+    "postgres": ("postgres", "ledger/test_grants", "ledger/test_stopped", "ledger/test_writers"),
     "processes": (
+        "checks/test_canaries",
+        "cli/test_failures",
         "docs/test_readme",
         "integration/test_cli_",
         "integration/test_dagster_component",
         "integration/test_run_bad_",
         "integration/test_run_kill",
         "ledger/test_processes",
-        "ledger/test_stopped",
-        "ledger/test_writers",
     ),
     "dagster": ("dagster", "orchestration/"),
     "models": ("models/tests/", "contract/"),
-    "expectations": ("expectations", "gates_downstream", "gates_suite_file", "gates_frame_metadata"),
+    "expectations": (
+        "expectations",
+        "gates_downstream",
+        "gates_suite_file",
+        "gates_frame_metadata",
+        "docs/test_docstrings",
+    ),
 }
 """Tests with one of these in their names go to one worker: a server is started, or a large library loaded, once."""
+SERVERS = {"spark": "spark", "postgres": "postgres", "warm": "processes"}
+"""Fixtures that start a process for the whole session, and the groups of the tests that have them."""
 
 
 OTHERS = ("dptext_etl_models", "dptext_etl_eval")
@@ -192,6 +200,9 @@ def pytest_collection_modifyitems(items):
         if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker("alone")
             item.add_marker("thorough")
+        groups = {group for name, group in SERVERS.items() if name in getattr(item, "fixturenames", ())}
+        if groups and not item.get_closest_marker("thorough") and scope(item.nodeid) not in groups:
+            raise pytest.UsageError(f"{item.nodeid} would start one more server: name it in TOGETHER of conftest.py")
     slow = {scope(item.nodeid) for item in items if item.get_closest_marker("slow")}
 
     def turn(item):

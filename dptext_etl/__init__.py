@@ -1,9 +1,8 @@
 """Rewrite text columns under differential privacy, with a ledger and publication gates."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from dptext_etl.extensions import exports
 
 if TYPE_CHECKING:
     from dptext_etl.catalog import available as available
@@ -16,25 +15,16 @@ if TYPE_CHECKING:
     from dptext_etl.tables import privatize_table as privatize_table
 
 _HOMES = {
-    "available": "catalog",
-    "load": "catalog",
-    "privatize": "column",
-    "Ledger": "ledger",
-    "ColumnPolicy": "policy",
-    "Policy": "policy",
-    "privatize_table": "tables",
-    "run": "engines",
+    "available": ".catalog",
+    "load": ".catalog",
+    "privatize": ".column",
+    "Ledger": ".ledger",
+    "ColumnPolicy": ".policy",
+    "Policy": ".policy",
+    "privatize_table": ".tables",
+    "run": ".engines",
 }
 __all__ = ["ColumnPolicy", "Ledger", "Policy", "available", "load", "privatize", "privatize_table", "run"]
 __version__ = "0.3.0"
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that `import dptext_etl` stays light."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = exports(__name__, _HOMES)

@@ -71,6 +71,11 @@ def distinct_counts(counts: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDA
     return np.flatnonzero(there).astype(counts.dtype), (np.cumsum(there) - 1)[counts]
 
 
+def is_string(dtype: pa.DataType) -> bool:
+    """Return whether a type of Arrow holds strings, in any layout."""
+    return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype))
+
+
 def arrow_kind(dtype: pa.DataType) -> str:  # noqa: PLR0911  (one per kind)
     """Print a type of Arrow without text that a user wrote, such as names of fields (docs/spec/privacy.md#data-types).
 

@@ -19,10 +19,6 @@ def available() -> tuple[str, ...]:
     return extensions.names("mechanisms")
 
 
-def postprocesses() -> tuple[str, ...]:
-    return extensions.names("postprocesses")
-
-
 def load(name: str) -> type[Mechanism]:
     """Return the class of a mechanism.
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.arrays import arrow_kind, distinct_counts, to_arrow, to_numpy
+from dptext_etl.arrays import arrow_kind, distinct_counts, is_string, to_arrow, to_numpy
 from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, counted, seam
 from dptext_etl.families.choice import shuffled_of
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, exact, steps
@@ -257,9 +257,7 @@ def _readable(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray
     """Return texts and canonical ids as one array each, or refuse columns that hold neither."""
     texts, ids = _one(texts), _one(ids)
     texts = texts.cast(pa.large_string()) if pa.types.is_null(texts.type) else texts
-    if not (
-        pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type) or pa.types.is_string_view(texts.type)
-    ):
+    if not is_string(texts.type):
         raise InputError(
             f"a text column holds strings, got {arrow_kind(texts.type)}", "cast the column, or name another"
         )

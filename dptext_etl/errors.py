@@ -78,15 +78,16 @@ class DPTextError(Exception):
         return type(self), (self.message, self.hint, self.fields)
 
 
-def collect(problems: list[DPTextError] | None, step: Callable[[], object]) -> None:
-    """Carry out a step; with a list, collect its refusal instead of stopping there."""
+def collect(problems: list[DPTextError] | None, step: Callable[[], R]) -> R | None:
+    """Carry out a step; with a list, collect its refusal instead of stopping there, and return None."""
     try:
-        step()
+        return step()
     except DPTextError as error:
         if problems is None:
             raise
         if error.message not in {item.message for item in problems}:
             problems.append(error)
+        return None
 
 
 def together(problems: Sequence[DPTextError]) -> DPTextError:
@@ -206,7 +207,7 @@ class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source
             self.leave(DiskError(f"{self._action} failed: no space is left on the disk", DISK_HINT))
         if (why := unavailable(exc)) is not None:
             self.leave(UnavailableError(f"{self._action} failed: {why[0]}", why[1]))
-        self.leave(self._error(f"{self._action} failed ({kind.__name__})", self._hint))
+        self.leave(self._error(f"{self._action} failed ({kind.__name__})", self._hint, {"exception": kind.__name__}))
 
     def leave(self, failure: DPTextError) -> NoReturn:
         """Raise `failure` without cause and context."""

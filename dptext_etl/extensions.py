@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import sys
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
@@ -166,6 +168,31 @@ def classes(group: Group, name: str, base: type[Part]) -> list[type[Part]]:
             "define a subclass in this module, and do not import it from elsewhere (docs/extending.md)",
         )
     return kinds
+
+
+def exports(
+    package: str, homes: Mapping[str, str], needs: tuple[str, ...] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package whose public names are imported at their first use.
+
+    Args:
+        package: The package.
+        homes: The module of each of these names, relative to the package.
+        needs: Libraries that the modules need: if one is missing, the error names the extra, which is called like
+            the first one.
+    """
+
+    def attribute(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            return getattr(importlib.import_module(homes[name], package), name)
+        except ModuleNotFoundError as missing:
+            if missing.name is None or missing.name.partition(".")[0] not in needs:
+                raise
+        raise PolicyError(f"{name} needs {needs[0].title()}, which is not installed", pip_install(needs[0]))
+
+    return attribute, lambda: sorted(sys.modules[package].__all__)
 
 
 def pip_install(extra: str) -> str:

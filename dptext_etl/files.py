@@ -12,7 +12,6 @@ import os
 import secrets
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
@@ -27,11 +26,11 @@ PRIVATE_FOLDER = 0o700
 PUBLIC_FILE = 0o644
 INSIDE = ".dptext"  # name of the folder next to a policy file that holds staging by default
 PREFIX = "dptext-staged-"  # begins the names of temporary folders
+DRAFT = f".{PREFIX}"  # begins the names of those that are next to the place of an export, a backup, or an artifact
 
 _SPACE_HINT = (
     "check free space and write access. The charge remains: run the same policy again and it continues from here"
 )
-_UNLOCKED_SECONDS = 60.0  # how long a new temporary folder may not be locked yet
 
 Content = bytes | Callable[[IO[bytes]], object]  # the bytes of a file, or a function that writes them
 
@@ -256,10 +255,10 @@ def temporary_folder(within: Path | None = None) -> Iterator[Path]:
     """
     named = nullcontext() if within else seam("making a folder for staged rows", InputError, "name one: TMPDIR")
     with named:
-        _remove_stale(within or Path(tempfile.gettempdir()), prefix := f".{PREFIX}" if within else PREFIX)
-        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        flock(lock, LOCK_EX | LOCK_NB)
+        place, prefix = (within, DRAFT) if within else (Path(tempfile.gettempdir()), PREFIX)
+        for left in left_behind(place, prefix):
+            shutil.rmtree(left, ignore_errors=True)
+        folder, lock = _locked(place, prefix)
     try:
         inside = folder / "files"  # a lock of that one does not wait for the lock of this process
         inside.mkdir(mode=PRIVATE_FOLDER)
@@ -269,16 +268,30 @@ def temporary_folder(within: Path | None = None) -> Iterator[Path]:
         os.close(lock)
 
 
-def _remove_stale(temporary: Path, prefix: str) -> None:
-    """Remove the folders of processes that were killed: no one holds their locks."""
-    for folder in temporary.glob(f"{prefix}*"):
+def left_behind(place: Path, prefix: str = DRAFT) -> Iterator[Path]:
+    """Yield the temporary folders there whose processes were killed, and hold the lock of each meanwhile."""
+    for folder in sorted(place.glob(f"{prefix}*")):
         with suppress(OSError):
-            status = folder.lstat()
-            if status.st_uid != os.geteuid() or time.time() - status.st_mtime < _UNLOCKED_SECONDS:
+            if folder.lstat().st_uid != os.geteuid():
                 continue
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 flock(lock, LOCK_EX | LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
+                yield folder
             finally:
                 os.close(lock)
+
+
+def _locked(place: Path, prefix: str) -> tuple[Path, int]:
+    """Make a folder and lock it; another process may remove a folder that is not locked yet."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+        try:
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue
+        with suppress(BlockingIOError):
+            flock(lock, LOCK_EX | LOCK_NB)
+            if folder.exists():
+                return folder, lock
+        os.close(lock)

@@ -2,7 +2,7 @@
 
 A balance belongs to the canonical string of an id. Another type, or other fields, would give the same person another
 string and a new balance. So a ledger pins forms, and later ids are brought into the pinned order. Subjects that
-are strings may be normalized before, so that spellings of one person are one (docs/spec/stream.md#normalized-subjects).
+are strings may be normalized before, so that variants of an id count as one (docs/spec/stream.md#normalized-subjects).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def arranged(ids: pa.Array, form: IdForm | None) -> pa.Array:
 
 
 def normalized(ids: pa.Array, how: Sequence[Normalization]) -> pa.Array:
-    """Bring subjects into one spelling before they are hashed; nulls stay."""
+    """Normalize subjects before they are hashed; nulls stay."""
     if not how:
         return ids
     IdForm.of(ids.type, tuple(how))

@@ -152,9 +152,9 @@ def canonical_ids(ids: pa.Array, *, by_name: bool = False) -> pa.Array:
 
 
 def canonical_series(ids: pl.Series) -> pl.Series:
-    """Write a column of record ids in the canonical form, under its name."""
+    """Write a column of record ids in the canonical form, under a name that methods of a series read as no pattern."""
     import polars as pl
 
     if ids.dtype == pl.String and not ids.null_count():
-        return ids  # strings are written as they are
-    return pl.Series(ids.name, canonical_ids(ids.to_arrow()), dtype=pl.String)
+        return ids.alias("id")  # strings are written as they are
+    return pl.Series("id", canonical_ids(ids.to_arrow()), dtype=pl.String)

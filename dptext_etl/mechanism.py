@@ -458,7 +458,20 @@ def refuse_model() -> NoReturn:
 
 Provenance = Literal["public", "disjoint-records"]
 """Provenance of the training data: public texts only, or also records that are not in the release."""
-PURPOSE = 8  # purpose number of sampled post-processing (docs/spec/stream.md#purposes)
+
+
+class Training(NamedTuple):
+    """The training of the model of a post-processing.
+
+    Attributes:
+        provenance: Provenance of the training data; None if no one declares it, and such a run is refused.
+        model_hash: One hash over the files of the model, 64 hex digits; None without a model.
+        mechanism: Configuration hash of the mechanism whose releases it learned from; None if that is not stated.
+    """
+
+    provenance: Provenance | None
+    model_hash: str | None = None
+    mechanism: str | None = None
 
 
 class Rewritten(NamedTuple):
@@ -479,32 +492,19 @@ class PostProcess(Extension):
     A package names its subclasses as entry points (docs/extending.md); every policy and command finds them.
     """
 
-    unhashed: ClassVar[frozenset[str]] = frozenset()
-    """Fields that no output depends on; they enter no configuration."""
-
     def configuration(self) -> dict[str, Any]:
         """Return the settings that determine the output, apart from key, record, and text; their hash is `cfg`."""
         return {
             "postprocess": self.name,
             "postprocess_version": self.version,
-            **written_parameters(self, self.artifact_fields | self.unhashed),
+            **written_parameters(self, self.artifact_fields),
             **{name: artifact.sha256 for name, artifact in self.artifacts().items()},
         }
 
     @property
-    def model_hash(self) -> str | None:
-        """Return one hash over the files of its model, 64 hex digits; None if it has no model."""
-        return None
-
-    @property
     @abstractmethod
-    def provenance(self) -> Provenance | None:
-        """Return the declared provenance of its training data; None if it is not declared."""
-
-    @property
-    def learnt_for(self) -> str | None:
-        """Return the configuration hash of the mechanism whose releases it learned from; None if that is not stated."""
-        return None
+    def training(self) -> Training:
+        """Return the training of its model."""
 
     @abstractmethod
     def rewrite(self, texts: pa.Array, keys: pa.Array, step: int = 0) -> Rewritten:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +22,9 @@ Result = TypeVar("Result")
 
 _USED_BY: set[int] = set()
 """Processes in which Polars had started its threads when they forked."""
+_TASKS = Path("/proc/self/task")
+_FORKS_UNUSED: list[bool] = []
+"""Not empty in a process that imports Polars without using it, so that its forks need not import it."""
 _FORKED = 0x40  # Linux sets this flag of a process until it starts another program
 
 
@@ -31,7 +35,10 @@ def _facts(place: Path) -> tuple[str, int, int]:
 
 
 def _note_threads(process: int | None = None, until: float = inf) -> None:
-    with suppress(OSError):  # not Linux; other systems do not fork unless they are asked to
+    if not _TASKS.is_dir():  # other systems than Linux do not show the threads: a process that imported Polars counts
+        _USED_BY.update({os.getpid()} if "polars" in sys.modules and not _FORKS_UNUSED else ())
+        return
+    with suppress(OSError):
         for thread in Path(f"/proc/{process or 'self'}/task").iterdir():
             with suppress(OSError):  # a thread that has ended
                 name, _, begun = _facts(thread)
@@ -45,11 +52,18 @@ with suppress(OSError):  # this process may have been forked before it imported 
     _note_threads(os.getppid(), begun) if flags & _FORKED else None
 
 
+def fork_unused() -> None:
+    """Say that this process only imports Polars, and forks before it uses it."""
+    _FORKS_UNUSED.append(True)
+
+
 def require_threads() -> None:
     """Refuse a process that was forked from one that had used Polars: it would wait for threads that it lacks."""
     if _USED_BY - {os.getpid()}:
         msg = "this process was forked from one that had used Polars, whose threads it does not have: it would hang"
-        raise PolicyError(msg, 'start it by multiprocessing.get_context("spawn"), or fork before the first use')
+        raise PolicyError(
+            msg, 'start it by multiprocessing.get_context("spawn"), or fork before the first use (on Linux) or import'
+        )
 
 
 def map_in_order(work: Callable[[Item], Result], items: Iterable[Item], width: int) -> Iterator[Result]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import BaseModel, Field, ValidationError
@@ -38,9 +39,10 @@ class validated(seam):  # noqa: N801  (reads as a statement: `with validated("po
             super().__exit__(kind, exc, tb)
             return
         problems = exc.errors(include_input=False, include_url=False)
-        problem = "; ".join(map(sentence, problems))
-        entries = [".".join(map(str, item["loc"])) for item in problems if item["loc"]]
-        self.leave(PolicyError(f"{self._what}: {problem}", self._names_meant(problems), {"entries": entries}))
+        entries = by_entry(problems)
+        problem = "; ".join(": ".join(filter(None, entry)) for entry in entries)
+        named = [path for path, _ in entries if path]
+        self.leave(PolicyError(f"{self._what}: {problem}", self._names_meant(problems), {"entries": named}))
 
     def _names_meant(self, problems: list[ErrorDetails]) -> str:
         """Return the names that may be meant by those that do not exist, or all of a small model."""
@@ -69,19 +71,40 @@ _WORDS = {
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be a table"),
     "string_too_short": "must not be empty",
     "string_too_long": "must have at most {max_length} characters",
-    "string_pattern_mismatch": "has another form",
-    "too_short": "must have at least {min_length} items",
-    "too_long": "must have at most {max_length} items",
+    "string_pattern_mismatch": "must match {pattern}",
+    "too_short": "must be a list of at least {min_length}",
+    "too_long": "must be a list of at most {max_length}",
 }
 """Our words for a problem of an entry, by pydantic's name of the problem."""
 
 
-def sentence(problem: ErrorDetails) -> str:
-    """Describe the error of an entry in our words; the given value is not quoted."""
-    words, where = _WORDS.get(problem["type"]), ".".join(map(str, problem["loc"]))
-    default = problem["msg"].removeprefix("Value error, ") if problem["type"] == "value_error" else "is not allowed"
-    message = words.format(**problem.get("ctx", {})) if words else default
-    return f"{where}: {message}" if where else message
+_FORM = re.compile(r"constrained-str|str|int|float|.*\[.*\]", re.DOTALL)
+"""The names that pydantic gives to the forms that a value may have."""
+_MEMBER = re.compile(r"<\w+\.\w+: ('[^']*')>")
+
+
+def by_entry(problems: Iterable[ErrorDetails]) -> list[tuple[str, str]]:
+    """Return the path and the problem of each entry in our words; the given values are not quoted.
+
+    Pydantic lists a problem for each form that a value may have. Those of a value as a whole are
+    listed only if no part of it, and no other form, has a problem.
+    """
+    of_type, others = dict[str, list[str]](), list[tuple[str, str]]()
+    for problem in problems:
+        kind, parts = problem["type"], [str(part) or "''" for part in problem["loc"]]
+        forms = [part for part in parts if _FORM.fullmatch(part) and kind != "extra_forbidden"]
+        path = ".".join(part for part in parts if part not in forms)
+        default = problem["msg"].removeprefix("Value error, ") if kind == "value_error" else "is not allowed"
+        words = _MEMBER.sub(r"\1", _WORDS.get(kind, "").format(**problem.get("ctx", {}))) or default
+        if kind == "too_short" or (kind.endswith("_type") and parts[-1:] == forms[-1:]):
+            of_type.setdefault(path, []).append(words.removeprefix("must be "))
+        else:
+            others.append((path, words))
+    paths = [path for path, _ in others]
+    for path, forms in of_type.items():
+        if not any(f"{other}.".startswith(f"{path}.") for other in (*paths, *(of_type.keys() - {path}))):
+            others.append((path, f"must be {' or '.join(forms)}"))
+    return others
 
 
 def _entries(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:

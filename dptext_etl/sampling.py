@@ -87,20 +87,8 @@ def _exp_negative(t: Floats) -> Floats:
     return np.ldexp(series, -k.astype(np.int64))
 
 
-def epsilon_star(epsilon: float, m: int) -> float:
-    """Return the exact pure parameter of the exponential mechanism over `m` outcomes, <= epsilon.
-
-    Specification: docs/spec/privacy.md#epsilon-star.
-
-    >>> round(epsilon_star(3.0, 20), 6)
-    2.799893
-    """
-    tail = math.exp(-epsilon / 2)
-    return epsilon / 2 + math.log(tail + m - 1) - math.log1p((m - 1) * tail)
-
-
 def epsilon_implemented(epsilon: float, m: int) -> float:
-    """Return the exact pure parameter that the integer weights realize, <= epsilon_star.
+    """Return the exact pure parameter that the integer weights realize, at most epsilon.
 
     Specification: docs/spec/privacy.md#epsilon-implemented.
 
@@ -120,13 +108,6 @@ def largest_range_bounded(epsilon: float, outputs: int) -> float:
     (0.1909, 1.0)
     """
     return min(1.0, ROUNDING / (1 + (outputs - 1) * math.exp(-epsilon / 2)))
-
-
-def worst_log_ratio(weights: npt.ArrayLike) -> float:
-    """Return the largest difference of any outcome's log probability between two rows."""
-    table = np.asarray(weights, dtype=np.float64)
-    logs = np.log(table) - np.log(table.sum(axis=-1, keepdims=True))
-    return float((logs.max(axis=-2) - logs.min(axis=-2)).max(initial=0.0))
 
 
 def stated(amount: float) -> str:

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import column
-from dptext_etl.arrays import arrow_kind
+from dptext_etl.arrays import arrow_kind, is_string
 from dptext_etl.data_types import by_name, plain
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.policy import ColumnPolicy, PolicyLike, columns_and_id
@@ -78,7 +78,7 @@ def _arrow(table: pa.Table, columns: Sequence[ColumnPolicy], ids: str) -> pa.Tab
     for item in columns:
         at = table.column_names.index(str(item.column))
         texts = table.column(at)
-        dtype = texts.type if _is_string(texts.type) else pa.large_string()
+        dtype = texts.type if is_string(texts.type) else pa.large_string()
         released = column.privatize(_strings(texts), records, item)
         ends = itertools.accumulate(map(len, texts.chunks), initial=0)
         parts = [released.slice(start, end - start).cast(dtype) for start, end in itertools.pairwise(ends)]
@@ -92,13 +92,9 @@ def _strings(texts: pa.ChunkedArray) -> pa.Array:
     if isinstance(texts.type, pa.BaseExtensionType) and texts.type.extension_name == "arrow.json":
         texts = pa.chunked_array([chunk.storage for chunk in texts.chunks], texts.type.storage_type)
     dtype = texts.type.value_type if pa.types.is_dictionary(texts.type) else texts.type
-    if not (pa.types.is_null(dtype) or _is_string(dtype)):
+    if not (pa.types.is_null(dtype) or is_string(dtype)):
         raise InputError(f"a text column holds strings, got {arrow_kind(dtype)}", "cast the column, or name another")
     return texts.cast(pa.large_string()).combine_chunks()
-
-
-def _is_string(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype))
 
 
 def _require_columns(names: Sequence[Any], columns: Sequence[ColumnPolicy], ids: str) -> None:

@@ -2,7 +2,7 @@
 
 `DPTEXT_TELEMETRY` names what to report to: "opentelemetry", "openlineage", or both with a comma. Without it nothing is
 imported and nothing is reported. The program configures where metrics and traces go, by OpenTelemetry's SDK; this
-module uses only its API. `runner.observing` reports runs.
+module uses only its API. `runner.report` reports runs.
 """
 
 from __future__ import annotations

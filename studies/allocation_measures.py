@@ -24,7 +24,7 @@ from dptext_etl_eval.statistics import macro_f1
 FIVE = ("ic", "pos", "ner", "wi", "sd")
 TOTAL = 100.0
 LONGEST = 32
-"""Words of a text that are read: the rest of a film snippet is left out, because models are slow."""
+"""Words of a text that are read: the rest of a film snippet is skipped, because models are slow."""
 UNIFORM, SCORED, TURNED = "evenly", "five scores", "five scores, reversed"
 
 

@@ -9,8 +9,7 @@ These words get less epsilon, so more noise. [Paper 001](#errors-of-the-paper) p
 never released, because they depend on the text.
 
 ```sh
-dptext explain custext --allocation ic,pos,ner,wi,sd --total 60
-dptext preview custext --allocation ic,pos --epsilon 60
+dptext preview custext --allocation ic,pos,ner,wi,sd --epsilon 60
 ```
 
 ```toml

@@ -211,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--kept", action="store_true", help="write the page from figures at hand, measure nothing")
     given = parser.parse_args(arguments)
     if not DATA.exists():
-        sys.exit("left out: shared/data does not lie next to this checkout")
+        sys.exit("skipped: shared/data does not lie next to this checkout")
     WORK_FOLDER.mkdir(parents=True, exist_ok=True)
     kept = FigureCache(WORK_FOLDER / "figures.jsonl", measures=not given.kept)
     parts, results, alone = {"figure": figure(DATA / "nltk_data")}, {}, []

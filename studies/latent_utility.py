@@ -236,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--beams", type=int, default=3)
     given = parser.parse_args(arguments)
     if not DATA.exists():
-        sys.exit("left out: shared/data does not lie next to this checkout")
+        sys.exit("skipped: shared/data does not lie next to this checkout")
     models = trained(given.models, given.bart, given.minutes, given.plus)
     began = time.process_time()
     results = {one.name: measured(one, models, given.beams) for one in corpora(DATA, given.rows)}

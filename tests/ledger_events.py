@@ -11,6 +11,8 @@ from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
 from dptext_etl.ledger import Charge, Ledger, Scope
 from dptext_etl.policy import Cap
 
+from .ledger_kit import reserve_batch
+
 MILLION = 1_000_000
 NOISE_KEY = _kernel.Secret.from_bytes(hashlib.sha256(b"a noise key for tests").digest())
 CLAIM = Guarantee(GuaranteeClass.COND_PURE, frozenset({Disclosure.LENGTH}), "two texts of equal length", "word")
@@ -49,11 +51,12 @@ class Writer:
 
     def reserve(self, ids, people, charges, scope=YEAR, cap=None, job="job-1", **options):
         people = None if people is None else pa.array(people, pa.string())
-        return self.ledger.reserve(job, scope, cap, pa.array(ids), people, charges, **options).outcome.tolist()
+        return reserve_batch(self.ledger, job, scope, cap, pa.array(ids), people, charges, **options).tolist()
 
     def commit(self, ids, ref, output="out", job="job-1", text="text", **options):
         digests = binaries([digest("output", name, output) for name in ids])
-        return self.ledger.commit(job, ref, pa.array(ids), self.keys(ref, ids, text), digests, **options).tolist()
+        ready = self.ledger.examine(ref, pa.array(ids), self.keys(ref, ids, text), digests, **options)
+        return self.ledger.commit(job, ready).tolist()
 
 
 def write(url, id_key):

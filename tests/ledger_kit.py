@@ -34,6 +34,11 @@ def binaries(values):
     return pa.array(values, pa.binary(32))
 
 
+def reserve_batch(ledger, job, scope, cap, ids, subjects, charges, *, canary=None, **terms):
+    ready = ledger.make_ready(scope.unit, ids, subjects, charges, canary=canary)
+    return ledger.reserve(job, scope, cap, ready, **terms)
+
+
 class Kit:
     """One ledger, with short names for what tests do again and again. Amounts are whole epsilons."""
 
@@ -85,12 +90,12 @@ class Kit:
         people = [f"of-{record}" for record in ids] if people is None else people
         charges = [self.charge(ref, ids, epsilons, texts) for ref in refs]
         subjects = None if scope.unit == "record" else pa.array(people, pa.string())
-        return self.ledger.reserve(
-            job, scope, cap, pa.array(ids, pa.string()), subjects, charges, **options
-        ).outcome.tolist()
+        batch = pa.array(ids, pa.string()), subjects, charges
+        return reserve_batch(self.ledger, job, scope, cap, *batch, **options).tolist()
 
     def commit(self, ids, texts="text", ref=None, outputs="out", job="job", **options):
-        return self.ledger.commit(job, *self.results(ids, texts, ref, outputs), **options).tolist()
+        ready = self.ledger.examine(*self.results(ids, texts, ref, outputs), **options)
+        return self.ledger.commit(job, ready).tolist()
 
     def results(self, ids, texts="text", ref=None, outputs="out"):
         ref = self.ref() if ref is None else ref

@@ -1,6 +1,7 @@
 """An independent implementation of draws by scores (docs/spec/stream.md#draw-two-levels)."""
 
 import itertools
+import math
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,12 @@ KEYS = [RECORD, bytes([7]) * 32, bytes([9]) * 32]
 WIDE = [1 + (i * 2654435761) % 1000003 for i in range(10000)]
 HEAVY = [2**52 - 1] * 255 + [2**62 // 3] + [2**50] * 5000
 ROBERTA = {"low": -3.2093127, "high": 16.304797887802124}
+
+
+def epsilon_star(epsilon: float, m: int) -> float:
+    """The exact pure parameter of the exponential mechanism over `m` outcomes (docs/spec/privacy.md#epsilon-star)."""
+    tail = math.exp(-epsilon / 2)
+    return epsilon / 2 + math.log(tail + m - 1) - math.log1p((m - 1) * tail)
 
 
 def slots_of(records, positions):

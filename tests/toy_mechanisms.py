@@ -122,7 +122,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from dptext_etl.mechanism import PostProcess, Provenance, Rewritten
+from dptext_etl.mechanism import PostProcess, Provenance, Rewritten, Training
 
 
 class Again(PostProcess):
@@ -141,8 +141,8 @@ class Again(PostProcess):
     marks: str = ""
 
     @property
-    def provenance(self):
-        return self.learnt
+    def training(self):
+        return Training(self.learnt)
 
     def rewrite(self, texts, keys, step=0):
         given = texts.to_pylist()

@@ -12,7 +12,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from functools import reduce
 from operator import add
@@ -214,16 +213,6 @@ def _border(holds: Callable[[float], bool]) -> tuple[float, float]:
             break
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low, high
-
-
-def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
-    """Return the standard deviation of Gaussian noise that makes a release (epsilon, delta)-DP."""
-    if not (0 < epsilon < math.inf and 0 < delta < 1 and 0 < sensitivity < math.inf):
-        msg = f"epsilon and sensitivity are above 0, delta is between 0 and 1; got {epsilon}, {sensitivity}, {delta}"
-        raise PolicyError(msg, "pass positive, finite numbers, and a delta such as 1e-6")
-    with localcontext() as context:
-        context.prec, context.rounding = 12, ROUND_CEILING  # up: never less noise than needed
-        return float(Decimal(sensitivity) / Decimal(largest_mu(epsilon, delta)))
 
 
 class MetricClaim(NamedTuple):

@@ -35,7 +35,7 @@ from dptext_etl.arrays import starts
 from dptext_etl.errors import InputError, seam
 
 if TYPE_CHECKING:
-    from dptext_etl.ledger.plan import Lookup
+    from dptext_etl.ledger.reader import Lookup
 
 
 BUCKETS = 256

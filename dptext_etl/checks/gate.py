@@ -32,9 +32,10 @@ import pyarrow.parquet as pq
 from dptext_etl import extensions
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, policy_tokens
 from dptext_etl.checks.comparison import LedgerComparison, Repeats, TextDigests
-from dptext_etl.checks.sink_files import PublishedManifest
+from dptext_etl.checks.sink_files import LocalSink, Manifest
 from dptext_etl.checks.text_counts import CopyCount
 from dptext_etl.checks.verdict import Verdict, catches
+from dptext_etl.data_types import by_name
 from dptext_etl.device import threads
 from dptext_etl.errors import GateError, PolicyError, seam
 from dptext_etl.families.choice import ChoiceMechanism
@@ -72,11 +73,13 @@ class Candidate:
         recomputed: Canary rows of the whole run that were computed twice, and those that agree, by text column.
         stage: When it is judged.
         manifest: The manifest of a published folder; None for anything else.
+        sink: The places of its files.
         scratch: Folder where gates may keep digests that do not fit into memory; None for the system's folder of
             temporary files.
         rewritten: Files of what post-processing made of the parts, as it is to be published, canary rows included.
         counted: Rows of all parts, where someone has counted them; None counts them in the files.
         digests: What gates that need the digests of the same texts share.
+        outputs: Output words of each text column, where another machine has looked them up.
     """
 
     policy: Policy
@@ -88,11 +91,13 @@ class Candidate:
     copies: Mapping[str, CopyCount] = field(default_factory=dict)
     recomputed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     stage: Stage = Stage.STAGED
-    manifest: PublishedManifest | None = None
+    manifest: Manifest | None = None
+    sink: LocalSink | None = None
     scratch: Path | None = None
     counted: int | None = None
     rewritten: tuple[Path, ...] = ()
     digests: TextDigests = field(default_factory=TextDigests, repr=False, compare=False)
+    outputs: Mapping[str, frozenset[str] | None] | None = field(default=None, repr=False)
 
     @classmethod
     def published(
@@ -100,10 +105,11 @@ class Candidate:
         policy: Policy,
         ledger: Ledger | None = None,
         refs: Mapping[str, ReleaseRef] | None = None,
-        manifest: PublishedManifest | None = None,
+        manifest: Manifest | None = None,
+        sink: LocalSink | None = None,
     ) -> Candidate:
-        texts = () if manifest is None else (manifest.content,)
-        return cls(policy, (), (), ledger, refs or {}, texts, stage=Stage.PUBLISHED, manifest=manifest)
+        texts = () if sink is None else (sink.manifest.read_bytes(),)
+        return cls(policy, (), (), ledger, refs or {}, texts, stage=Stage.PUBLISHED, manifest=manifest, sink=sink)
 
     @property
     def rows(self) -> int:
@@ -187,8 +193,7 @@ def other_rows(batch: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_id(batch: pl.DataFrame, name: str) -> pl.DataFrame:
-    ids = batch[name]
-    return batch.filter(ids.is_not_null()) if ids.null_count() else batch
+    return batch.filter(by_name(name).is_not_null()) if batch[name].null_count() else batch
 
 
 def count(part: Path) -> int:
@@ -221,7 +226,8 @@ class Gate(ABC):
         stages: When it judges: the staged run, the published table, or both.
         order: Place in lists of gates: lower numbers first, equal numbers by name.
         problems: Names of its counts that must be 0 and that add up over batches of rows. Great Expectations judges a
-            gate that names any, without a ledger.
+            gate that names any.
+        reads_ledger: Whether it looks rows up in the ledger.
         candidate: The release.
         policy: The policy of the release.
         state: All that `rows` changes, by name. Numbers and `Counter`s add up, sets are united, and of dictionaries the
@@ -238,6 +244,7 @@ class Gate(ABC):
     stages: ClassVar[frozenset[Stage]]
     order: ClassVar[int] = 100
     problems: ClassVar[tuple[str, ...]] = ()
+    reads_ledger: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

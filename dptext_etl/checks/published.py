@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dptext_etl.checks.gate import BATCH_ROWS, Candidate, Gate, Stage, judges, make, verdicts_of
-from dptext_etl.checks.sink_files import HINT, MANIFEST, LocalSink, PublishedManifest, fetched, is_inside
+from dptext_etl.checks.sink_files import HINT, MANIFEST, LocalSink, Manifest, fetched, is_inside
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.data_types import by_name, from_text, in_json, kind_of, parsed, plain_type, readable
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
@@ -59,18 +59,21 @@ def check_published(
             ledger = stack.enter_context(opened)
         if isinstance(released, str) and "://" not in released:
             released = Path(released)
-        manifest: PublishedManifest | None = None
+        sink: LocalSink | None = None
         if isinstance(released, str):
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="dptext-check-")))
-            manifest = fetched(Objects.open(released, policy.storage_options), folder)
+            sink = fetched(Objects.open(released, policy.storage_options), folder)
         elif isinstance(released, Path) and (released.is_dir() or LocalSink.at(released).manifest.is_file()):
-            manifest = PublishedManifest.read(released)
-        if manifest is not None and policy.table is not None:
-            own = {part["path"] for part in manifest.parts if is_inside(part["path"])}
-            manifest = replace(manifest, listed=_listed(str(released), policy, policy.table, own))
-        tables: list[Table] = [released] if manifest is None else [*manifest.present()]
+            sink = LocalSink.at(released)
+        manifest = None if sink is None else sink.read()
+        tables: list[Table] = [released]
+        if manifest is not None and sink is not None:
+            tables = [path for part in manifest.parts if (path := sink.of_part(part)) is not None]
+            if policy.table is not None:
+                own = {part.path for part in manifest.parts if is_inside(part.path)}
+                sink = replace(sink, listed=_listed(str(released), policy, policy.table, own))
         refs = ledger.releases.find_all(policy)
-        release = Candidate.published(policy, ledger, refs, manifest)
+        release = Candidate.published(policy, ledger, refs, manifest, sink)
         gates = [make(kind, release) for kind in judges(policy, Stage.PUBLISHED)]
         types = published_types(policy, manifest)
         with seam("evaluating the gates", GateError):
@@ -284,24 +287,20 @@ _KINDS = (
 """How types are compared: engines widen numbers, and keep moments in their own units."""
 
 
-def published_types(policy: Policy, manifest: PublishedManifest | None = None) -> dict[str, str]:
+def published_types(policy: Policy, manifest: Manifest | None = None) -> dict[str, str]:
     """Return the types of the published columns, as the manifest writes them."""
     if manifest is not None:
-        return _types(manifest.facts)
+        return manifest.schema
     with suppress(DPTextError, ValueError):
         if "://" in policy.sink:
             content = Storage.open(policy.sink, policy.storage_options).read(MANIFEST)
-            return {} if content is None else _types(json.loads(content))
+            return {} if content is None else Manifest.parse(content.decode("ascii")).schema
     sink = Path(policy.sink).absolute()
     pattern = escape(str(sink.relative_to(sink.anchor))).replace(PARTITION, "*")
     for place in sorted(Path(sink.anchor).glob(pattern)):
         with suppress(DPTextError):
-            return _types(PublishedManifest.read(place).facts)
+            return LocalSink.at(place).read().schema
     return {}
-
-
-def _types(manifest: Mapping[str, Any]) -> dict[str, str]:
-    return {str(name): str(kind) for name, kind in dict(manifest.get("schema", {})).items()}
 
 
 def changed(schema: Mapping[str, pl.DataType], policy: Policy, types: Mapping[str, str]) -> set[str]:

@@ -1,4 +1,4 @@
-"""Find the files of a published table.
+"""Find the files of a published table, and read and write its manifest.
 
     published/                the current data files and nothing else, in row order
     published.versions/       versions before it (v1, …), until they expire; the name of the current one links to it
@@ -13,6 +13,9 @@ Delta Lake keeps all of this in its own folder, and its log says what readers se
     published/_dptext/manifest.json
 
 A glob of `published` of the first kind finds one version. A manifest names a file by its path in `published.versions`.
+It is replaced in one step. Nothing in it depends on a text, except through published rows: configuration, its
+constants, row counts, and hashes of the published files. It holds no time, so a run that was killed and resumed writes
+the same bytes.
 """
 
 from __future__ import annotations
@@ -20,12 +23,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from glob import escape
 from pathlib import Path, PurePosixPath
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
-from dptext_etl.errors import InputError, seam
-from dptext_etl.storage import Objects
+from dptext_etl import files
+from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.policy import Policy
+from dptext_etl.storage import Objects, Storage
 
 MANIFEST = "manifest.json"
 VERSIONS = ".versions"
@@ -41,6 +49,8 @@ class LocalSink:
 
     path: Path  # where readers look; links of the user's own are followed
     table: bool = False  # whether the folder is a table with its own log
+    copied: bool = False  # whether this is a copy of an object store, which has no folder of current files
+    listed: frozenset[str] | None = None  # paths of the files that the current version of a table with a log lists
 
     @classmethod
     def at(cls, path: str | Path, *, table: bool = False) -> Self:
@@ -58,11 +68,33 @@ class LocalSink:
 
     @property
     def manifest(self) -> Path:
-        return self.beside(MANIFEST)
+        storage, name = self.beside(MANIFEST)
+        return storage.folder / name
 
-    def beside(self, name: str) -> Path:
-        """Return the place of a file next to the manifest."""
-        return self.path / TABLE / name if self.table else self.path.with_name(f"{self.path.name}.{name}")
+    def beside(self, name: str) -> tuple[Storage, str]:
+        """Return the storage of a file next to the manifest, and its name there."""
+        if self.table:
+            return Storage(str(self.path / TABLE)), name
+        return Storage(str(self.path.parent)), f"{self.path.name}.{name}"
+
+    def read(self) -> Manifest:
+        """Return the manifest, which must be there."""
+        manifest = Manifest.read(self)
+        if manifest is None:
+            raise InputError("nothing is published there", HINT)
+        return manifest
+
+    def of_part(self, part: Part) -> Path | None:
+        """Return the file of a part; None if it is missing or lies outside the folder."""
+        path = self.file(part.path) if is_inside(part.path) else None
+        return path if path is not None and path.is_file() else None
+
+    def listing(self, manifest: Manifest) -> list[Path]:
+        """Return where readers of the folder find the parts; none where they read a log or the manifest."""
+        if self.copied or self.table:
+            return []
+        ends = manifest.file_format
+        return [self.path / part_name(at, part.sha256, ends) for at, part in enumerate(manifest.parts)]
 
     def file(self, path: str, *, lasting: bool = False) -> Path:
         """Find a file of a manifest where readers look, or by a path that outlives the next publication."""
@@ -98,76 +130,197 @@ def is_inside(path: str) -> bool:
     return not relative.is_absolute() and ".." not in relative.parts
 
 
-@dataclass(frozen=True)
-class PublishedManifest:
-    """The claims of a published folder about itself."""
+class Place(Protocol):
+    """Where a table is published: `LocalSink`, or the layout of a run."""
 
-    sink: LocalSink
-    content: bytes = field(repr=False)  # the bytes of the manifest
-    facts: dict[str, Any] = field(repr=False)  # the manifest, as it was read
-    copied: bool = False  # whether this is a copy of an object store, which has no folder of current files
-    listed: frozenset[str] | None = None  # paths of the files that the current version of a table with a log lists
+    def beside(self, name: str) -> tuple[Storage, str]: ...
+
+
+FORMAT = "dptext-release/1"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One published file: its path under the sink, rows, and the SHA-256 of its bytes."""
+
+    path: str
+    rows: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The list of parts that readers follow."""
+
+    dataset: str
+    release: str
+    partition: str | None
+    version: int  # number of this version, from 1
+    file_format: str  # a name of `FORMATS`
+    id: str | None  # column of record ids; None where none are published
+    schema: dict[str, str]  # output columns and their types, in order
+    # the claims on every text column: mechanism, configuration hash, class, disclosures, constants; and where a
+    # model computed (`computed`)
+    columns: list[dict[str, Any]]
+    gates: list[str]  # names of the gates that all passed
+    parts: tuple[Part, ...]  # the files
+    # which version of a table of Delta Lake or Iceberg the rows of the last run are from; None, and not written, for
+    # anything else
+    source: dict[str, str] | None = None
+    ids: str = "keep"  # the policy's `ids`; not written for "keep"
+    exact: bool = False  # whether values of CSV columns keep their spelling under their types; written if true
+    coarse: dict[str, dict[str, Any]] = field(default_factory=dict)  # coarsened columns by `Kept.rule`; if any, written
+    classifier: str | None = None  # SHA-256 of the classifier of a synthetic table with labels; if any, written
+    audience: str | None = None  # whose table it is; written for audiences
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.parts)
+
+    @property
+    def computed(self) -> dict[str, Sequence[Mapping[str, str]]]:
+        return {column["name"]: column["computed"] for column in self.columns if "computed" in column}
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self.text().encode()).hexdigest()
+
+    def text(self) -> str:
+        facts: dict[str, Any] = {"format": FORMAT, "rows": self.rows}
+        facts |= {item.name: getattr(self, item.name) for item in fields(self)}
+        facts["parts"] = [vars(part) for part in self.parts]
+        for name, unwritten in (
+            ("source", None),
+            ("ids", "keep"),
+            ("exact", False),
+            ("coarse", {}),
+            ("classifier", None),
+            ("audience", None),
+        ):
+            if facts[name] == unwritten:
+                del facts[name]
+        return json.dumps(facts, indent=1, ensure_ascii=True) + "\n"
 
     @classmethod
-    def read(cls, folder: Path, *, copied: bool = False) -> Self:
-        """Read the manifest of a folder, or of a copy of an object store (`fetched`)."""
-        sink = LocalSink.at(folder)
-        with seam(f"reading {MANIFEST}", InputError, HINT):
-            content = sink.manifest.read_bytes()
-            facts = json.loads(content)
-            for part in facts["parts"]:
-                _ = part["path"], int(part["rows"]), part["sha256"]
-            _ = str(facts["file_format"])
-            return cls(sink, content, facts, copied)
+    def parse(cls, text: str) -> Self:
+        facts = json.loads(text)
+        if facts.pop("format") != FORMAT:
+            msg = "another format"
+            raise ValueError(msg)
+        facts.pop("rows")
+        return cls(**{**facts, "parts": tuple(Part(**part) for part in facts["parts"])})
 
     @property
-    def digest(self) -> str:
-        """The SHA-256 of the manifest, 64 hex digits, as in the ledger's record of the publication."""
-        return hashlib.sha256(self.content).hexdigest()
+    def name(self) -> str:
+        """Its name in the ledger: unique over partitions and sinks, the same when a killed run continues.
 
-    @property
-    def parts(self) -> list[dict[str, Any]]:
-        parts: list[dict[str, Any]] = self.facts["parts"]
-        return parts
+        It ends with ":" and the name of an audience, and "@" follows where it names a version of a table with a log.
+        """
+        where = "" if self.partition is None else f"{self.partition}/"
+        return f"{where}v{self.version}-{self.digest[:12]}{'' if self.audience is None else f':{self.audience}'}"
 
-    def file(self, part: dict[str, Any]) -> Path | None:
-        """Return the file of an entry; None if it is missing or lies outside the folder."""
-        path = self.sink.file(part["path"]) if is_inside(part["path"]) else None
-        return path if path is not None and path.is_file() else None
+    @classmethod
+    def read(cls, place: Place) -> Self | None:
+        """Return the manifest of a sink, or None if nothing was published there."""
+        hint = f"restore the {MANIFEST} of the sink; without a copy, remove it, and run the same policy again"
+        storage, name = place.beside(MANIFEST)
+        with seam("reading the manifest of the sink", InputError, hint):
+            content = storage.read(name)
+            return None if content is None else cls.parse(content.decode("ascii"))
 
-    @property
-    def classifier(self) -> bool:
-        """Whether the file of the classifier is as the manifest says; also if it names none."""
-        sha256 = self.facts.get("classifier")
-        if sha256 is None:
-            return True
-        path = self.sink.beside(classifier_name(sha256))
-        return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256
+    @classmethod
+    def of_release(cls, policy: Policy, place: Place) -> Self | None:
+        """Return the manifest of a sink, or None if it is not one of this release."""
+        manifest = cls.read(place)
+        same = manifest is not None and (manifest.dataset, manifest.release) == (policy.dataset, policy.release)
+        return manifest if same else None
 
-    def present(self) -> list[Path]:
-        return [path for part in self.parts if (path := self.file(part)) is not None]
+    def require_of(self, policy: Policy, partition: str | None) -> None:
+        """Refuse a version of another release, or of another configuration of a column, than the policy's."""
+        hint = "`dptext run POLICY` publishes; or name the policy of the published release"
+        here, wanted = (self.dataset, self.release, self.partition), (policy.dataset, policy.release, partition)
+        if here != wanted:
+            there, named = (" / ".join(filter(None, names)) for names in (here, wanted))
+            raise InputError(f"the sink holds the release {there}, and the policy is of {named}", hint)
+        stated = {item["name"]: (item["cfg"], item.get("chain")) for item in self.columns}
+        for column in policy.charged_columns():
+            was, now = stated.get(column.column, ("", None)), (column.mechanism.cfg(), column.chain)
+            if was != now:
+                msg = f"the sink holds column {column.column!r} under the configuration {_short(was)}"
+                raise InputError(f"{msg}, and the policy has {_short(now)}", hint)
 
-    def listing(self) -> list[Path]:
-        """Return where readers of the folder find the entries; none where they read a log or the manifest."""
-        if self.copied or self.sink.table:
-            return []
-        ends = self.facts["file_format"]
-        return [self.sink.path / part_name(at, part["sha256"], ends) for at, part in enumerate(self.parts)]
+    def read_classifier(self, place: Place) -> bytes | None:
+        """Return the bytes of the classifier; None if the manifest names none, or the file is not the named one."""
+        if self.classifier is None:
+            return None
+        storage, name = place.beside(classifier_name(self.classifier))
+        content = storage.read(name)
+        return content if content is not None and hashlib.sha256(content).hexdigest() == self.classifier else None
+
+    def holds_classifier(self, place: Place) -> bool:
+        """Return whether the file of the classifier is as the manifest says; also if it names none."""
+        return self.classifier is None or self.read_classifier(place) is not None
+
+    def write_classifier(self, place: Place, content: bytes) -> None:
+        """Write the file of the classifier, unless it is there; readers find it by its hash in the manifest."""
+        if self.holds_classifier(place):
+            return
+        storage, name = place.beside(classifier_name(str(self.classifier)))
+        if isinstance(storage, Objects):
+            storage.put(name, content)
+        else:
+            files.write(storage.folder / name, content, mode=files.PUBLIC_FILE, action="writing the classifier")
+
+    def expire_classifiers(self, place: Place, before: Manifest | None) -> None:
+        """Delete the classifiers that neither this manifest nor the one before names."""
+        shas = {self.classifier, None if before is None else before.classifier} - {None}
+        storage, pattern = place.beside(classifier_name("*"))
+        head, _, tail = pattern.rpartition("*")
+        named = {place.beside(classifier_name(sha))[1] for sha in shas if sha is not None}
+        storage.delete(*({*storage.glob(f"{escape(head)}*{tail}")} - named))
+
+    def write(self, place: Place, before: Manifest | None) -> None:
+        """Replace the manifest of a sink in one step; a store must still hold the one that the run began with."""
+        content, (storage, name) = self.text().encode(), place.beside(MANIFEST)
+        if not isinstance(storage, Objects):
+            for stale in storage.folder.glob(f".{escape(name)}-*.draft"):  # of a run that was killed
+                stale.unlink(missing_ok=True)
+            files.write(storage.folder / name, content, mode=files.PUBLIC_FILE, action="writing the manifest")
+            return
+        now, etag = storage.read_versioned(name) or (None, None)
+        begun = None if before is None else before.digest
+        there = None if now is None else self.parse(now.decode("ascii")).digest
+        if there != begun or storage.replace_object(name, content, etag) is None:
+            raise PolicyError("another run has published to this sink meanwhile", "run the same policy again")
+
+    def restore(self, place: Place) -> bool:
+        """Write the manifest again if its file says the same in other bytes, and return whether it does."""
+        storage, name = place.beside(MANIFEST)
+        changed = storage.read(name) != self.text().encode()
+        if changed:
+            self.write(place, self)
+        return changed
 
 
-def fetched(store: Objects, folder: Path) -> PublishedManifest:
-    """Copy a table that is published in an object store, what no one listed in its versions included, and read it."""
-    sink = LocalSink.at(folder / "sink")
+def _short(configured: tuple[str, str | None]) -> str:
+    """Return the first digits of the hashes of a configuration and of its post-processing."""
+    return " and ".join(f"{digest[:12]}…" for digest in configured if digest) or "none"
+
+
+def fetched(store: Objects, folder: Path) -> LocalSink:
+    """Copy a table that is published in an object store, what no one listed in its versions included."""
+    sink = LocalSink(folder / "sink", copied=True)
     if not store.download(MANIFEST, sink.manifest):
-        sink = LocalSink.at(folder / "sink", table=True)
+        sink = replace(sink, table=True)
         if not store.download(f"{TABLE}/{MANIFEST}", sink.manifest):
             raise InputError("nothing is published there", HINT)
-    manifest = PublishedManifest.read(sink.path, copied=True)
-    listed = {part["path"] for part in manifest.parts if is_inside(part["path"])}
+    manifest = sink.read()
+    listed = {part.path for part in manifest.parts if is_inside(part.path)}
     present = {name for top in {path.partition("/")[0] for path in listed} for name in store.names(top)}
     for path in sorted(listed | {name for name in present if is_inside(name)}):
         store.download(path, sink.versions / path)
-    if (sha256 := manifest.facts.get("classifier")) is not None:
-        name = classifier_name(sha256)
-        store.download(f"{TABLE}/{name}" if sink.table else name, sink.beside(name))
-    return manifest
+    if manifest.classifier is not None:
+        name = classifier_name(manifest.classifier)
+        storage, file = sink.beside(name)
+        store.download(f"{TABLE}/{name}" if sink.table else name, storage.folder / file)
+    return sink

@@ -196,7 +196,7 @@ def postprocess_facts(name: str, kind: type[PostProcess], values: dict[str, Any]
         "parameters": [{**item, "value": getattr(step, item["name"])} for item in parameters(kind)],
         "configuration": step.configuration(),
         "cfg": step.cfg(),
-        "spend": {"epsilon": 0, "delta": 0, "because": _NO_COST, "training_provenance": step.provenance},
+        "spend": {"epsilon": 0, "delta": 0, "because": _NO_COST, "training_provenance": step.training.provenance},
         "consent": [_USE.format(name=name)],
         "computing": None if step.computing is None else step.computing.as_dict(),
         "note": note,
@@ -499,10 +499,11 @@ def _typed(kind: type[BaseModel], name: str, parameter: str, text: str) -> Any:
             return adapter.validate_python(text.split(",") if text else [])
         return adapter.validate_strings(text)
     except ValidationError as exc:
-        problem = exc.errors(include_input=False, include_url=False)[0]
-    from dptext_etl.parameters import sentence
+        problems = exc.errors(include_input=False, include_url=False)
+    from dptext_etl.parameters import by_entry
 
-    raise PolicyError(f"{name}: {parameter}: {sentence(problem)}", _allowed(kind, name))
+    *_, (_, problem) = by_entry(problems)
+    raise PolicyError(f"{name}: {parameter}: {problem}", _allowed(kind, name))
 
 
 class _NoPandas:

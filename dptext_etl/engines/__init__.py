@@ -1,9 +1,8 @@
 """Run a policy: one sequence of steps, and the engines that compute its shards (this process, or Spark)."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from dptext_etl.extensions import exports
 
 if TYPE_CHECKING:
     from dptext_etl.engines.engine import Engine as Engine
@@ -12,18 +11,9 @@ if TYPE_CHECKING:
     from dptext_etl.engines.engine import stage as stage
     from dptext_etl.engines.local import LocalEngine as LocalEngine
 
-_WHERE = {"Engine": "engine", "LocalEngine": "local", "named": "engine", "run": "engine", "stage": "engine"}
+_WHERE = {"Engine": ".engine", "LocalEngine": ".local", "named": ".engine", "run": ".engine", "stage": ".engine"}
 """Workers of Spark import a module below this one, and none of the modules that these import."""
 
 __all__ = ["Engine", "LocalEngine", "named", "run", "stage"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
-    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = exports(__name__, _WHERE)

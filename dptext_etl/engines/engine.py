@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +17,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, Self
-
-import polars as pl
 
 from dptext_etl import extensions
 from dptext_etl.checks import Candidate, Verdict, require
@@ -32,8 +30,7 @@ from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner import table_check
 from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.observing import observed
-from dptext_etl.runner.preflight import planned_canaries, preflight, published_facts, require_places
+from dptext_etl.runner.preflight import Reader, examined, preflight, published_facts, require_places
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import (
@@ -47,6 +44,7 @@ from dptext_etl.runner.publish.publication import (
     require_first_table,
     strip,
 )
+from dptext_etl.runner.report import RunSummary, observed, remaining, summarize
 from dptext_etl.runner.shard.attempt import (
     Attempt,
     pin_table,
@@ -61,9 +59,8 @@ from dptext_etl.runner.shard.charging import PAIRS, Column
 from dptext_etl.runner.shard.shard import Phase, ShardResult, outcomes, refuse_other_persons, whole_table
 from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
 from dptext_etl.runner.source.examine import Examined
-from dptext_etl.runner.source.roles import Rows, Table
-from dptext_etl.runner.source.table import Files
-from dptext_etl.runner.summary import RunSummary, remaining, summarize
+from dptext_etl.runner.source.roles import Rows, wanted_columns
+from dptext_etl.runner.source.table import Files, naming_file
 from dptext_etl.runner.unchanged import Input
 
 
@@ -82,7 +79,7 @@ class Work(Generic[Rows]):
     ledger: Ledger | None = None  # the ledger of the run; None while its rows are previewed
 
 
-class Engine(ABC, Generic[Rows]):
+class Engine(Reader[Rows]):
     """Base of engines, which compute the shards of a run. One engine serves one run at a time.
 
     Engines are entry points of the group `dptext_etl.engines`, whose names `dptext run --engine` accepts.
@@ -102,85 +99,13 @@ class Engine(ABC, Generic[Rows]):
         """
         yield cls()
 
-    @abstractmethod
-    def open(self, policy: Policy, layout: Layout) -> Table[Rows]:
-        """Open the raw table and check its columns, before anything is written or charged.
-
-        Args:
-            policy: The policy of the run.
-            layout: The places of the run.
-
-        Returns:
-            The table, with the types of its columns.
-
-        Raises:
-            PolicyError: The table cannot be read, or lacks a column of the policy.
-        """
-
     def files(self, layout: Layout) -> Files | None:  # noqa: ARG002  (most engines read frames)
-        """Return the files that a run reads, so that an unchanged input can be recognized.
+        """Return the files that a run reads; None for a frame, or if the engine does not know them.
 
         Args:
             layout: The places of the run.
-
-        Returns:
-            Local files, or one version of a table with a log; None if the engine does not know them.
         """
         return None
-
-    @abstractmethod
-    def examine(self, table: Table[Rows], policy: Policy, layout: Layout, progress: Listener | None) -> Examined[Rows]:
-        """Check ids and subjects; in an incremental run, leave out rows that are published already.
-
-        Args:
-            table: The table that `open` returned.
-            policy: The policy of the run.
-            layout: The places of the run.
-            progress: Called with the number of rows that are checked, or None.
-
-        Returns:
-            The rows of the run, with counts of the rows that are excluded.
-
-        Raises:
-            InputError: Ids are missing or repeated.
-        """
-
-    @abstractmethod
-    def present(self, source: Examined[Rows], ids: pl.Series) -> pl.Series:
-        """Return the given ids that the source uses.
-
-        Args:
-            source: The source that `examine` returned.
-            ids: Ids of the type of the id column, shape (ids,).
-
-        Returns:
-            The ids in use, shape (used,).
-        """
-
-    @abstractmethod
-    def canary_sets(self, source: Examined[Rows], policy: Policy) -> range:
-        """Number the sets of canary rows.
-
-        Args:
-            source: The source that `examine` returned.
-            policy: The policy of the run.
-
-        Returns:
-            Numbers of sets; they follow from ids and counts, so every attempt at a run gets the same.
-        """
-
-    @staticmethod
-    @abstractmethod
-    def trace(source: Examined[Any], policy: Policy) -> dict[str, Any]:
-        """Count the rows that kept columns single out.
-
-        Args:
-            source: The source that `examine` returned.
-            policy: The policy of the run.
-
-        Returns:
-            The facts of `runner.table_check.of_source`; empty without kept columns.
-        """
 
     @abstractmethod
     def look(
@@ -305,17 +230,9 @@ def run(
     policy, engine = resolve(policy), engine or named("polars")()
     with observed(policy, progress) as seen:
         attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap, accept_fewer_rows=accept_fewer_rows)
-        steps, source = partial(_all_steps, attempt, engine, seen.progress, checkpoint), _input(attempt, engine)
-        return seen.done(steps() if source is None else _recognized(source, engine) or source.run(steps))
-
-
-def _input(attempt: Attempt, engine: Engine[Any]) -> Input | None:
-    files = engine.files(attempt.layout) if attempt.policy.publish else None
-    return None if files is None else Input.of(attempt, files)
-
-
-def _recognized(source: Input, engine: Engine[Any]) -> RunSummary | None:
-    return source.recognize(lambda: engine.open(source.attempt.policy, source.attempt.layout).id_type)
+        steps = partial(_all_steps, attempt, engine, seen.progress, checkpoint)
+        source = Input.of(attempt, engine.files(attempt.layout), lambda: engine.open(policy, attempt.layout).id_type)
+        return seen.done(steps() if source is None else source.recognize() or source.run(steps))
 
 
 def _all_steps(attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint) -> RunSummary:
@@ -333,7 +250,7 @@ def _all_steps(attempt: Attempt, engine: Engine[Any], progress: Listener | None,
             judged.append((staged_run, verdicts))
             if not all(verdict.passed for verdict in verdicts):  # the release is revoked: no staged text stays
                 for other, _ in judged[:-1]:
-                    strip(Staging(other.layout.staging, other.staging_key), other.policy)
+                    strip(Staging(other.layout.staging, other.staging_key))
                 require(verdicts)
             publications.append(partial(publish, staged_run, verdicts, write=of_table.write, **ways))
         (main, verdicts), *others = judged
@@ -378,11 +295,8 @@ def stage(
         PolicyError: The policy cannot be carried out as written.
         BudgetError: Records are over the cap, and on_cap is "refuse".
     """
-    attempt, engine = (
-        Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap, accept_fewer_rows=accept_fewer_rows),
-        engine or named("polars")(),
-    )
-
+    policy, engine = resolve(policy), engine or named("polars")()
+    attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap, accept_fewer_rows=accept_fewer_rows)
     if attempt.audiences:
         msg = "the policy has entries [[audience]], and these steps publish the policy's own table only"
         raise PolicyError(msg, "`dptext run POLICY` publishes the tables of all audiences")
@@ -391,18 +305,17 @@ def stage(
         with staged(attempt, engine, progress, checkpoint) as (staged_run, _):
             return staged_run
 
-    source = _input(attempt, engine) if recognize else None
+    files = engine.files(attempt.layout) if recognize else None
+    source = Input.of(attempt, files, lambda: engine.open(policy, attempt.layout).id_type)
     if source is None:
         return steps()
-    again = _recognized(source, engine)
+    again = source.recognize()
     if again is None:
         staged_run, sealed = source.sealed(steps)
         return replace(staged_run, input=sealed)
-    table = engine.open(attempt.policy, attempt.layout)
+    table = engine.open(policy, attempt.layout)
     read = again.rows, table.dropped, None, again.seconds, table.origin, attempt.profile
-    return StagedRun(
-        attempt.policy, partition, (), (), {}, *read, input={"recognized": source.seal, "id_type": table.id_type}
-    )
+    return StagedRun(policy, partition, (), (), {}, *read, input={"recognized": source.seal, "id_type": table.id_type})
 
 
 @contextmanager
@@ -411,7 +324,7 @@ def staged(
 ) -> Iterator[tuple[StagedRun, Ledger]]:
     """Stage a run, and keep the ledger open for the block: the last one to close it waits for the disk."""
     policy, partition, profile = attempt.policy, attempt.partition, attempt.profile
-    with ExitStack() as opened:
+    with naming_file(partial(engine.files, attempt.layout), wanted_columns(policy)), ExitStack() as opened:
         opened.callback(engine.close)
         with profile.stage("open"):
             table = engine.open(policy, attempt.layout)
@@ -420,15 +333,11 @@ def staged(
             with profile.stage("examine"):
                 with ThreadPoolExecutor(1, thread_name_prefix="dptext-prepare") as pool:
                     pool.submit(prepare, policy, attempt.secret)
-                    source = engine.examine(table, policy, attempt.layout, progress)
-                checkpoint("checked")
-                present, sets = partial(engine.present, source), engine.canary_sets(source, policy)
-                plans = planned_canaries(attempt, source, present, sets)
-                staging.no_changes()
+                    source, plans = examined(attempt, engine, table, progress, checkpoint)
+                staging.storage.delete(*staging.storage.glob("changed-*"))  # lists of an earlier look
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
-                ways = engine.open, engine.examine, engine.trace
-                previews = preflight(attempt, source, look, staging.keep, ways=ways)
+                previews = preflight(attempt, engine, source, look, staging.keep)
                 checkpoint("prefetched")
                 ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
             profile.count("examine", rows=source.total)
@@ -441,7 +350,8 @@ def staged(
             if encodes and [*answers] == ["COMMITTED"] and is_released(policy, attempt.layout, ledger, refs):
                 shards, released, other = list[StagedShard](), {"released": answers.total()}, True  # nothing is encoded
             else:
-                reserved = _reserve_all(engine, work, ledger, progress) if attempt.charges_first else None
+                first = attempt.refusing or policy.one_table  # all rows are charged before any is computed
+                reserved = _reserve_all(engine, work, ledger, progress) if first else None
                 take = _texts if policy.synthetic is None else _sums
                 shards, answers, released, other = take(engine, work, reserved or [], progress)
         rows = row_counts(policy, source, answers, released, stale=previews.over_all.changed - previews.rows.changed)

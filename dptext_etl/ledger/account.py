@@ -25,8 +25,8 @@ from dptext_etl.column import require_row_by_row
 from dptext_etl.errors import InputError, LedgerError, counted
 from dptext_etl.id_forms import IdForm, Normalization, arranged, normalized
 from dptext_etl.ledger import anchor_files
-from dptext_etl.ledger.batch import PreparedBatch
-from dptext_etl.ledger.charges import PreparedCommit
+from dptext_etl.ledger.charges import PreparedBatch
+from dptext_etl.ledger.commits import PreparedCommit
 from dptext_etl.ledger.ledger import Ledger
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.ledger.types import EXCLUDED, U8, Charge, CommitOutcome, IdForms, Mask, Outcome, ReleaseRef, Scope
@@ -56,9 +56,7 @@ class ChargeSteps:
 
     def reserve(self, ready: PreparedBatch, forms: IdForms, **terms: Any) -> U8:
         """Reserve a batch, and store the anchor before any text is scored: it shows if the ledger is lost later."""
-        batch = ready.ids, ready.subjects, ready.charges
-        terms |= {"canary": ready.batch.canary, "forms": forms, "ready": ready}
-        outcome = self.ledger.reserve(self.job, self.scope, self.cap, *batch, **terms).outcome
+        outcome = self.ledger.reserve(self.job, self.scope, self.cap, ready, forms=forms, **terms)
         anchor_files.record(self.ledger, self.scope, self.release, self.anchors, self.options)
         return outcome
 
@@ -78,8 +76,8 @@ class ChargeSteps:
 
     def commit(self, ready: PreparedCommit) -> str | None:
         """Commit the results of a column, or say how many rows differ from committed ones."""
-        diverged = int((self.ledger.commit_examined(self.job, ready) == CommitOutcome.DIVERGED).sum())
-        what = f"column {ready.ref.column!r}: {counted(diverged, 'record')}"
+        diverged = int((self.ledger.commit(self.job, ready) == CommitOutcome.DIVERGED).sum())
+        what = f"column {ready.results.ref.column!r}: {counted(diverged, 'record')}"
         return f"{what}, computed again, gave other bytes than committed" if diverged else None
 
     def give_back(self) -> None:
@@ -104,9 +102,7 @@ class AccountTerms(LedgerSpec):
     id_columns: dict[str, str] = Field(default_factory=dict)
 
     def scope(self, dataset: str) -> Scope:
-        if self.cap is None:
-            return Scope(dataset, unit=self.unit)
-        return Scope(dataset, self.cap.period, self.cap.group, self.unit)
+        return Scope.under(dataset, self.cap, self.unit)
 
 
 class Account:
@@ -132,7 +128,7 @@ class Account:
         return self._terms.unit == "subject"
 
     def arranged(self, ids: pa.Array, subjects: pa.Array | None) -> tuple[pa.Array, pa.Array | None, IdForms]:
-        """Bring composite ids into the order of fields that the ledger pinned, and subjects into their spelling."""
+        """Bring composite ids into the order of fields that the ledger pinned, and subjects into their normal form."""
         pinned = self._ledger.pinned_forms(self._terms.scope(self._policy.dataset), [self._policy.column or ""])
         ids = arranged(ids, pinned.get("record"))
         if subjects is None:

@@ -28,7 +28,9 @@ from functools import cache, partial
 from glob import escape
 from pathlib import Path
 from socket import gethostname
-from typing import Any, NamedTuple
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, PlainSerializer, ValidationError
 
 from dptext_etl import files, object_stores, telemetry
 from dptext_etl.errors import BusyError, FrozenLedgerError, InputError, LedgerError, file_failure, seam
@@ -52,15 +54,20 @@ _PATIENCE = 60.0  # seconds to wait for another writer of a file
 _TRIES = 20  # how often an anchor is written into a store while others write it; one of them gets through each time
 
 
+def _now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)
+
+
 class FrozenError(FrozenLedgerError):
     """The ledger misses an anchor that was stored of it, so its datasets are frozen."""
 
 
-class StoredAnchor(NamedTuple):
+class StoredAnchor(BaseModel):
     """The stored anchor and names of a dataset in a ledger."""
 
     dataset: str
-    anchor: Anchor  # the anchor of the ledger after its last charge
+    # the anchor of the ledger after its last charge
+    anchor: Annotated[Anchor, BeforeValidator(lambda text: Anchor.parse(str(text))), PlainSerializer(str)]
     releases: tuple[str, ...]  # the release names that were used
     groups: tuple[str, ...]  # the groups that were charged
     losses: int  # what `losses.count` returned then
@@ -73,54 +80,33 @@ class StoredAnchor(NamedTuple):
         return not ledger.losses.settled(self.dataset, self.anchor, losses)
 
 
-@dataclass
-class AnchorFile:
-    """The content of the file of one ledger."""
+class AnchorFile(BaseModel):
+    """The content of the file of one ledger: where it was then, and its datasets."""
 
-    stored: str = ""  # which ledger stored it last, on which machine, and when, in words
-    datasets: dict[str, StoredAnchor] = field(default_factory=dict)
-    verified: str | None = None  # when `maintain` last found the ledger intact
+    place: str = ""
+    host: str = ""
+    time: datetime = Field(default_factory=_now)
+    datasets: dict[str, StoredAnchor] = Field(default_factory=dict)
+    verified: AwareDatetime | None = None  # when `maintain` last found the ledger intact
 
     @classmethod
     def parse(cls, content: bytes, place: Path | str) -> AnchorFile:
         try:
-            facts = json.loads(content)
-            stored = f"{facts['place']} on {facts['host']} stored it at {facts['time']}"
-            datasets = {
-                name: StoredAnchor(
-                    name,
-                    Anchor.parse(item["anchor"]),
-                    tuple(item["releases"]),
-                    tuple(item["groups"]),
-                    int(item["losses"]),
-                )
-                for name, item in facts["datasets"].items()
-            }
-            verified = facts.get("verified")
-            if verified is not None:
-                datetime.fromisoformat(verified)
-            return cls(stored, datasets, verified)
-        except (ValueError, KeyError, TypeError, AttributeError, LedgerError):
+            return cls.model_validate_json(content)
+        except (ValidationError, LedgerError):
             broken = f"{place} cannot be read"
         hint = "this file names the right ledger: restore it, or remove it if you are sure of the ledger"
         raise LedgerError(broken, hint)
 
+    @property
+    def stored(self) -> str:
+        """Which ledger stored it last, on which machine, and when, in words."""
+        return f"{self.place} on {self.host} stored it at {self.time.isoformat()}"
+
     def content(self, ledger: Ledger) -> bytes:
-        facts = {
-            "place": ledger.place,
-            "host": gethostname(),
-            "time": _now(),
-            "datasets": {
-                name: {
-                    "anchor": str(item.anchor),
-                    "releases": sorted(item.releases),
-                    "groups": sorted(item.groups),
-                    "losses": item.losses,
-                }
-                for name, item in sorted(self.datasets.items())
-            },
-        } | ({} if self.verified is None else {"verified": self.verified})
-        return json.dumps(facts).encode()
+        self.place, self.host, self.time = ledger.place, gethostname(), _now()
+        self.datasets = dict(sorted(self.datasets.items()))
+        return self.model_dump_json(exclude_none=True).encode()
 
     def add(self, ledger: Ledger, dataset: str, releases: Collection[str], groups: Collection[str]) -> None:
         """Put the ledger's current anchor in the place of the stored one, which must be held or settled."""
@@ -128,9 +114,11 @@ class AnchorFile:
         if before is not None and ledger.holds(before.anchor):
             since, losses = before.anchor.seq, before.losses
         losses += ledger.losses.count(dataset, since)
-        names = tuple({*releases, *(before.releases if before else ())})
-        joined = tuple({*groups, *(before.groups if before else ())})
-        self.datasets[dataset] = StoredAnchor(dataset, ledger.anchor(), names, joined, losses)
+        names = tuple(sorted({*releases, *(before.releases if before else ())}))
+        joined = tuple(sorted({*groups, *(before.groups if before else ())}))
+        self.datasets[dataset] = StoredAnchor(
+            dataset=dataset, anchor=ledger.anchor(), releases=names, groups=joined, losses=losses
+        )
 
 
 def require(
@@ -222,13 +210,11 @@ def _charged(ledger: Ledger, scope: Scope, release: str | None, file: AnchorFile
 
 
 @contextmanager
-def anchored(
-    ledger: Ledger, scope: Scope, release: str | None = None, spec: LedgerSpec | None = None
-) -> Iterator[None]:
+def anchored(ledger: Ledger, scope: Scope, release: str | None = None) -> Iterator[None]:
     """Look at the anchors of a ledger before a block that writes to it, and store the new anchor after it."""
-    require(ledger, scope, spec, released=tuple)
+    require(ledger, scope, released=tuple)
     yield
-    record(ledger, scope, release, spec)
+    record(ledger, scope, release)
 
 
 def _files_of(place: Storage, ledger: Ledger) -> Iterator[AnchorFile]:
@@ -389,10 +375,6 @@ def _hashed(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
 def _place(spec: LedgerSpec | None, options: Mapping[str, str] | None) -> Storage:
     return place_of(None if spec is None else spec.anchors, options)
 
@@ -498,4 +480,4 @@ def seconds_since_verified(
     place = place_of(anchors, options)
     content = place.read(_name_of(place, ledger))
     verified = None if content is None else AnchorFile.parse(content, place.url).verified
-    return None if verified is None else (datetime.now(UTC) - datetime.fromisoformat(verified)).total_seconds()
+    return None if verified is None else (datetime.now(UTC) - verified).total_seconds()

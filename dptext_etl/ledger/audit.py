@@ -1,10 +1,14 @@
-"""Read the journal from its first event, and check every sealed row: roots, states, uniqueness, and caps."""
+"""Read the journal from its first event, and check every sealed row: roots, states, uniqueness, and caps.
+
+`Contents` checks every event as it does for each call, and `Records` the rows that an event names. This module checks
+the rest: that is too slow for a call.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -12,130 +16,77 @@ from dptext_etl.accounting import MEASURES
 from dptext_etl.errors import LedgerError, UnavailableLedgerError
 from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.caps import LARGEST
-from dptext_etl.ledger.contents import COUNTS, MALFORMED
-from dptext_etl.ledger.plan import Database
-from dptext_etl.ledger.records import MOVES
+from dptext_etl.ledger.contents import COUNTED, COUNTS, MALFORMED
+from dptext_etl.ledger.holdings import Database, Places
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, HashedIds, Index, Values, concatenated
-from dptext_etl.ledger.storage.journal import Entry
-from dptext_etl.ledger.storage.segments import LAYOUTS, Column, IdRange, Places, ScannedRows, id_ranges, root
+from dptext_etl.ledger.storage.journal import Entry, IdRange, ScannedRows, id_ranges
+from dptext_etl.ledger.storage.segments import LAYOUTS, root
 from dptext_etl.ledger.types import I64, U8, Event, State, VerifyReport
 
 Charges = tuple[HashedIds, I64, Values]
 """Units, the numbers of the events that charged them, and amounts, shape (components, charges)."""
 
 
-class SealedEvent(NamedTuple):
-    seq: int
-    kind: Event
-    facts: dict[str, Any]
-    columns: dict[str, Column]
-
-
-class Rebuilt:
+class Verification:
     """The contents of a ledger, the state of every row, and problems."""
 
     def __init__(self, db: Database) -> None:
         self._db, self.contents = db, db.contents
-        self.problems: list[str] = []
+        self.problems = dict[str, None]()  # each once, in their order
         self.events: Counter[str] = Counter()
         self.blobs: dict[int, set[str]] = {}
-        self.states: dict[int, U8] = {}
-        self.aborted: dict[int, list[tuple[int, I64]]] = {}
-        self.settled: dict[int, list[tuple[int, I64, I64]]] = {}
-        self.rewritten: dict[tuple[int, str], list[I64]] = {}
+        self.rewritten = 0
+        self.aborted: dict[int, list[tuple[int, Index]]] = {}
+        self.settled: dict[int, list[tuple[int, Index, I64]]] = {}
         for entry in db.journal.entries():
             self.events[entry.kind] += 1
-            for problem in self.contents.take(entry):
-                self.note(problem)
-            try:
+            self.problems |= dict.fromkeys(self.contents.take(entry))
+            with self._noting(f"event {entry.seq} ({entry.kind})"):
                 self._check_rows(entry)
-            except UnavailableLedgerError:
-                raise
-            except LedgerError as error:
-                self.note(error.message)
-            except MALFORMED as exc:
-                self.note(f"event {entry.seq} ({entry.kind}): it cannot be read ({type(exc).__name__})")
         self._compare_blobs()
+        self.states = {seq: self._states(seq) for seq in self.contents.batches}
+        for seq in self.contents.settlements:
+            with self._noting(f"event {seq} (SETTLE)"):
+                for batch, rows, spent in db.records.refunds(seq):
+                    self.settled.setdefault(batch, []).append((seq, rows, spent))
+        self._compare_counts()
 
     def note(self, problem: str) -> None:
-        """Add a problem, unless it is there."""
-        if problem not in self.problems:
-            self.problems.append(problem)
+        self.problems[problem] = None
 
-    def _problem(self, event: SealedEvent, problem: str) -> None:
-        self.note(f"batch {event.seq} ({event.kind}): {problem}")
+    @contextmanager
+    def _noting(self, event: str) -> Iterator[None]:
+        """Add the error of a block to the problems."""
+        try:
+            yield
+        except UnavailableLedgerError:
+            raise
+        except LedgerError as error:
+            self.note(error.message)
+        except MALFORMED as exc:
+            self.note(f"{event}: it cannot be read ({type(exc).__name__})")
 
     def _check_rows(self, entry: Entry) -> None:
-        kind = Event(entry.kind)
+        kind, facts = Event(entry.kind), entry.facts
         if kind not in LAYOUTS:
             return
-        facts = entry.facts
-        if kind == Event.RESERVE:
-            self.states[entry.seq] = np.zeros(facts["rows"], np.uint8)
+        name = f"batch {entry.seq} ({kind})"
         self.blobs[entry.seq] = {name for name, rule in facts["columns"].items() if "bytes" in rule or "raw" in rule}
-        columns = self._db.segments.read(entry.seq, [name for name, _ in LAYOUTS[kind]], facts)
-        event = SealedEvent(entry.seq, kind, facts, columns)
+        columns = self._db.journal.read(entry.seq, [name for name, _ in LAYOUTS[kind]], facts)
         if root(kind, columns).hex() != facts["root"]:
-            self._problem(event, "its Merkle root differs: a row was edited, added, removed or moved")
+            self.note(f"{name}: its Merkle root differs: a row was edited, added, removed or moved")
         if "batch" in columns and np.unique(columns["batch"]).tolist() != facts["batches"]:
-            self._problem(event, "it names other batches than its rows do")
-        if kind in self._HANDLERS:
-            self._HANDLERS[kind](self, event)
-
-    def _groups(self, event: SealedEvent) -> Iterator[tuple[int, I64, Index]]:
-        """Iterate over the batches whose rows an event names: number, rows, and their places in the event."""
-        key = event.facts["release"], event.facts["nonce"]
-        for at, group in Places(event.columns["batch"], event.columns["row"]).groups():
-            batch, rows = self.contents.batches.get(at), event.columns["row"][group]
-            if batch is None or batch.key != key or int(rows.max()) >= batch.rows:
-                self._problem(event, f"it speaks of rows that batch {at} did not reserve")
-            else:
-                yield at, rows, group
-
-    def _reserve(self, event: SealedEvent) -> None:
-        columns, canary = event.columns, event.columns["canary"] == 1
-        if columns["unit"][canary].any() or (columns["canary"] > 1).any():
-            self._problem(event, "a canary row has a subject")
-        if int(canary.sum()) != event.facts["canaries"]:
-            self._problem(event, "it states another number of canary rows")
-
-    def _move(self, event: SealedEvent) -> None:
-        (before, after), expired = MOVES[event.kind], 0
-        for at, rows, group in self._groups(event):
-            states = self.states[at]
-            if len(np.unique(rows)) < len(rows) or not np.isin(states[rows], before).all():
-                self._problem(event, f"rows of batch {at} are not in a state from which this event can move them")
-            if event.kind in {Event.COMMIT, Event.DIVERGED}:
-                reserved = self._db.segments.read(at, ["n_worst"])["n_worst"][rows]
-                if (event.columns["positions"][group] > reserved).any():
-                    self._problem(event, f"more positions than batch {at} reserved")
-            if event.kind == Event.COMMIT:
-                expired += int((states[rows] == State.EXPIRED).sum())
-            states[rows] = after
-            if event.kind == Event.ABORT:
-                self.aborted.setdefault(at, []).append((event.seq, rows))
-        if expired != event.facts.get("expired", 0):
-            self._problem(event, "it states another number of expired rows")
-
-    def _settle(self, event: SealedEvent) -> None:
-        """Follow what committed rows gave back: each row once, and no more than was reserved."""
-        for at, rows, group in self._groups(event):
-            spent = event.columns[PURE][group]
-            before = [row for _, earlier, _ in self.settled.get(at, []) for row in earlier.tolist()]
-            worst = self._db.segments.read(at, [PURE])[PURE][rows]
-            committed = (self.states[at][rows] == State.COMMITTED).all()
-            if len({*before, *rows.tolist()}) < len(before) + len(rows) or not committed or (spent > worst).any():
-                self._problem(event, f"rows of batch {at} are not in a state in which this event can settle them")
-            self.settled.setdefault(at, []).append((event.seq, rows, spent))
-
-    def _postprocess(self, event: SealedEvent) -> None:
-        """Follow what post-processing made of committed rows: each row once under a chain, at no cost."""
-        for at, rows, _ in self._groups(event):
-            rewritten = self.rewritten.setdefault((at, event.facts["chain"]), [])
-            every = np.concatenate([*rewritten, rows])
-            if len(np.unique(every)) < len(every) or not (self.states[at][rows] == State.COMMITTED).all():
-                self._problem(event, f"rows of batch {at} are not in a state in which this event can rewrite them")
-            rewritten.append(rows)
+            self.note(f"{name}: it names other batches than its rows do")
+        if kind == Event.RESERVE:
+            canary = columns["canary"] == 1
+            if columns["unit"][canary].any() or (columns["canary"] > 1).any():
+                self.note(f"{name}: a canary row has a subject")
+            if int(canary.sum()) != facts["canaries"]:
+                self.note(f"{name}: it states another number of canary rows")
+        elif kind in {Event.COMMIT, Event.DIVERGED}:
+            reserved = self._db.records.reserved(Places(columns["batch"], columns["row"]), "n_worst")
+            if (columns["positions"] > reserved).any():
+                self.note(f"{name}: more positions than were reserved")
 
     def _compare_blobs(self) -> None:
         """Name the events that lack a blob, and blobs that belong to no event."""
@@ -146,15 +97,32 @@ class Rebuilt:
             if self.blobs.get(seq, set()) != stored.get(seq, set()):
                 self.note(f"blobs of batch {seq}: they differ from the journal")
 
-    _HANDLERS: ClassVar[dict[Event, Callable[[Rebuilt, SealedEvent], None]]] = {
-        Event.RESERVE: _reserve,
-        Event.COMMIT: _move,
-        Event.DIVERGED: _move,
-        Event.EXPIRE: _move,
-        Event.ABORT: _move,
-        Event.SETTLE: _settle,
-        Event.POST: _postprocess,
-    }
+    def _states(self, seq: int) -> U8:
+        """Return the states of a batch, and check that each row was committed and rewritten once under a chain."""
+        batch, records = self.contents.batches[seq], self._db.records
+        states = np.zeros(batch.rows, np.uint8)
+        with self._noting(f"batch {seq} (RESERVE)"):
+            states = records.states(seq)
+            ends = [at for at, kind, _ in batch.moves if kind == Event.ABORT]
+            self.aborted[seq] = [(event, records.rows(event, seq)) for event in ends]
+            for chain in dict.fromkeys(name for _, name in batch.posts):
+                rows = np.concatenate([records.rows(event, seq) for event, name in batch.posts if name == chain])
+                self.rewritten += len(rows)
+                if len(np.unique(rows)) < len(rows) or not (states[rows] == State.COMMITTED).all():
+                    last = max(event for event, name in batch.posts if name == chain)
+                    problem = f"rows of batch {seq} are not in a state in which this event can rewrite them"
+                    self.note(f"batch {last} (POST): {problem}")
+        return states
+
+    def _compare_counts(self) -> None:
+        """Compare the states of rows with the counts of their release, which events state."""
+        for key, batches in self.contents.of_release.items():
+            counts = np.bincount(np.concatenate([self.states[seq] for seq in batches]), minlength=len(State))
+            stated = self.contents.count(key)
+            if any(counts[State[name.upper()]] != stated[name] for name in COUNTED.values() if name != "diverged"):
+                self.note(
+                    f"{self.contents.releases[key[0]]}: its events state other counts than the states of its rows"
+                )
 
 
 def verify(db: Database) -> VerifyReport:
@@ -164,22 +132,22 @@ def verify(db: Database) -> VerifyReport:
     whole ledger consistently, only an anchor that was kept elsewhere shows it.
     """
     db = Database(db.store, None)  # use nothing that was read before
-    rebuilt = Rebuilt(db)
-    contents = rebuilt.contents
+    ledger = Verification(db)
+    contents = ledger.contents
     for (release, _), batches in sorted(contents.of_release.items()):
-        for within in id_ranges(_rows(rebuilt, batches)):
+        for within in id_ranges(_rows(ledger, batches)):
             for key, what in (("record", "a record"), ("idem_key", "an identity")):
                 # Add a problem for every id that occurs twice; rows that were aborted, or released again, do not count
                 ids, of = list[HashedIds](), [np.zeros(0, np.int64)]
                 for item in _scan(db, within, [seq for seq in batches if not contents.batches[seq].again], key, []):
-                    alive = rebuilt.states[item.batch][item.rows] != State.ABORTED
+                    alive = ledger.states[item.batch][item.rows] != State.ABORTED
                     ids.append(item.ids.take(alive))
                     of.append(np.full(ids[-1].size, item.batch, np.int64))
                 record_ids, seqs = concatenated(ids), np.concatenate(of)
                 order = record_ids.order()
                 repeated = np.delete(order, record_ids.take(order).starts())
                 for seq in np.unique(seqs[repeated]).tolist():
-                    rebuilt.note(f"batch {seq} (RESERVE): {what} occurs twice in {contents.releases[release]}")
+                    ledger.note(f"batch {seq} (RESERVE): {what} occurs twice in {contents.releases[release]}")
     # Judge each charge of a capped scope by the cap of its time, and by its components
     for number, history in contents.caps.items():
         ends = [seq for seq, _, _ in history[1:]] + [np.iinfo(np.int64).max]
@@ -187,28 +155,27 @@ def verify(db: Database) -> VerifyReport:
             pairs = zip(history, ends, strict=True)
             spans = [(since, until, limits) for (since, name, limits), until in pairs if name == measure]
             batches = [seq for seq in contents.of_scope.get(number, ()) if seq < spans[-1][1]]
-            for within in id_ranges(_rows(rebuilt, batches)):
-                of_range = charges(db, rebuilt, within, batches, MEASURES[measure])
-                _check_caps(rebuilt, of_range, np.array(batches, np.int64), spans)
+            for within in id_ranges(_rows(ledger, batches)):
+                of_range = charges(db, ledger, within, batches, MEASURES[measure])
+                _check_caps(ledger, of_range, np.array(batches, np.int64), spans)
     counts = {name: sum(tally[name] for tally in contents.tallies.values()) for name in COUNTS}
     pending = counts["records"] - counts["committed"] - counts["expired"] - counts["aborted"]
-    rewritten = sum(len(rows) for lists in rebuilt.rewritten.values() for rows in lists)
-    counts = {"events": rebuilt.events.total(), "batches": len(rebuilt.blobs), **counts, "pending": pending}
-    return VerifyReport(rebuilt.problems, counts | ({"rewritten": rewritten} if rewritten else {}))
+    counts = {"events": ledger.events.total(), "batches": len(ledger.blobs), **counts, "pending": pending}
+    return VerifyReport([*ledger.problems], counts | ({"rewritten": ledger.rewritten} if ledger.rewritten else {}))
 
 
-def charges(db: Database, rebuilt: Rebuilt, within: IdRange, batches: list[int], names: tuple[str, ...]) -> Charges:
+def charges(db: Database, ledger: Verification, within: IdRange, batches: list[int], names: tuple[str, ...]) -> Charges:
     """Return units, events and amounts of a range of units; amounts that were given back are negative."""
     ids, when, amounts = [], [np.zeros(0, np.int64)], [np.zeros((len(names), 0), np.int64)]
     for item in _scan(db, within, batches, "unit", ["canary", *names]):
         real = item.columns["canary"] == 0
         taken = np.stack([item.columns[name] for name in names])
         if (taken[:, real] >= LARGEST).any():
-            rebuilt.note(f"batch {item.batch} (RESERVE): a charge is infinite on the cap's measure")
+            ledger.note(f"batch {item.batch} (RESERVE): a charge is infinite on the cap's measure")
             taken = np.minimum(taken, LARGEST)
         changes = [(item.batch, item.rows, taken)]
-        changes += [(event, rows, -taken) for event, rows in rebuilt.aborted.get(item.batch, [])]
-        for event, rows, spent in rebuilt.settled.get(item.batch, []) if names == (PURE,) else []:
+        changes += [(event, rows, -taken) for event, rows in ledger.aborted.get(item.batch, ())]
+        for event, rows, spent in ledger.settled.get(item.batch, ()) if names == (PURE,) else ():
             left = np.zeros(int(item.rows.max(initial=0)) + 1, np.int64)
             left[rows[rows < len(left)]] = spent[rows < len(left)]
             changes.append((event, rows, left[item.rows][None] - taken))
@@ -220,7 +187,7 @@ def charges(db: Database, rebuilt: Rebuilt, within: IdRange, batches: list[int],
     return concatenated(ids), np.concatenate(when), np.concatenate(amounts, axis=1)
 
 
-def _check_caps(rebuilt: Rebuilt, charges: Charges, batches: I64, caps: list[tuple[int, int, list[int]]]) -> None:
+def _check_caps(ledger: Verification, charges: Charges, batches: I64, caps: list[tuple[int, int, list[int]]]) -> None:
     """Add a problem for every charge after which its unit was over the cap that was in force.
 
     Only batches charge. A refund may be 0, and its unit may be over a cap that was set after the charge.
@@ -240,17 +207,17 @@ def _check_caps(rebuilt: Rebuilt, charges: Charges, batches: I64, caps: list[tup
         charged = (event > since) & (event < until) & np.isin(event, batches)
         over = charged & (sums > np.array(limits, np.int64)[:, None]).any(axis=0)
         for seq, count in zip(*(item.tolist() for item in np.unique(event[over], return_counts=True)), strict=True):
-            rebuilt.note(f"batch {seq} (RESERVE): {count:,} charges exceed the cap that was in force")
+            ledger.note(f"batch {seq} (RESERVE): {count:,} charges exceed the cap that was in force")
 
 
-def _rows(rebuilt: Rebuilt, batches: list[int]) -> int:
-    return sum(rebuilt.contents.batches[seq].rows for seq in batches)
+def _rows(ledger: Verification, batches: list[int]) -> int:
+    return sum(ledger.contents.batches[seq].rows for seq in batches)
 
 
 def _scan(db: Database, within: IdRange, batches: list[int], key: str, names: list[str]) -> Iterator[ScannedRows]:
     for batch in batches:
         try:
-            yield from db.segments.scan([batch], key, names, within)
+            yield from db.journal.scan([batch], key, names, within)
         except UnavailableLedgerError:
             raise
         except (LedgerError, KeyError, ValueError, TypeError):

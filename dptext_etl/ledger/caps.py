@@ -6,6 +6,7 @@ A cap is a filter on one measure, declared before the charges that it judges.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -16,22 +17,19 @@ from dptext_etl.column import INFINITE
 from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import PURE, steps
 from dptext_etl.ledger.contents import Contents, Pinned
-from dptext_etl.ledger.records import Records
 from dptext_etl.ledger.storage.hashed_ids import (
-    SATURATED,
     HashedIds,
     Index,
     UnitSums,
     Values,
     WantedIds,
+    add_at,
     concatenated,
     fold,
-    plus,
 )
 from dptext_etl.ledger.storage.journal import Journal
-from dptext_etl.ledger.storage.segments import Segments
 from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.types import ALL, NEW, CapChange, Change, Event, Mask, Scope, State
+from dptext_etl.ledger.types import ALL, NEW, U8, CapChange, Change, Event, Mask, Scope, State
 from dptext_etl.policy import Cap
 
 LARGEST = 1 << 54
@@ -52,11 +50,8 @@ def limits(cap: Cap) -> tuple[int, ...]:
 
 
 class Scopes:
-    def __init__(
-        self, store: Store, journal: Journal, contents: Contents, segments: Segments, records: Records
-    ) -> None:
-        self._store, self._journal, self._contents = store, journal, contents
-        self._segments, self._records = segments, records
+    def __init__(self, store: Store, journal: Journal, contents: Contents, states: Callable[[int], U8]) -> None:
+        self._store, self._journal, self._contents, self._states = store, journal, contents, states
 
     def find(self, scope: Scope) -> Pinned:
         """Return a scope; one that was never used has the number `NEW`."""
@@ -72,57 +67,43 @@ class Scopes:
         contents = self._contents.latest()
         return contents.scopes[contents.batches[batch].scope]
 
-    def lock_name(self, pinned: Pinned) -> str:
-        """Return the name of the lock for changes of a scope's balances."""
-        return f"scope/{pinned.id}"
+    def charge(
+        self,
+        scope: Scope,
+        cap: Cap | None,
+        *,
+        raising: bool = False,
+        lowering: bool = False,
+        reason: str | None = None,
+    ) -> Pinned:
+        """Return a scope that is to be charged; pin or change its cap if need be.
 
-    def charge(self, scope: Scope, cap: Cap | None, reason: str | None = None, **allowed: bool) -> Pinned:
-        """Return a scope that is to be charged; pin or change its cap if need be (see `check`).
-
-        Other writers rely on which scopes there are, and on their datasets: the first charge of one is exclusive.
-        """
-        pinned, wanted = self.check(scope, cap, **allowed)
-        contents = self._contents.latest()
-        if scope.dataset not in contents.members.get(pinned.id, ()):
-            self._store.require_exclusive()
-        number = len(contents.scopes) + 1 if pinned.id == NEW else pinned.id
-        if wanted is None:
-            return pinned._replace(id=number)
-        capped = wanted._replace(id=number)
-        self._pin(pinned, capped, scope.dataset, reason=reason)
-        return capped
-
-    def check(
-        self, scope: Scope, cap: Cap | None, *, raising: bool = False, lowering: bool = False
-    ) -> tuple[Pinned, Pinned | None]:
-        """Refuse a scope and a cap that cannot be charged: a higher one without `raising`, a lower without `lowering`.
-
-        It returns the scope, and what `charge` pins, or None; nothing is written.
+        A higher cap is refused without `raising`, a lower one without `lowering`. Other writers rely on which scopes
+        there are, and on their datasets: the first charge of one is exclusive.
 
         Specification: docs/spec/privacy.md#periods.
         """
         pinned, contents = self.find(scope), self._contents.latest()
         self._refuse_other_scopes(contents, scope, pinned, cap)
-        if cap is None:
-            return pinned, None
-        wanted, uncounted = pinned._replace(measure=cap.measure, limits=limits(cap)), self._uncounted(scope, pinned)
-        if uncounted and not raising:
-            contents.refuse_frozen(scope.dataset, scope.group)
-        if pinned.measure is None and not raising:
-            _refuse_after_a_loss(contents, scope)
-        if uncounted and not raising:
-            msg = f"a first cap of {scope} would not count charges in {' and '.join(uncounted)}"
-            hint = "name that period (and group) in the policy; or start everyone at zero on purpose: "
-            raise LedgerError(msg, hint + _SET_CAP)
-        if pinned.measure is None:
-            self._refuse_uncountable(wanted)
-        elif pinned.measure != cap.measure:
-            self._refuse_conversion(scope, pinned, wanted, raising=raising)
-        else:
-            _refuse_change(scope, pinned, wanted, raising=raising, lowering=lowering)
-        if pinned.id != NEW and pinned != wanted:
-            self._store.require_steward()
-        return pinned, wanted if uncounted or pinned != wanted else None
+        wanted, uncounted = pinned, list[str]()
+        if cap is not None:
+            wanted, uncounted = pinned._replace(measure=cap.measure, limits=limits(cap)), self._uncounted(scope, pinned)
+            if not raising:
+                self._refuse_first(contents, scope, pinned, uncounted)
+            if pinned.measure is None:
+                self._refuse_uncountable(wanted)
+            elif pinned.measure != cap.measure:
+                self._refuse_conversion(scope, pinned, wanted, raising=raising)
+            else:
+                _refuse_change(scope, pinned, wanted, raising=raising, lowering=lowering)
+            if pinned.id != NEW and pinned != wanted:
+                self._store.require_steward()
+        if scope.dataset not in contents.members.get(pinned.id, ()):
+            self._store.require_exclusive()
+        numbered = wanted._replace(id=len(contents.scopes) + 1 if pinned.id == NEW else pinned.id)
+        if uncounted or wanted != pinned:
+            self._pin(pinned, numbered, scope.dataset, reason=reason)
+        return numbered
 
     def _refuse_other_scopes(self, contents: Contents, scope: Scope, pinned: Pinned, cap: Cap | None) -> None:
         """Refuse charges that another scope of the dataset would not count."""
@@ -170,9 +151,20 @@ class Scopes:
         facts |= {name: value for name, value in more.items() if value is not None}
         self._journal.append(Event.CAP_SET, **facts)
 
-    def per_subject(self, dataset: str) -> bool:
-        """Return whether a dataset was ever charged per subject."""
-        return any(item.unit == "subject" for item in self._contents.latest().scopes_of(dataset))
+    def _refuse_first(self, contents: Contents, scope: Scope, pinned: Pinned, uncounted: list[str]) -> None:
+        """Refuse a first cap that would not count charges, of which some may be forgotten with a lost ledger."""
+        if uncounted:
+            contents.refuse_frozen(scope.dataset, scope.group)
+        for facts in contents.thaws if pinned.measure is None else ():
+            if facts["dataset"] == scope.dataset or scope.group in facts.get("groups", ()):
+                thawed = f"the dataset {facts['dataset']} was thawed"
+                msg = f"{thawed}, and this ledger knows no cap of {scope} that it lowered"
+                hint = f"lower the cap by the amount that may have been lost, and set it on purpose: {_SET_CAP}"
+                raise LedgerError(msg, hint)
+        if uncounted:
+            msg = f"a first cap of {scope} would not count charges in {' and '.join(uncounted)}"
+            hint = "name that period (and group) in the policy; or start everyone at zero on purpose: "
+            raise LedgerError(msg, hint + _SET_CAP)
 
     def _refuse_conversion(self, scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: bool) -> None:
         """Refuse another measure, or `approx` for `pure` at other epsilons (docs/spec/privacy.md#conversion)."""
@@ -193,23 +185,13 @@ class Scopes:
     def _refuse_uncountable(self, pinned: Pinned) -> None:
         """Refuse a first cap over charges of the scope that its measure cannot count."""
         for seq in self._contents.latest().of_scope.get(pinned.id, ()):
-            columns = self._segments.read(seq, ["canary", *pinned.components])
-            rows = (columns["canary"] == 0) & (self._records.states(seq) != State.ABORTED)
+            columns = self._journal.read(seq, ["canary", *pinned.components])
+            rows = (columns["canary"] == 0) & (self._states(seq) != State.ABORTED)
             largest = max(int(columns[name][rows].max(initial=0)) for name in pinned.components)
             if largest >= LARGEST:
                 size = "infinite" if largest == INFINITE else "too large"
                 msg = f"the scope holds charges that are {size} on {pinned.measure}, made before it had a cap"
                 raise LedgerError(msg, "declare the cap in a new period")
-
-
-def _refuse_after_a_loss(contents: Contents, scope: Scope) -> None:
-    """Refuse a first cap where a loss was settled: thawing could not lower it, and charges are forgotten."""
-    for facts in contents.thaws:
-        if facts["dataset"] == scope.dataset or scope.group in facts.get("groups", ()):
-            thawed = f"the dataset {facts['dataset']} was thawed"
-            msg = f"{thawed}, and this ledger knows no cap of {scope} that it lowered"
-            hint = f"lower the cap by the amount that may have been lost, and set it on purpose: {_SET_CAP}"
-            raise LedgerError(msg, hint)
 
 
 def _change(before: Pinned, after: Pinned) -> Change:
@@ -250,7 +232,6 @@ def admit(  # noqa: PLR0917
         return fits
     starts = np.flatnonzero(np.append(True, units[rows[1:]] != units[rows[:-1]]))
     used = used[:, units[rows[starts]]]
-    used = np.where(used < 0, SATURATED, np.minimum(used, SATURATED))  # a sum that is negative has wrapped
     ends = np.append(starts[1:], len(rows))
     if max(limits) * len(rows) >= 1 << 62:  # sums could overflow
         tight: Mask = np.ones(len(starts), np.bool_)
@@ -277,11 +258,11 @@ class EarlierCharges:
         """
         wanted = WantedIds(units)
         total = np.zeros((len(used), len(wanted)), np.int64)
-        total[:, wanted.places_as_passed()] = used
+        total[:, wanted.places_as_passed] = used
         rows, places = wanted.find(self._sums.ids)
         if len(rows):
-            total[:, places] = plus(total[:, places], self._sums.values[:, rows])
-        return wanted.places_as_passed(), total
+            add_at(total, places, self._sums.values[:, rows])
+        return wanted.places_as_passed, total
 
     def add(self, units: HashedIds, amounts: Values) -> None:
         """Add the amounts of a batch that its cap admits, shape (components, records)."""

@@ -1,33 +1,122 @@
-"""Reserve the worst case of a batch before a text is scored, then commit the results or end the reservation.
-
-The first result is the release; a later one that differs is recorded and discarded.
-"""
+"""Prepare a batch, judge it, and reserve its worst case before a text is scored (docs/spec/privacy.md#ledger)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dptext_etl.arrays import to_numpy
 from dptext_etl.column import INFINITE
-from dptext_etl.errors import BudgetError, InputError, LedgerError, counted
-from dptext_etl.guarantee import PURE, refuse_more_records
-from dptext_etl.ledger.batch import BatchIds, ColumnCharge, IdKey, RecordIds, seal_rows, whole_numbers
-from dptext_etl.ledger.caps import EarlierCharges, admit
-from dptext_etl.ledger.contents import PROVENANCES, Batch, Pinned
-from dptext_etl.ledger.people import are_forgotten, refuse_other_units
-from dptext_etl.ledger.plan import Database, LedgerPlan
-from dptext_etl.ledger.records import Holdings
-from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, hashed_ids, matrix
-from dptext_etl.ledger.storage.segments import Blob, Places, seal
-from dptext_etl.ledger.types import AGAIN, I64, NEW, U8, CommitOutcome, Event, Mask, Outcome, ReleaseRef, Scope, State
+from dptext_etl.errors import BudgetError, InputError, LedgerError, bare
+from dptext_etl.guarantee import ADDITIVE, refuse_more_records
+from dptext_etl.ledger.caps import EarlierCharges, admit, limits
+from dptext_etl.ledger.contents import Pinned
+from dptext_etl.ledger.holdings import KEPT, Database, Holdings, LedgerPlan
+from dptext_etl.ledger.people import are_forgotten, refuse_other_units, require_forms
+from dptext_etl.ledger.reader import LedgerReader
+from dptext_etl.ledger.storage.hashed_ids import (
+    Bytes,
+    HashedIds,
+    Index,
+    RecordIds,
+    WantedIds,
+    concatenated,
+    hashed_ids,
+    matrix,
+)
+from dptext_etl.ledger.storage.segments import Blob, seal
+from dptext_etl.ledger.types import (
+    AGAIN,
+    I64,
+    NEW,
+    U8,
+    Charge,
+    Event,
+    IdForms,
+    Mask,
+    Outcome,
+    ReleaseRef,
+    Scope,
+    State,
+    Unit,
+)
+from dptext_etl.policy import Cap
 
 CHARGED = (Outcome.RESERVED, Outcome.AGAIN)  # outcomes of records that are charged
 _ASKING = (*CHARGED, Outcome.OVER_CAP)
 _RELEASED = (*CHARGED, Outcome.PENDING, Outcome.COMMITTED)
+
+
+class ColumnCharge(NamedTuple):
+    """The charge of a batch in one column: identities, positions, and amounts, shape (records, 32) and (records,)."""
+
+    ref: ReleaseRef
+    idem_keys: Bytes
+    identities: HashedIds
+    n_worst: I64
+    spends: Mapping[str, I64]
+    sealed: tuple[dict[str, Any], dict[str, Blob]] | None = None  # facts and blobs of all rows, if encoded ahead
+
+
+@dataclass(frozen=True)
+class PreparedBatch:
+    """A batch that is ready to be judged or reserved: hashed ids, shape (records, 32) and (records,), and charges."""
+
+    unit: Unit
+    records: RecordIds = field(repr=False)
+    units: Bytes = field(repr=False)  # zeros for canary rows
+    unit_ids: HashedIds = field(repr=False)
+    unit_order: Index = field(repr=False)  # brings the records of one unit together
+    columns: list[ColumnCharge] = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        return len(self.units)
+
+    @property
+    def refs(self) -> list[ReleaseRef]:
+        return [column.ref for column in self.columns]
+
+
+def whole_numbers(values: npt.ArrayLike | pa.Array, size: int, name: str) -> I64:
+    array: npt.NDArray[Any] = np.asarray(to_numpy(values) if isinstance(values, pa.Array) else values)
+    if array.dtype.kind == "f":
+        finite = np.where(array >= INFINITE, 0, array)
+        if not (finite == np.floor(finite)).all():
+            raise InputError(f"{name} must be whole millionths", "round up with dptext_etl.guarantee.micro")
+        array = np.where(array >= INFINITE, INFINITE, finite.astype(np.int64))
+    elif array.dtype.kind not in "iu" and not all(type(value) is int for value in array.flat):
+        raise InputError(f"{name} must be whole numbers, got {array.dtype}", "round up with dptext_etl.guarantee.micro")
+    elif array.dtype.kind not in "iu" or array.dtype == np.uint64:  # whole numbers that may be beyond 63 bits
+        array = np.clip(array, 0 if array.dtype.kind == "u" else -1, INFINITE)  # -1 is refused below
+    amounts = array.astype(np.int64, copy=False)
+    if not array.ndim:
+        amounts = np.broadcast_to(amounts, (size,))
+    if amounts.shape != (size,):
+        msg = f"{size} records and {len(amounts)} values of {name}: one per record"
+        raise InputError(msg, "pass arrays of the same length")
+    if size and amounts.min() < 0:
+        raise InputError(f"{name} must not be negative", "pass amounts from 0")
+    return amounts
+
+
+def _seal_rows(
+    batch: PreparedBatch, column: ColumnCharge, rows: Index | slice = slice(None)
+) -> tuple[dict[str, Any], dict[str, Blob]]:
+    values: dict[str, npt.NDArray[Any]] = {
+        "record": batch.records.hashes,
+        "unit": batch.units,
+        "idem_key": column.idem_keys,
+        "canary": batch.records.canary.astype(np.int64),
+        "n_worst": column.n_worst,
+        **column.spends,
+    }
+    return seal(Event.RESERVE, {name: value[rows] for name, value in values.items()})
 
 
 class Request(NamedTuple):
@@ -37,28 +126,17 @@ class Request(NamedTuple):
     job: str
     scope: Scope
     pinned: Pinned
-    batch: BatchIds
-    columns: list[ColumnCharge]
+    batch: PreparedBatch
     again: bool
     plan: LedgerPlan
     at: Index  # the places of the records in the plan, shape (records,)
     unit_at: Index  # the places of their units
 
     @classmethod
-    def of(  # noqa: PLR0917
-        cls,
-        db: Database,
-        job: str,
-        scope: Scope,
-        pinned: Pinned,
-        batch: BatchIds,
-        columns: list[ColumnCharge],
-        *,
-        again: bool,
-    ) -> Request:
+    def of(cls, db: Database, job: str, scope: Scope, pinned: Pinned, batch: PreparedBatch, *, again: bool) -> Request:
         """Find a plan that covers the batch, or make one; nothing is read yet."""
-        plan_and_places = db.plans.covering(scope.dataset, batch.record_ids, batch.wanted, batch.unit_ids)
-        return cls(db, job, scope, pinned, batch, columns, again, *plan_and_places)
+        places = db.plans.covering(scope.dataset, batch.records.ids, batch.records.distinct, batch.unit_ids)
+        return cls(db, job, scope, pinned, batch, again, *places)
 
 
 class ColumnState(NamedTuple):
@@ -100,49 +178,243 @@ class Decision(NamedTuple):
         return committed
 
 
-def reserve(request: Request, *, refuse: bool) -> U8:
-    """Judge a batch and charge the new records that fit. Call it inside a transaction.
+class Charges(LedgerReader):
+    """Charge batches: prepare, judge, and reserve them."""
+
+    @bare
+    def make_ready(
+        self,
+        unit: Unit,
+        ids: pa.Array,
+        subjects: pa.Array | None,
+        charges: Sequence[Charge],
+        *,
+        canary: Mask | None = None,
+        sealed: bool = False,
+        own: bool = False,
+    ) -> PreparedBatch:
+        """Prepare a batch for `reserve` or `judge`, in any thread; its commit need not hash its ids again, either.
+
+        Args:
+            unit: Who has the budget, "subject" or "record".
+            ids: Canonical record ids, strings, no nulls, each once.
+            subjects: Canonical subject ids, null for canary rows only. Ignored where the unit is the record.
+            charges: One charge per text column.
+            canary: Marks canary rows, shape (records,); they belong to no one and count against no cap.
+            sealed: Encode the rows, too, as they will be if all of them are new.
+            own: A record without a subject is its own unit; otherwise it is refused.
+
+        Returns:
+            The batch, whose ids are hashed.
+
+        Raises:
+            InputError: Ids are null, repeated or of another type, a subject is missing, or lengths differ.
+        """
+        records = self._db.id_key.records(ids, canary)
+        _ = records.distinct  # refuses repeated ids
+        units = self._db.id_key.units(unit, records, subjects, own=own)
+        unit_ids = records.ids if units is records.hashes else hashed_ids(units)
+        # no two rows share a record's budget
+        order = np.arange(unit_ids.size) if unit == "record" else unit_ids.order()
+        batch = PreparedBatch(unit, records, units, unit_ids, order, [])
+        for charge in charges:
+            idem_keys = matrix(charge.idem_keys, "idem keys")
+            if len(idem_keys) != batch.size:
+                msg = f"{batch.size} records and {len(idem_keys)} idem keys: one per record"
+                raise InputError(msg, "pass one idem key per record")
+            spends = {name: whole_numbers(charge.spends.get(name, INFINITE), batch.size, name) for name in ADDITIVE}
+            n_worst = whole_numbers(charge.n_worst, batch.size, "n_worst")
+            if batch.size and n_worst.max() >= 1 << 32:
+                raise InputError("n_worst must be below 2^32", "lower n_max")
+            column = ColumnCharge(charge.ref, idem_keys, hashed_ids(idem_keys), n_worst, spends)
+            batch.columns.append(column._replace(sealed=_seal_rows(batch, column)) if sealed else column)
+        return batch
+
+    @bare
+    def plan(
+        self,
+        scope: Scope,
+        rows: Iterable[tuple[pa.Array, pa.Array | None, Mask | None]],
+        *,
+        count: int | None = None,
+        own: bool = False,
+    ) -> LedgerPlan | None:
+        """Look up all records of a run at once, so that its batches need not go through the ledger one by one.
+
+        A plan needs about 70 bytes per record and unit. After `use`, this ledger, or another one that is opened later,
+        answers from it; every answer reads newer events.
+
+        Args:
+            scope: Where the spends of the run add up.
+            rows: Canonical record ids, subject ids, and canary marks, in parts, as for `make_ready`.
+            count: How many records there are. If these and all records of the ledger fit into memory, batches are as
+                quick without a plan: then the rows are not read, and the plan is None.
+            own: A record without a subject is its own unit.
+
+        Returns:
+            The plan, or None if the run needs none.
+
+        Raises:
+            InputError: As `make_ready`.
+        """
+        if count is not None:
+            with self._db.store.snapshot():
+                ledger_rows = sum(batch.rows for batch in self._db.contents.latest().batches.values())
+            if 2 * (ledger_rows + count) <= KEPT:
+                return None
+        records, units = [], []
+        for ids, subjects, canary in rows:
+            hashed = self._db.id_key.records(ids, canary)
+            records.append(hashed.ids)
+            units.append(hashed_ids(self._db.id_key.units(scope.unit, hashed, subjects, own=own)))
+        return LedgerPlan(scope.dataset, WantedIds(concatenated(records)), WantedIds(concatenated(units).real()))
+
+    def use(self, plan: LedgerPlan) -> None:
+        """Answer calls that name only records of a plan from this plan.
+
+        Args:
+            plan: A plan of the same ledger.
+        """
+        self._db.plans.run = plan
+
+    @bare
+    def reserve(
+        self,
+        job: str,
+        scope: Scope,
+        cap: Cap | None,
+        batch: PreparedBatch,
+        *,
+        on_cap: Literal["quarantine", "refuse"] = "quarantine",
+        forms: IdForms | None = None,
+        again: bool = False,
+    ) -> U8:
+        """Reserve the worst case of a batch, before any of its texts is scored.
+
+        The ledger judges records in row order. It charges a record in all columns or in none. A text that was reserved
+        or released before under the same names costs nothing again.
+
+        Args:
+            job: The name of the caller; `expire` and `abort` end all reservations of a job.
+            scope: Where the spends add up.
+            cap: The cap of the policy; its first use pins it, and only `set_cap` changes it. None asks for none,
+                but a pinned cap still holds.
+            batch: The result of `make_ready`, with at least one charge.
+            on_cap: "quarantine" leaves records over the cap out; "refuse" raises and charges nothing of the batch.
+            forms: The forms that the ids had before they were canonical strings; their first use pins them.
+            again: Charge a record whose text changed once more, for the new text, which the release then holds.
+
+        Returns:
+            An `Outcome` per record, uint8, in the order of the batch.
+
+        Raises:
+            InputError: The batch has no charge, or is of another dataset or unit than the scope.
+            LedgerError: A release is revoked or unknown, the cap or a form differs from the pinned one, or the ledger
+                is locked.
+            BudgetError: A record is over the cap and `on_cap` is "refuse".
+        """
+        db = self._db
+        if not batch.columns or len({(ref.id, ref.nonce) for ref in batch.refs}) < len(batch.columns):
+            msg = "a batch needs a charge in at least one column, and at most one per release"
+            raise InputError(msg, "pass one Charge per text column")
+        if batch.unit != scope.unit or any(ref.dataset != scope.dataset for ref in batch.refs):
+            msg = "scope and releases must be of one dataset, and scope and batch of one unit"
+            raise InputError(msg, "use the dataset and the unit of the policy in scope, batch, and releases")
+        with db.store.snapshot():  # threads share plans: one at a time reads into them
+            request = Request.of(db, job, scope, db.scopes.find(scope), batch, again=again)
+            request.plan.read_ahead(db, batch.refs, request.at, request.pinned)
+
+        def charge() -> U8:
+            pinned = db.scopes.charge(scope, cap)
+            require_forms(db, scope, [ref.column for ref in batch.refs], forms)
+            return _charge(request._replace(pinned=pinned), refuse=on_cap == "refuse")
+
+        return db.store.write(batch.size, charge)
+
+    @bare
+    def judge(
+        self,
+        scope: Scope,
+        cap: Cap | None,
+        ready: PreparedBatch,
+        *,
+        again: bool = False,
+        before: EarlierCharges | None = None,
+    ) -> Decision:
+        """Return the answer that `reserve` would give to a batch under this cap; nothing is pinned or written.
+
+        Args:
+            scope: Where the spends would add up.
+            cap: The cap that judges, whatever cap is pinned; None judges without a cap.
+            ready: The result of `make_ready`; a release that is not pinned yet has the number `types.NEW`.
+            again: As in `reserve`.
+            before: The batches that were judged before this one; they count as charged.
+
+        Raises:
+            LedgerError: A release is revoked, the dataset is frozen, or an amount is infinite under the cap.
+        """
+        db = self._db
+        with db.store.snapshot():
+            terms = {"measure": None, "limits": ()} if cap is None else {"measure": cap.measure, "limits": limits(cap)}
+            pinned = db.scopes.find(scope)._replace(**terms)
+            request = Request.of(db, "", scope, pinned, ready, again=again)
+            request.plan.catch_up(db)
+            return _judge(request, before)
+
+
+def _charge(request: Request, *, refuse: bool) -> U8:
+    """Judge a batch and charge the new records that fit.
 
     Locks are acquired in one order everywhere, so that no two writers wait for each other: scope and releases, states,
     and with the first event the lock of appending. Data under a lock are read after it is held: they may have changed
     before. Locks matter on PostgreSQL, where writers are next to each other; a writer on SQLite has the whole file.
     """
-    db, refs = request.db, [column.ref for column in request.columns]
+    db, batch, refs = request.db, request.batch, request.batch.refs
     # Blobs are the slowest part, and no other writer can see them before an event names them: they need no lock.
-    ahead = {column.ref: db.segments.stage(column.sealed.blobs) for column in request.columns if column.sealed}
+    ahead = {column.ref: db.journal.stage(column.sealed[1]) for column in batch.columns if column.sealed}
     # 1. Who may add: balances of the scope, and records of the releases. Two batches of one unit wait for each other.
-    db.store.lock(db.scopes.lock_name(request.pinned), *map(db.records.lock_name, refs))
+    db.store.lock(scope_lock(request.pinned), *(f"release/{ref.id}/{ref.nonce}" for ref in refs))
     # 2. Who may change states: a commit needs this lock, too, and a scope only where it gives back.
-    db.store.lock(*map(db.records.states_lock_name, refs))
+    db.store.lock(*map(states_lock, refs))
     # The plan was read before the locks. It reads once more what others appended meanwhile; from here on, only this
     # transaction adds to the scope and the releases, so the judgment below still holds when it is written.
     request.plan.catch_up(db)
-    decision = judge(request)
-    refuse_other_units(request.scope, int(decision.moved.sum()), request.batch.size)
+    decision = _judge(request)
+    refuse_other_units(request.scope, int(decision.moved.sum()), batch.size)
     over = int((decision.outcome == Outcome.OVER_CAP).sum())
     if refuse and over:
-        msg = f"{over} of {request.batch.size} records would exceed the cap of {request.scope}; none was charged"
+        msg = f"{over} of {batch.size} records would exceed the cap of {request.scope}; none was charged"
         hint = '`dptext ledger remaining` shows balances; on_cap = "quarantine" leaves such records out'
-        raise BudgetError(msg, hint, {"records": over, "of": request.batch.size, "scope": str(request.scope)})
+        raise BudgetError(msg, hint, {"records": over, "of": batch.size, "scope": str(request.scope)})
     for state in decision.states:
         rows, staged = decision.charged_rows(state), ahead.get(state.column.ref)
-        _write(request, state, rows, staged if len(rows) == request.batch.size else None)
+        _write(request, state, rows, staged if len(rows) == batch.size else None)
         # The staged blobs hold every row of the batch; where fewer are charged, `_write` encoded these anew.
-        if staged is not None and len(rows) < request.batch.size:
-            db.segments.discard(staged)
+        if staged is not None and len(rows) < batch.size:
+            db.journal.discard(staged)
         _replay(request, state, np.isin(decision.outcome, _RELEASED))
     return decision.outcome
 
 
-def judge(request: Request, before: EarlierCharges | None = None) -> Decision:
+def scope_lock(pinned: Pinned) -> str:
+    """Return the name of the lock for changes of a scope's balances."""
+    return f"scope/{pinned.id}"
+
+
+def states_lock(ref: ReleaseRef) -> str:
+    """Return the name of the lock for changing states of a release."""
+    return f"states/{ref.id}/{ref.nonce}"
+
+
+def _judge(request: Request, before: EarlierCharges | None = None) -> Decision:
     """Return the answer of the ledger to a batch, as if it had admitted the batches in `before`; write nothing."""
     batch, pinned = request.batch, request.pinned
-    states, outcome = compare(request)
+    states, outcome = _compare(request)
     used, totals = np.zeros((2, len(pinned.components), batch.size), np.int64)
-    moved, refs = ~batch.canary, [column.ref for column in request.columns]
+    moved = ~batch.records.canary
     units = batch.unit_ids.take(moved)
-    moved[moved] = request.plan.moved(request.db, refs, request.at[moved], units)
-    asking = np.isin(outcome, CHARGED) & ~batch.canary
+    moved[moved] = request.plan.moved(request.db, batch.refs, request.at[moved], units)
+    asking = np.isin(outcome, CHARGED) & ~batch.records.canary
     if pinned.measure is None or not asking.any():
         return Decision(states, outcome, moved, used, totals)
     # Add up the charges of each record over its columns; no amount counts for more than the limit plus 1
@@ -156,7 +428,7 @@ def judge(request: Request, before: EarlierCharges | None = None) -> Decision:
             totals[at] += np.where(taken, np.minimum(amounts, limit + 1), 0)
     of_units = request.plan.used(request.db, pinned)
     # Canary rows belong to no unit, so they have no balance.
-    used[:, ~batch.canary] = of_units[:, request.unit_at[~batch.canary]]
+    used[:, ~batch.records.canary] = of_units[:, request.unit_at[~batch.records.canary]]
     places = request.unit_at
     if before is not None:
         places, of_units = before.added_to(batch.unit_ids, used)
@@ -165,10 +437,10 @@ def judge(request: Request, before: EarlierCharges | None = None) -> Decision:
     return Decision(states, outcome, moved, used, np.where(fits, totals, 0))
 
 
-def compare(request: Request) -> tuple[list[ColumnState], U8]:
+def _compare(request: Request) -> tuple[list[ColumnState], U8]:
     """Return the state of a batch, and the answer without regard to the cap; write nothing."""
     db, batch, scope = request.db, request.batch, request.scope
-    states = [_look_up(request, column) for column in request.columns]
+    states = [_look_up(request, column) for column in request.batch.columns]
     db.contents.latest().refuse_frozen(scope.dataset, scope.group)
     # A later line outranks those before it: a forgotten record stays out, also if it was committed or changed.
     outcome = np.full(batch.size, Outcome.PENDING, np.uint8)
@@ -176,14 +448,14 @@ def compare(request: Request) -> tuple[list[ColumnState], U8]:
     outcome[np.any([state.new for state in states], axis=0)] = Outcome.RESERVED
     changed = np.any([state.changed for state in states], axis=0)
     outcome[changed] = Outcome.AGAIN if request.again else Outcome.CHANGED
-    outcome[are_forgotten(db, scope.dataset, batch.record_ids, batch.unit_ids)] = Outcome.FORGOTTEN
+    outcome[are_forgotten(db, scope.dataset, batch.records.ids, batch.unit_ids)] = Outcome.FORGOTTEN
     return states, outcome
 
 
 def _look_up(request: Request, column: ColumnCharge) -> ColumnState:
     ref = column.ref
     if ref.id != NEW:
-        request.db.releases.require_usable(ref)
+        request.db.contents.latest().require_usable(ref)
     holdings = request.plan.holdings(request.db, ref, request.at)
     same = holdings.same_text(column.identities)
     changed = holdings.present & ~same
@@ -198,14 +470,18 @@ def _write(request: Request, state: ColumnState, rows: Index, staged: int | None
     db, batch, scope, column = request.db, request.batch, request.scope, state.column
     ref = column.ref
     # Counted under the lock of the release's records: two writers cannot pass the bound together.
-    bound = db.releases.record_bound(ref)
-    if bound is not None:
-        refuse_more_records(db.records.count(ref) + int((~batch.canary[rows]).sum()), bound, str(ref))
+    bound = db.contents.latest().releases[ref.id].facts.get("configuration", {}).get("n_rec")
+    if isinstance(bound, int):
+        refuse_more_records(db.records.count(ref) + int((~batch.records.canary[rows]).sum()), bound, str(ref))
     changed = int(state.changed[rows].sum())
     facts: dict[str, Any] = {"job": request.job, "release": ref.id, "nonce": ref.nonce, "dataset": scope.dataset}
     facts |= {"scope": request.pinned.id, "name": scope.name, "period": scope.period, "unit": scope.unit}
     facts |= {AGAIN: changed} if changed else {}
-    db.segments.append_sealed(Event.RESERVE, *seal_rows(batch, column, rows), staged, **facts)
+    whole = len(rows) == batch.size
+    sealed = column.sealed if whole else None
+    db.journal.append_sealed(
+        Event.RESERVE, *(sealed or _seal_rows(batch, column, slice(None) if whole else rows)), staged, **facts
+    )
 
 
 def _replay(request: Request, state: ColumnState, released: Mask) -> None:
@@ -219,210 +495,3 @@ def _replay(request: Request, state: ColumnState, released: Mask) -> None:
     attached = [seq for seq in state.holdings.places.take(pending).batches() if batches[seq].job != request.job]
     counts = {"pending": int(pending.sum()), "committed": int(committed.sum()), "attached": attached}
     request.db.journal.append(Event.REPLAY, job=request.job, release=ref.id, nonce=ref.nonce, **counts)
-
-
-REFUNDED_MEASURE = "pure"
-
-
-class Results(NamedTuple):
-    """The results of a batch, shape (records,) or (records, 32)."""
-
-    records: RecordIds  # hashed record ids
-    identities: HashedIds  # identities of the texts
-    digests: Bytes  # digests of the staged texts
-    positions: I64  # draw counts
-    spent: I64 | None  # the pure epsilon that was used, in millionths; None charges the reserved worst case
-
-
-class Comparison(NamedTuple):
-    """The comparison of results with the state of the release, and the content of the commit."""
-
-    holdings: Holdings  # state of the records in the release
-    outcome: U8  # a `CommitOutcome` per record, shape (records,)
-    new: Index  # the rows that are committed
-    diverged: Index  # rows whose digests differ from the committed ones
-    sealed: dict[Event, tuple[dict[str, Any], dict[str, Blob]]]  # facts and blobs of their events, by kind
-
-
-class PreparedCommit(NamedTuple):
-    """A batch of results that is ready to be committed, if no other writer moves its records meanwhile."""
-
-    ref: ReleaseRef
-    results: Results
-    comparison: Comparison
-
-
-def read_results(  # noqa: PLR0917
-    id_key: IdKey,
-    ids: pa.Array,
-    idem_keys: pa.Array,
-    digests: pa.Array,
-    positions: npt.ArrayLike | None,
-    canary: Mask | None,
-    spent: npt.ArrayLike | None,
-) -> Results:
-    records = id_key.records(ids, canary)
-    size, _ = records.ids.size, records.distinct
-    identities, staged = hashed_ids(matrix(idem_keys, "idem keys")), matrix(digests, "digests")
-    if not size == identities.size == len(staged):
-        raise InputError("a commit has one idem key and one digest per record", "pass arrays of the same length")
-    drawn = whole_numbers(0 if positions is None else positions, size, "positions")
-    used = None if spent is None else whole_numbers(spent, size, "spent epsilons")
-    return Results(records, identities, staged, drawn, used)
-
-
-def examine(db: Database, ref: ReleaseRef, results: Results) -> Comparison:
-    """Compare results with the reserved and committed records, and encode them. Call it inside a snapshot."""
-    db.releases.require_usable(ref)
-    records = results.records.ids
-    holdings = db.look_up(ref, records, results.records.distinct)
-    same = holdings.same_text(results.identities)
-    if not same.all():
-        missing, other = int((~holdings.present).sum()), int((holdings.present & ~same).sum())
-        msg = f"{counted(missing, 'record was', 'records were')} never reserved in this release, "
-        msg += f"{counted(other, 'was', 'were')} reserved with another text"
-        raise LedgerError(f"{msg}; nothing was committed", "reserve the batch before you compute it")
-    committed = holdings.state == State.COMMITTED
-    # More draws than were reserved would lose more than was charged.
-    over = int((results.positions > db.records.reserved(holdings.places, "n_worst")).sum())
-    if over:
-        msg = f"{counted(over, 'record')} used more positions than were reserved; nothing was committed"
-        raise LedgerError(msg, "reserve the worst case of the mechanism")
-    outcome = np.full(records.size, CommitOutcome.COMMITTED, np.uint8)
-    # A record has one released text: another result is recorded, and is never published.
-    if committed.any():
-        differs = (db.records.digests(holdings.places.take(committed)) != results.digests[committed]).any(axis=1)
-        outcome[committed] = np.where(differs, CommitOutcome.DIVERGED, CommitOutcome.ALREADY)
-    new, diverged = (np.flatnonzero(outcome == kind) for kind in (CommitOutcome.COMMITTED, CommitOutcome.DIVERGED))
-    sealed = {}
-    for kind, rows in ((Event.COMMIT, new), (Event.DIVERGED, diverged)):
-        if len(rows):
-            columns = holdings.places.take(rows).columns()
-            columns |= {"positions": results.positions[rows], "digest": results.digests[rows]}
-            sealed[kind] = seal(kind, columns)
-    return Comparison(holdings, outcome, new, diverged, sealed)
-
-
-def commit(db: Database, job: str, ready: PreparedCommit) -> U8:
-    """Commit a batch. Call it inside a transaction."""
-    ref, results, comparison = ready
-    db.releases.require_usable(ref)
-    records = results.records.ids
-    rows = int(are_forgotten(db, ref.dataset, records).sum())
-    if rows:
-        msg = f"{rows:,} of {records.size:,} records were forgotten since they were reserved; none of them is released"
-        raise LedgerError(msg, "run again: forgotten records are excluded then")
-    # Giving back changes balances, so the scopes come first, as in `reserve`; other commits leave them to reservations.
-    if results.spent is not None:
-        batches = np.unique(comparison.holdings.places.batch).tolist()
-        db.store.lock(*(db.scopes.lock_name(db.scopes.of_batch(batch)) for batch in batches))
-    db.store.lock(db.records.states_lock_name(ref))
-    # `examine` read the states without this lock; where another writer changed them since, it reads all once more.
-    if (db.records.states_of(comparison.holdings.places) != comparison.holdings.state).any():
-        comparison = examine(db, ref, results)
-    holdings, outcome, new, diverged, sealed = comparison
-    names: dict[str, Any] = {"job": job, "release": ref.id, "nonce": ref.nonce}
-    if len(new):
-        expired = int((holdings.state[new] == State.EXPIRED).sum())
-        facts = names | ({"expired": expired} if expired else {})
-        db.segments.append_sealed(Event.COMMIT, *sealed[Event.COMMIT], **facts)
-        if results.spent is not None:
-            _refund(db, ref, names, holdings.places.take(new), results.spent[new])
-    if len(diverged):
-        db.segments.append_sealed(Event.DIVERGED, *sealed[Event.DIVERGED], **names)
-    return outcome
-
-
-def _refund(db: Database, ref: ReleaseRef, names: dict[str, Any], places: Places, spent: I64) -> None:
-    """Give back the part of a worst case that committed rows did not use (docs/spec/privacy.md#expost).
-
-    This is valid only under a pure cap: along every path the sum stays below the cap. The number of steps must follow
-    from the released text or from coins that no text decides, never from anything else in the input. The guarantee of
-    the record stays its worst case; only the balance of its unit gets the difference back.
-    """
-    db.releases.require_refundable(ref)
-    for batch, group in places.groups():
-        pinned, rows, used = db.scopes.of_batch(batch), places.row[group], spent[group]
-        worst = db.segments.read(batch, [PURE])[PURE][rows]
-        if (used < 0).any() or (used > worst).any():
-            msg = f"{counted(int((used > worst).sum()), 'record')} used more than was reserved; nothing was committed"
-            raise LedgerError(msg, "reserve the worst case of the mechanism")
-        if pinned.measure == REFUNDED_MEASURE:
-            settled = {"batch": np.full(len(rows), batch, np.int64), "row": rows, PURE: used}
-            db.segments.append(Event.SETTLE, settled, **names)
-
-
-def record_postprocessing(  # noqa: PLR0917
-    db: Database,
-    job: str,
-    ref: ReleaseRef,
-    chain: str,
-    steps: Sequence[Mapping[str, Any]],
-    records: RecordIds,
-    digests: Bytes,
-) -> U8:
-    """Record the results of post-processing: spend 0, and the first result is the published one.
-
-    Call it inside a transaction. Specification: docs/spec/privacy.md#rewrite-again.
-    """
-    db.releases.require_usable(ref)
-    if not steps or any(step.get("training_provenance") not in PROVENANCES for step in steps):
-        allowed = " or ".join(map(repr, PROVENANCES))
-        msg = f"post-processing costs nothing only where its training_provenance is {allowed}"
-        raise LedgerError(msg, "declare training_provenance in the post-processing of the policy")
-    # The first result under a chain is the one that is published: two writers must not both find none.
-    db.store.lock(db.records.states_lock_name(ref))
-    holdings = db.look_up(ref, records.ids, records.distinct)
-    missing = int((~holdings.committed).sum())
-    if missing:
-        msg = f"{counted(missing, 'record is', 'records are')} not committed, so nothing of them is rewritten"
-        raise LedgerError(msg, "commit them before")
-    rewritten, first = db.records.postprocessed(holdings.places, chain)
-    outcome = np.full(records.ids.size, CommitOutcome.COMMITTED, np.uint8)
-    outcome[rewritten] = np.where((first != digests).any(axis=1), CommitOutcome.DIVERGED, CommitOutcome.ALREADY)[
-        rewritten
-    ]
-    if not rewritten.all():
-        places = holdings.places.take(~rewritten)
-        columns = places.columns() | {"digest": digests[~rewritten]}
-        facts = {"job": job, "release": ref.id, "nonce": ref.nonce, "spend": 0, "chain": chain}
-        db.segments.append(Event.POST, columns, **facts, steps=[dict(step) for step in steps])
-    return outcome
-
-
-def expire(db: Database, job: str, reason: str | None) -> int:
-    return sum(_end(db, batch, Event.EXPIRE, reason) for batch in _batches(db, job))
-
-
-def abort(db: Database, job: str, reason: str | None) -> int:
-    batches, pins, moved = _batches(db, job), db.contents.pins, 0
-    if any((db.records.states(batch.seq) == State.COMMITTED).any() for batch in batches):
-        raise LedgerError("the job has committed records: its computation has started", "expire it: charges stay")
-    if any(batch.attached for batch in batches):
-        raise LedgerError("another job relies on the reservations of this one", "expire it: charges stay")
-    if any(batch.seq < pins.get(batch.key, (0,))[0] and len(_open_rows(db, batch)) for batch in batches):
-        msg = "a table was pinned over the reservations of this job, and draws from it may have been seen"
-        raise LedgerError(msg, "expire it: charges stay; or run the same table again, which finishes it at no cost")
-    for batch in batches:
-        if batch.again:
-            _end(db, batch, Event.EXPIRE, reason)  # aborted, it would hide the texts before it
-        else:
-            moved += _end(db, batch, Event.ABORT, reason)
-    return moved
-
-
-def _batches(db: Database, job: str) -> list[Batch]:
-    return [batch for batch in db.contents.latest().batches.values() if batch.job == job]
-
-
-def _open_rows(db: Database, batch: Batch) -> Index:
-    return np.flatnonzero(db.records.states(batch.seq) == State.RESERVED)
-
-
-def _end(db: Database, batch: Batch, kind: Event, reason: str | None) -> int:
-    rows, (release, nonce) = _open_rows(db, batch), batch.key
-    if len(rows):
-        places = Places(np.full(len(rows), batch.seq, np.int64), rows)
-        facts = {} if reason is None else {"reason": reason}
-        db.segments.append(kind, places.columns(), job=batch.job, release=release, nonce=nonce, **facts)
-    return len(rows)

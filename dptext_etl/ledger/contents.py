@@ -16,10 +16,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 from dptext_etl.accounting import MEASURES
 from dptext_etl.errors import DPTextError, FrozenLedgerError, LedgerError
 from dptext_etl.guarantee import GuaranteeClass
-from dptext_etl.ledger.storage.journal import Entry, Head, Journal, event_hash
-from dptext_etl.ledger.storage.segments import EDITED, LAYOUTS
+from dptext_etl.ledger.storage.journal import EDITED, Entry, Head, Journal, event_hash
+from dptext_etl.ledger.storage.segments import LAYOUTS
 from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.types import AGAIN, ALL, GROUP, OF, UNIT, Event, Scope, Unit
+from dptext_etl.ledger.types import AGAIN, ALL, GROUP, OF, UNIT, Event, ReleaseRef, Scope, Unit
 
 MALFORMED = (DPTextError, KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError)
 """Errors of reading an event that no version of the library wrote."""
@@ -32,6 +32,7 @@ COUNTED = {
 }
 COUNTS = ("records", "canaries", *COUNTED.values())
 """The counts of a release."""
+NEW_NAME = "use a new `release` name, which is charged in full"
 Facts = Mapping[str, Any]
 Key = tuple[int, int]
 """The number of a release, and a nonce."""
@@ -70,6 +71,9 @@ class Release:
     def __str__(self) -> str:
         return f"{self.dataset}.{self.column}, release {self.release!r}"
 
+    def ref(self, nonce: int) -> ReleaseRef:
+        return ReleaseRef(self.id, self.dataset, self.column, self.release, self.cfg, nonce)
+
 
 class Move(NamedTuple):
     """An event that moved rows of a batch to another state."""
@@ -104,62 +108,39 @@ class Publication(NamedTuple):
 
 
 class Contents:
-    """The contents of a ledger, by its journal. Only the holder of the store's lock reads or writes it.
-
-    Attributes:
-        generation: Counts how often the journal was read from its first event.
-        head: The last event that was read.
-        releases: Releases by number.
-        scopes: Scopes by number.
-        members: Datasets that were charged in a scope or got its cap, by the scope's number.
-        caps: Caps of a scope in their order: event, measure, and limits.
-        batches: Batches by number, in ascending order.
-        of_release: Numbers of batches by release and nonce.
-        of_scope: Numbers of batches by scope.
-        tallies: Counts by release and nonce.
-        settlements: Numbers of the events that settle rows.
-        last_abort: Number of the last event that gave reservations back.
-        frozen: Frozen datasets, each with the facts of its last FREEZE event.
-        freezes: Numbers and facts of all FREEZE events.
-        thaws: Facts of all THAW events.
-        revoked: Events by dataset and revoked name.
-        forms: Pinned forms of ids and names of their columns, by place.
-        accepted: Events up to which batches of a dataset bind no unit.
-        forgets: Numbers of the events that name forgotten people, by dataset.
-        pins: Events and digests of pinned tables.
-        published: Facts of all events that record a version.
-        publications: Versions by release and nonce.
-        sinks: Keyed hashes of the sinks in which a manifest was recorded, by its digest.
-    """
+    """The contents of a ledger, by its journal. Only the holder of the store's lock reads or writes it."""
 
     def __init__(self, store: Store, journal: Journal) -> None:
         self._store, self._journal = store, journal
-        self.generation = 0
+        self.generation = 0  # counts how often the journal was read from its first event
         self._clear()
 
     def _clear(self) -> None:
         self.generation += 1
-        self.head = Head(0, self._journal.genesis)
-        self.releases: dict[int, Release] = {}
-        self.scopes: dict[int, Pinned] = {}
+        self.head = Head(0, self._journal.genesis)  # the last event that was read
+        self.releases: dict[int, Release] = {}  # releases by number
+        self.scopes: dict[int, Pinned] = {}  # scopes by number
+        # datasets that were charged in a scope or got its cap, by the scope's number
         self.members: dict[int, set[str]] = {}
+        # caps of a scope in their order: event, measure, and limits
         self.caps: dict[int, list[tuple[int, str, list[int]]]] = {}
-        self.batches: dict[int, Batch] = {}
-        self.of_release: dict[Key, list[int]] = {}
-        self.of_scope: dict[int, list[int]] = {}
-        self.tallies: dict[Key, Counter[str]] = {}
-        self.settlements: list[int] = []
-        self.last_abort = 0
-        self.frozen: dict[str, Facts] = {}
-        self.freezes: list[tuple[int, Facts]] = []
-        self.thaws: list[Facts] = []
-        self.revoked: dict[tuple[str, str], int] = {}
-        self.forms: dict[tuple[str, ...], Any] = {}
-        self.accepted: dict[str, int] = {}
-        self.forgets: dict[str, list[int]] = {}
-        self.pins: dict[Key, tuple[int, str, str]] = {}
-        self.published: list[Facts] = []
-        self.publications: dict[Key, dict[str, Publication]] = {}
+        self.batches: dict[int, Batch] = {}  # batches by number, in ascending order
+        self.of_release: dict[Key, list[int]] = {}  # numbers of batches by release and nonce
+        self.of_scope: dict[int, list[int]] = {}  # numbers of batches by scope
+        self.tallies: dict[Key, Counter[str]] = {}  # counts by release and nonce
+        self.settlements: list[int] = []  # numbers of the events that settle rows
+        self.last_abort = 0  # number of the last event that gave reservations back
+        self.frozen: dict[str, Facts] = {}  # frozen datasets, each with the facts of its last FREEZE event
+        self.freezes: list[tuple[int, Facts]] = []  # numbers and facts of all FREEZE events
+        self.thaws: list[Facts] = []  # facts of all THAW events
+        self.revoked: dict[tuple[str, str], int] = {}  # events by dataset and revoked name
+        self.forms: dict[tuple[str, ...], Any] = {}  # pinned forms of ids and names of their columns, by place
+        self.accepted: dict[str, int] = {}  # events up to which batches of a dataset bind no unit
+        self.forgets: dict[str, list[int]] = {}  # numbers of the events that name forgotten people, by dataset
+        self.pins: dict[Key, tuple[int, str, str]] = {}  # events and digests of pinned tables
+        self.published: list[Facts] = []  # facts of all events that record a version
+        self.publications: dict[Key, dict[str, Publication]] = {}  # versions by release and nonce
+        # keyed hashes of the sinks in which a manifest was recorded, by its digest
         self.sinks: dict[str, set[str]] = {}
 
     def latest(self) -> Self:
@@ -200,24 +181,28 @@ class Contents:
             problems.append(f"{what}: it cannot be read ({type(exc).__name__})")
         return problems
 
-    def frozen_by(self, dataset: str, group: str | None = None) -> str | None:
-        """Return the frozen dataset that closes a dataset or a group: a group may freeze with a dataset."""
-        if dataset in self.frozen:
-            return dataset
-        groups = ((name, facts.get("groups", ())) for name, facts in sorted(self.frozen.items()))
-        return next((name for name, closed in groups if group in closed), None)
-
     def refuse_frozen(self, dataset: str, group: str | None = None) -> None:
         """Refuse a dataset that is frozen, or a group that froze with one: some of its charges may be forgotten."""
-        name = self.frozen_by(dataset, group)
-        if name is None:
-            return
-        reason = self.frozen[name]["reason"]
-        if name == dataset:
+        if dataset in self.frozen:
             hint = "`dptext ledger thaw` revokes its release names and charges possibly lost amounts"
-            raise FrozenLedgerError(f"the dataset {dataset} is frozen: {reason}", hint)
-        msg = f"the group {group} is frozen with the dataset {name}: {reason}"
-        raise FrozenLedgerError(msg, f"`dptext ledger thaw {name}` settles it for all datasets of the group")
+            raise FrozenLedgerError(f"the dataset {dataset} is frozen: {self.frozen[dataset]['reason']}", hint)
+        for name, facts in sorted(self.frozen.items()):
+            if group in facts.get("groups", ()):
+                msg = f"the group {group} is frozen with the dataset {name}: {facts['reason']}"
+                raise FrozenLedgerError(msg, f"`dptext ledger thaw {name}` settles it for all datasets of the group")
+
+    def refuse_revoked(self, dataset: str, release: str) -> None:
+        if (dataset, release) in self.revoked:
+            msg = f"release {release!r} of {dataset} is revoked: nothing further happens under this name"
+            raise LedgerError(msg, f"if a gate fired, fix the cause; then {NEW_NAME}")
+
+    def require_usable(self, ref: ReleaseRef) -> None:
+        """Refuse a release that is frozen or revoked, or that this ledger does not know."""
+        pinned = self.releases.get(ref.id)
+        if pinned is None or pinned.ref(ref.nonce) != ref:
+            raise LedgerError(f"{ref} is not registered in this ledger", "call ledger.releases.register first")
+        self.refuse_frozen(ref.dataset)
+        self.refuse_revoked(ref.dataset, ref.release)
 
     def find(self, name: str, period: str) -> Pinned | None:
         return next((item for item in self.scopes.values() if (item.name, item.period) == (name, period)), None)
@@ -261,9 +246,6 @@ class Contents:
     def count(self, key: Key) -> Counter[str]:
         """Return the counts of a release and nonce."""
         return self.tallies.get(key, Counter())
-
-    def _tally(self, key: Key) -> Counter[str]:
-        return self.tallies.setdefault(key, Counter())
 
     def _named(self, facts: Facts) -> Iterator[Batch]:
         """Iterate over the batches of a release that an event names; refuse others."""
@@ -354,7 +336,7 @@ class Contents:
         )
         self.of_release.setdefault(key, []).append(seq)
         self.of_scope.setdefault(facts["scope"], []).append(seq)
-        self._tally(key).update(records=facts["rows"], canaries=facts["canaries"])
+        self.tallies.setdefault(key, Counter()).update(records=facts["rows"], canaries=facts["canaries"])
 
     def _replay(self, _seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
         for at in facts["attached"]:
@@ -365,12 +347,11 @@ class Contents:
         if kind in {Event.COMMIT, Event.DIVERGED}:
             yield from self._unusable(facts["release"])
         for batch in self._named(facts):
-            if kind != Event.DIVERGED:
-                whole = facts["rows"] == batch.rows and facts["columns"]["row"].get("from") == 0
-                batch.moves.append(Move(seq, kind, whole and len(facts["batches"]) == 1))
+            whole = facts["rows"] == batch.rows and facts["columns"]["row"].get("from") == 0
+            batch.moves.append(Move(seq, kind, whole and len(facts["batches"]) == 1))
         if kind == Event.ABORT:
             self.last_abort = seq
-        tally = self._tally((facts["release"], facts["nonce"]))
+        tally = self.tallies.setdefault((facts["release"], facts["nonce"]), Counter())
         tally[COUNTED[kind]] += facts["rows"]
         tally["expired"] -= facts.get("expired", 0)
 

@@ -7,15 +7,15 @@ ledger means to continue with an old copy (docs/spec/privacy.md#lost-ledger).
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from contextlib import closing
 
 from dptext_etl import files
 from dptext_etl.errors import DPTextError, LedgerError, file_failure
 from dptext_etl.files import flush
 from dptext_etl.ledger.storage.journal import Journal
-from dptext_etl.ledger.storage.opening import ledger_exists, open_store
+from dptext_etl.ledger.storage.opening import open_store
 from dptext_etl.ledger.storage.sqlite import SqliteStore
-from dptext_etl.ledger.storage.store import POSTGRES, Store, resolve_url, sqlite_path
+from dptext_etl.ledger.storage.store import COLUMNS, POSTGRES, Store, resolve_url, sqlite_path
 from dptext_etl.ledger.types import Anchor
 
 _LARGE = {"event": ("seq",), "segment": ("seq", "name")}
@@ -28,60 +28,46 @@ _OTHER_FILE = "name a file that does not exist"
 def copy(source: Store, to: str) -> Anchor:
     """Copy a ledger to a place where there is none."""
     to = resolve_url(to)
-    if not to.startswith(POSTGRES):
-        path = sqlite_path(to)
-        failure: DPTextError | None = None
-        if path.exists():
-            raise LedgerError(_TAKEN, _OTHER_FILE)
-        try:
-            with files.temporary_folder(path.absolute().parent) as drafts:
-                draft = drafts / path.name
-                anchor = _draft(source, draft)
-                flush(draft)
-                os.link(draft, path)
-                flush(path.parent)
-        except FileExistsError:
-            failure = LedgerError(_TAKEN, _OTHER_FILE)
-        except OSError as exc:
-            hint = "the folder must exist and have room"
-            failure = file_failure(exc, "the copy cannot be written", hint, LedgerError)
-        if failure is not None:
-            raise failure
-        return anchor
-    if ledger_exists(to):
-        raise LedgerError(_TAKEN, _OTHER_SCHEMA)
-    target = open_store(to)
+    if to.startswith(POSTGRES):
+        with closing(open_store(to)) as target:
+            return _copy(source, target)
+    path = sqlite_path(to)
+    failure: DPTextError | None = None
+    if path.exists():
+        raise LedgerError(_TAKEN, _OTHER_FILE)
     try:
+        with files.temporary_folder(path.absolute().parent) as drafts:
+            draft = drafts / path.name
+            with closing(SqliteStore(draft)) as target:
+                anchor = _copy(source, target)
+            flush(draft)
+            os.link(draft, path)
+            flush(path.parent)
+    except FileExistsError:
+        failure = LedgerError(_TAKEN, _OTHER_FILE)
+    except OSError as exc:
+        hint = "the folder must exist and have room"
+        failure = file_failure(exc, "the copy cannot be written", hint, LedgerError)
+    if failure is not None:
+        raise failure
+    return anchor
+
+
+def _copy(source: Store, target: Store) -> Anchor:
+    if isinstance(source, SqliteStore) and isinstance(target, SqliteStore):
+        source.copy_pages(target)
+    else:
         with target.transaction():
             if target.meta("ledger_id") is not None:
                 raise LedgerError(_TAKEN, _OTHER_SCHEMA)
             _fill(source, target)
-        return _anchor(target)
-    finally:
-        target.close()
-
-
-def _draft(source: Store, draft: Path) -> Anchor:
-    target = SqliteStore(draft)
-    try:
-        if isinstance(source, SqliteStore):
-            source.copy_pages(target)
-        else:
-            with target.transaction():
-                _fill(source, target)
-        return _anchor(target)
-    finally:
-        target.close()
-
-
-def _anchor(store: Store) -> Anchor:
-    return Journal(store, store.meta("ledger_id") or "", "").anchor()
+    return Journal(target, target.meta("ledger_id") or "", "").anchor()
 
 
 def _fill(source: Store, target: Store) -> None:
     """Copy the rows of all tables, from one snapshot; the target knows its schema, which is the same."""
     with source.snapshot():
-        for table, names in source.columns().items():
+        for table, names in COLUMNS.items():
             columns, marks = ", ".join(names), ", ".join("?" * len(names))
             select, insert = f"select {columns} from {table}", f"insert into {table}({columns}) values({marks})"  # noqa: S608
             keys = _LARGE.get(table)

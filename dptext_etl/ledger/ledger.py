@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import secrets
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
-
-import numpy.typing as npt
-import pyarrow as pa
+from typing import Self
 
 from dptext_etl import keys
 from dptext_etl._kernel import Secret
-from dptext_etl.errors import InputError, LedgerError, bare
-from dptext_etl.ledger.batch import PreparedBatch, hash_batch, hash_ids, read_charge, resolve_id_key, seal_rows
-from dptext_etl.ledger.caps import EarlierCharges, limits
-from dptext_etl.ledger.charges import (
-    Decision,
-    PreparedCommit,
-    Request,
-    abort,
-    commit,
-    examine,
-    expire,
-    judge,
-    read_results,
-    record_postprocessing,
-    reserve,
+from dptext_etl.errors import KeyReferenceError, LedgerError
+from dptext_etl.ledger.commits import Commits
+from dptext_etl.ledger.holdings import Database
+from dptext_etl.ledger.storage.hashed_ids import (
+    check_value,
+    ensure_key_file,
+    resolve_id_key,
 )
-from dptext_etl.ledger.people import require_forms
-from dptext_etl.ledger.plan import KEPT, Database, LedgerPlan, initialize, name_ledger
-from dptext_etl.ledger.reader import LedgerReader
-from dptext_etl.ledger.storage.hashed_ids import WantedIds, concatenated, matrix
 from dptext_etl.ledger.storage.opening import open_store
 from dptext_etl.ledger.storage.sqlite import MemoryStore
-from dptext_etl.ledger.types import U8, Charge, IdForms, Mask, ReleaseRef, ReserveResult, Scope, Unit, require_plain
+from dptext_etl.ledger.storage.store import Store
+from dptext_etl.ledger.types import Scope, require_plain
 from dptext_etl.policy import Cap
 
 
-class Ledger(LedgerReader):
+class Ledger(Commits):
     """Charge, commit and read one open ledger.
 
     Every method is one transaction: its effect is on disk when it returns, or it has no effect. A release goes through
@@ -49,6 +34,7 @@ class Ledger(LedgerReader):
         >>> import pyarrow, tempfile
         >>> from dptext_etl import keys
         >>> from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
+        >>> from dptext_etl.ledger import Charge, Scope
         >>> folder = tempfile.TemporaryDirectory()
         >>> ledger = Ledger.open(f"{folder.name}/ledger.db")
         >>> claim = Guarantee(GuaranteeClass.PURE_LDP, frozenset(), "any two texts", "record")
@@ -58,10 +44,10 @@ class Ledger(LedgerReader):
         ...                      key=keys.resolve(f"file:{folder.name}/ledger.db.id.key"))
         >>> ids, texts = pyarrow.array(["r1", "r2"]), pyarrow.array([b"1" * 32, b"2" * 32], pyarrow.binary(32))
         >>> charge = Charge(ref, texts, n_worst=[1, 1], spends={"eps_pure": [2_000_000, 2_000_000]})
-        >>> people = pyarrow.array(["ann", "bob"])
-        >>> ledger.reserve("job-1", Scope("reviews"), None, ids, people, [charge]).counts["RESERVED"]
-        2
-        >>> ledger.commit("job-1", ref, ids, texts, digests=texts).tolist()
+        >>> batch = ledger.make_ready("subject", ids, pyarrow.array(["ann", "bob"]), [charge])
+        >>> ledger.reserve("job-1", Scope("reviews"), None, batch).tolist()
+        [0, 0]
+        >>> ledger.commit("job-1", ledger.examine(ref, ids, texts, digests=texts)).tolist()
         [0, 0]
         >>> ledger.verify().ok
         True
@@ -100,7 +86,7 @@ class Ledger(LedgerReader):
         store = open_store(str(url), create=create, read_only=read_only, timeout=timeout)
         try:
             if store.meta("ledger_id") is None and not read_only:
-                initialize(store, id_key)
+                _initialize(store, id_key)
             ledger = cls(Database(store, id_key))
             if id_key is not None:
                 ledger.read_key()  # refuse a wrong key now, before a batch is prepared
@@ -123,7 +109,7 @@ class Ledger(LedgerReader):
             KeyReferenceError: The id key cannot be read.
         """
         store, secret = MemoryStore(), Secret() if id_key is None else resolve_id_key(id_key)
-        name_ledger(store, secret)
+        _name(store, secret)
         ledger = cls(Database(store, id_key))
         ledger._db.id_key.secret = secret
         return ledger
@@ -157,8 +143,7 @@ class Ledger(LedgerReader):
         Raises:
             LedgerError: The cap cannot be changed in this way, the reason is not plain, or this user is not a steward.
         """
-        if reason is not None:
-            require_plain(reason, "cap")
+        require_plain(reason, "cap")
         with self._db.store.transaction():
             self._db.store.require_steward()
             self._db.scopes.charge(scope, cap, raising=raising, lowering=True, reason=reason)
@@ -183,332 +168,20 @@ class Ledger(LedgerReader):
 
         self._db.store.write(0, agree)
 
-    @bare
-    def make_ready(
-        self,
-        unit: Unit,
-        ids: pa.Array,
-        subjects: pa.Array | None,
-        charges: Sequence[Charge],
-        *,
-        canary: Mask | None = None,
-        sealed: bool = False,
-        own: bool = False,
-    ) -> PreparedBatch:
-        """Prepare a batch for `reserve`, in any thread; its commit need not hash its ids again, either.
 
-        Args:
-            unit: Who has the budget, "subject" or "record".
-            ids: Canonical record ids, strings, no nulls, each once.
-            subjects: Canonical subject ids.
-            charges: One charge per text column.
-            canary: Marks canary rows, shape (records,).
-            sealed: Encode the rows, too, as they will be if all of them are new.
-            own: A record without a subject is its own unit; otherwise it is refused.
+def _initialize(store: Store, id_key: str | None) -> None:
+    """Give a new ledger its name and the check value of its id key."""
+    if id_key is None:
+        if store.key_file is None:
+            msg = f"a new ledger at {store.name} needs its own id key"
+            raise KeyReferenceError(msg, 'run `dptext key new PATH` and give id_key="file:PATH", the same everywhere')
+        ensure_key_file(store.key_file)
+    _name(store, resolve_id_key(id_key or f"file:{store.key_file}"))
 
-        Returns:
-            The batch, whose ids are hashed, for the argument `ready` of `reserve`.
 
-        Raises:
-            InputError: Ids are null, repeated or of another type, a subject is missing, or lengths differ.
-        """
-        batch = hash_batch(self._db.id_key, unit, ids, subjects, canary, own=own)
-        columns = [read_charge(item, batch.size) for item in charges]
-        if sealed:
-            columns = [item._replace(sealed=seal_rows(batch, item)) for item in columns]
-        return PreparedBatch(unit, ids, subjects, tuple(charges), batch, columns)
-
-    @bare
-    def plan(
-        self,
-        scope: Scope,
-        rows: Iterable[tuple[pa.Array, pa.Array | None, Mask | None]],
-        *,
-        count: int | None = None,
-        own: bool = False,
-    ) -> LedgerPlan | None:
-        """Look up all records of a run at once, so that its batches need not go through the ledger one by one.
-
-        A plan needs about 70 bytes per record and unit. After `use`, this ledger, or another one that is opened later,
-        answers from it; every answer reads newer events.
-
-        Args:
-            scope: Where the spends of the run add up.
-            rows: Canonical record ids, subject ids, and canary marks, in parts, as for `make_ready`.
-            count: How many records there are. If these and all records of the ledger fit into memory, batches are as
-                quick without a plan: then the rows are not read, and the plan is None.
-            own: A record without a subject is its own unit.
-
-        Returns:
-            The plan, or None if the run needs none.
-
-        Raises:
-            InputError: As `make_ready`.
-        """
-        if count is not None:
-            with self._db.store.snapshot():
-                ledger_rows = sum(batch.rows for batch in self._db.contents.latest().batches.values())
-            if 2 * (ledger_rows + count) <= KEPT:
-                return None
-        pairs = [hash_ids(self._db.id_key, scope.unit, *row, own=own) for row in rows]
-        records, units = concatenated(pair[0] for pair in pairs), concatenated(pair[1] for pair in pairs)
-        return LedgerPlan(scope.dataset, WantedIds(records), WantedIds(units.real()))
-
-    def use(self, plan: LedgerPlan) -> None:
-        """Answer calls that name only records of a plan from this plan.
-
-        Args:
-            plan: A plan of the same ledger.
-        """
-        self._db.plans.run = plan
-
-    @bare
-    def reserve(  # noqa: PLR0917  (who asks, where it adds up, for whom)
-        self,
-        job: str,
-        scope: Scope,
-        cap: Cap | None,
-        ids: pa.Array,
-        subjects: pa.Array | None,
-        charges: Sequence[Charge],
-        *,
-        canary: Mask | None = None,
-        on_cap: Literal["quarantine", "refuse"] = "quarantine",
-        forms: IdForms | None = None,
-        ready: PreparedBatch | None = None,
-        again: bool = False,
-    ) -> ReserveResult:
-        """Reserve the worst case of a batch, before any of its texts is scored.
-
-        The ledger judges records in row order. It charges a record in all columns or in none. A text that was reserved
-        or released before under the same names costs nothing again.
-
-        Args:
-            job: The name of the caller; `expire` and `abort` end all reservations of a job.
-            scope: Where the spends add up.
-            cap: The cap of the policy; its first use pins it, and only `set_cap` changes it. None asks for none,
-                but a pinned cap still holds.
-            ids: Canonical record ids, strings, no nulls, each once.
-            subjects: Canonical subject ids, null for canary rows only. Ignored where the unit is the record.
-            charges: One charge per text column.
-            canary: Marks canary rows, shape (records,); they belong to no one and count against no cap.
-            on_cap: "quarantine" leaves records over the cap out; "refuse" raises and charges nothing of the batch.
-            forms: The forms that the ids had before they were canonical strings; their first use pins them.
-            ready: The result of `make_ready` for the same batch; None prepares the batch now.
-            again: Charge a record whose text changed once more, for the new text, which the release then holds.
-
-        Returns:
-            An `Outcome` per record, in the order of `ids`, and counts by outcome.
-
-        Raises:
-            InputError: As `make_ready`, or `ready` is of another batch.
-            LedgerError: A release is revoked or unknown, the cap or a form differs from the pinned one, or the ledger
-                is locked.
-            BudgetError: A record is over the cap and `on_cap` is "refuse".
-        """
-        if not charges or len({(item.ref.id, item.ref.nonce) for item in charges}) < len(charges):
-            msg = "a batch needs a charge in at least one column, and at most one per release"
-            raise InputError(msg, "pass one Charge per text column")
-        if any(item.ref.dataset != scope.dataset for item in charges):
-            msg = "scope and releases must be of one dataset"
-            raise InputError(msg, "use the dataset of the policy in the scope and in every release")
-        if ready is None:
-            ready = self.make_ready(scope.unit, ids, subjects, charges, canary=canary)
-        else:
-            ready.require_of(scope.unit, ids, subjects, charges, canary)
-        batch, columns, db = ready.batch, ready.columns, self._db
-        with db.store.snapshot():  # threads share plans: one at a time reads into them
-            request = Request.of(db, job, scope, db.scopes.find(scope), batch, columns, again=again)
-            request.plan.read_ahead(db, [item.ref for item in columns], request.at, request.pinned)
-
-        def charge() -> U8:
-            pinned = db.scopes.charge(scope, cap)
-            require_forms(db, scope, [item.ref.column for item in charges], forms)
-            return reserve(request._replace(pinned=pinned), refuse=on_cap == "refuse")
-
-        return ReserveResult(db.store.write(batch.size, charge))
-
-    @bare
-    def judge(
-        self,
-        scope: Scope,
-        cap: Cap | None,
-        ready: PreparedBatch,
-        *,
-        again: bool = False,
-        before: EarlierCharges | None = None,
-    ) -> Decision:
-        """Return the answer that `reserve` would give to a batch under this cap; nothing is pinned or written.
-
-        Args:
-            scope: Where the spends would add up.
-            cap: The cap that judges, whatever cap is pinned; None judges without a cap.
-            ready: The result of `make_ready`; a release that is not pinned yet has the number `types.NEW`.
-            again: As in `reserve`.
-            before: The batches that were judged before this one; they count as charged.
-
-        Raises:
-            LedgerError: A release is revoked, the dataset is frozen, or an amount is infinite under the cap.
-        """
-        db = self._db
-        with db.store.snapshot():
-            terms = {"measure": None, "limits": ()} if cap is None else {"measure": cap.measure, "limits": limits(cap)}
-            pinned = db.scopes.find(scope)._replace(**terms)
-            request = Request.of(db, "", scope, pinned, ready.batch, ready.columns, again=again)
-            request.plan.catch_up(db)
-            return judge(request, before)
-
-    @bare
-    def commit(
-        self,
-        job: str,
-        ref: ReleaseRef,
-        ids: pa.Array,
-        idem_keys: pa.Array,
-        digests: pa.Array,
-        *,
-        positions: npt.ArrayLike | None = None,
-        canary: Mask | None = None,
-        spent: npt.ArrayLike | None = None,
-    ) -> U8:
-        """Commit staged results, which become the release. The reserved charge stays unless `spent` is given.
-
-        Args:
-            job: The name of the caller.
-            ref: The release.
-            ids: Canonical record ids, each once.
-            idem_keys: The identities that were reserved, fixed-size binary (32).
-            digests: Digests of the staged texts, fixed-size binary (32).
-            positions: Draw counts, shape (records,), at most as many as were reserved; 0 if None.
-            canary: Marks canary rows, as they were reserved.
-            spent: The pure epsilon that each record used, in millionths, at most the reserved one. Under a pure cap
-                the ledger then charges this instead of the worst case; the release must be refundable.
-
-        Returns:
-            A `CommitOutcome` per record. Never publish a row that DIVERGED: the first commit is the release.
-
-        Raises:
-            LedgerError: A record was not reserved with this identity; nothing is committed.
-        """
-        batch = (ids, idem_keys, digests)
-        return self.commit_examined(job, self.examine(ref, *batch, positions=positions, canary=canary, spent=spent))
-
-    @bare
-    def examine(
-        self,
-        ref: ReleaseRef,
-        ids: pa.Array,
-        idem_keys: pa.Array,
-        digests: pa.Array,
-        *,
-        positions: npt.ArrayLike | None = None,
-        canary: Mask | None = None,
-        spent: npt.ArrayLike | None = None,
-    ) -> PreparedCommit:
-        """Compare results with their reservation, and encode them for `commit_examined`; nothing is written.
-
-        Args:
-            ref: The release.
-            ids: Canonical record ids, each once.
-            idem_keys: The identities that were reserved, fixed-size binary (32).
-            digests: Digests of the texts, fixed-size binary (32). The texts need not be staged yet.
-            positions: Draw counts, shape (records,), at most as many as were reserved; 0 if None.
-            canary: Marks canary rows, as they were reserved.
-            spent: The pure epsilon that each record used, in millionths, as in `commit`.
-
-        Returns:
-            The results with their comparison, for `commit_examined`.
-
-        Raises:
-            LedgerError: A record was not reserved with this identity.
-        """
-        results = read_results(self._db.id_key, ids, idem_keys, digests, positions, canary, spent)
-        with self._db.store.snapshot():
-            return PreparedCommit(ref, results, examine(self._db, ref, results))
-
-    def commit_examined(self, job: str, ready: PreparedCommit) -> U8:
-        """Commit examined results that are durably staged.
-
-        Args:
-            job: The name of the caller.
-            ready: The result of `examine` in this ledger.
-
-        Returns:
-            A `CommitOutcome` per record, as `commit` does.
-
-        Raises:
-            LedgerError: The release was revoked.
-        """
-        return self._db.store.write(ready.results.records.ids.size, lambda: commit(self._db, job, ready))
-
-    @bare
-    def post(  # noqa: PLR0917
-        self,
-        job: str,
-        ref: ReleaseRef,
-        chain: str,
-        steps: Sequence[Mapping[str, Any]],
-        ids: pa.Array,
-        digests: pa.Array,
-        *,
-        canary: Mask | None = None,
-    ) -> U8:
-        """Record the staged results of post-processing. This spends nothing.
-
-        Args:
-            job: The name of the caller.
-            ref: The release; its records are committed.
-            chain: The hash that names the post-processings in their order (`postprocessing.chain`).
-            steps: Facts of each step: `name`, `cfg`, `model_hash`, `training_provenance`.
-            ids: Canonical record ids, each once.
-            digests: Digests of the staged results, fixed-size binary (32).
-            canary: Marks canary rows, as they were reserved.
-
-        Returns:
-            A `CommitOutcome` per record. Never publish a row that DIVERGED: the first result under a chain is the one.
-
-        Raises:
-            LedgerError: A record is not committed, or a post-processing does not declare its training data.
-            InputError: There is not one digest per record.
-        """
-        db, records, staged = self._db, self._db.id_key.records(ids, canary), matrix(digests, "digests")
-        if len(records.distinct) != len(staged):
-            raise InputError("post-processing has one digest per record")
-        work = partial(record_postprocessing, db, job, ref, chain, steps, records, staged)
-        return db.store.write(len(staged), work)
-
-    def expire(self, job: str, *, reason: str | None = None) -> int:
-        """Turn the open reservations of a job into lasting charges, and return how many records that were.
-
-        An expired record can still be committed with the same identity. It can never be given back.
-
-        Args:
-            job: The job.
-            reason: Why, in a few plain words that the journal keeps; never a text.
-
-        Raises:
-            LedgerError: The reason is long or holds other signs.
-        """
-        if reason is not None:
-            require_plain(reason, "expiry")
-        with self._db.store.transaction():
-            return expire(self._db, job, reason)
-
-    def abort(self, job: str, *, compute_never_started: bool, reason: str | None = None) -> int:
-        """Give back the open reservations of a job, and return how many records that were.
-
-        Args:
-            job: The job.
-            compute_never_started: The caller confirms that no text of the job was scored.
-            reason: Why, in a few plain words that the journal keeps; never a text.
-
-        Raises:
-            LedgerError: The caller does not confirm it, the ledger holds a commit of the job, a table was pinned over
-                its reservations (docs/spec/privacy.md#abort), or the reason is long or holds other signs.
-        """
-        if reason is not None:
-            require_plain(reason, "refund")
-        if not compute_never_started:
-            raise LedgerError("a reservation is given back only if compute never started", "expire it: charges stay")
-        with self._db.store.transaction():
-            return abort(self._db, job, reason)
+def _name(store: Store, secret: Secret) -> None:
+    with store.transaction():
+        if store.meta("ledger_id") is None:  # no other process was faster
+            name = secrets.token_hex(16)
+            store.execute("insert into meta values('ledger_id',?)", (name,))
+            store.execute("insert into meta values('id_check',?)", (check_value(secret, name),))

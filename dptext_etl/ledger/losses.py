@@ -7,7 +7,7 @@ from math import ceil
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import ADDITIVE, PURE, Micro, exact, micro, millionths, steps
-from dptext_etl.ledger.plan import Database
+from dptext_etl.ledger.holdings import Database
 from dptext_etl.ledger.types import GROUP, Anchor, Event, require_plain
 
 _LARGEST_LOSS = 10**12
@@ -70,8 +70,7 @@ class Losses:
 
         Specification: docs/spec/privacy.md#lost-ledger.
         """
-        if reason is not None:
-            require_plain(reason, "thaw")
+        require_plain(reason, "thaw")
         db, lost = self._db, checked_losses(lost)
         with db.store.transaction():
             db.store.require_steward()

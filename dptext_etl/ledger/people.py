@@ -22,9 +22,9 @@ from dptext_etl.arrays import to_numpy
 from dptext_etl.errors import LedgerError, counted
 from dptext_etl.guarantee import Micro
 from dptext_etl.id_forms import IdForm
-from dptext_etl.ledger import views
+from dptext_etl.ledger import reports
+from dptext_etl.ledger.holdings import Database
 from dptext_etl.ledger.losses import checked_losses, in_micro, lower
-from dptext_etl.ledger.plan import Database
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, WantedIds, binaries, hashed_ids, matrix
 from dptext_etl.ledger.types import (
     OF,
@@ -73,12 +73,12 @@ def require_forms(db: Database, scope: Scope, columns: Sequence[str], forms: IdF
             got = f"{now}, its fields under other names" if str(before) == str(now) else str(now)
             raise LedgerError(f"the {what} are pinned as {before}, got {got}", order if before.orders(now) else _HINT)
         if before is None:
-            _pin(db, place, now.written())
+            db.journal.append(Event.ID_FORM, place=place, form=now.written())
     for role, column in ({} if forms is None else forms.columns).items():
         place = (_COLUMN, scope.name, scope.dataset, role)
         before = db.contents.latest().forms.get(place)
         if before is None:
-            _pin(db, place, column)
+            db.journal.append(Event.ID_FORM, place=place, form=column)
         elif before != column:
             msg = f"the {role} ids of {scope.dataset} are pinned as column {before!r}, got column {column!r}"
             hint = "another column may give everyone a new budget: name the pinned one, or accept the change by "
@@ -96,17 +96,13 @@ def _pinned_form(db: Database, place: tuple[str, ...]) -> IdForm | None:
     return None if pinned is None else IdForm.parse(pinned)
 
 
-def _pin(db: Database, place: tuple[str, ...], form: Any) -> None:
-    db.journal.append(Event.ID_FORM, place=list(place), form=form)
-
-
 def refuse_other_units(scope: Scope, moved: int, records: int) -> None:
     """Refuse records that were charged to another unit before."""
     if moved:
         per = "to another subject before" if scope.unit == "subject" else "before, to a subject"
         were = "was" if moved == 1 else "were"
         msg = f"{moved:,} of {counted(records, 'record')} {were} charged {per}; none is charged now"
-        hint = "a record keeps its unit, so that no new spelling of people starts a balance at zero: bring the old ids "
+        hint = "a record keeps its unit, so that no new variant of an id starts a balance at zero: bring the old ids "
         then = f"back, or accept the change by name: `dptext ledger accept-units {scope.dataset}`"
         raise LedgerError(msg, hint + then, {"records": moved, "of": records})
 
@@ -133,7 +129,7 @@ def _forgotten_by(db: Database, events: Iterable[int]) -> ForgottenIds:
     people = ForgottenIds(set(), {}, {})
     for seq in events:
         facts = db.journal.facts(seq)
-        hashes = _set(db.segments.read(seq, ["record"], facts)["record"])
+        hashes = _set(db.journal.read(seq, ["record"], facts)["record"])
         forgets, of_units = facts["event"] == Event.FORGET, facts.get(OF) == UNIT
         if of_units and forgets:
             people.units.update(dict.fromkeys(hashes, seq))
@@ -176,14 +172,14 @@ def charged_to(db: Database, dataset: str, subjects: Bytes) -> Bytes:
     """Return the hashed ids of all records that were ever charged to some subjects, in any release of a dataset."""
     wanted, records = _set(subjects), [np.zeros((0, WIDTH), np.uint8)]
     for batch in db.contents.latest().batches_of(dataset) if wanted else ():
-        columns = db.segments.read(batch.seq, ["record", "unit"])
+        columns = db.journal.read(batch.seq, ["record", "unit"])
         records.append(columns["record"][[row.tobytes() in wanted for row in columns["unit"]]])
     return np.concatenate(records)
 
 
 def _note(db: Database, kind: Event, dataset: str, named: set[bytes], **facts: str) -> int:
     if named:
-        db.segments.append(kind, {"record": as_rows(named)}, dataset=dataset, **facts)
+        db.journal.append_rows(kind, {"record": as_rows(named)}, dataset=dataset, **facts)
     return len(named)
 
 
@@ -311,7 +307,7 @@ class People:
         hashes, records = self._db.id_key.subjects(subjects), self._db.id_key.records(ids).hashes
         with self._db.store.snapshot():
             affected = np.concatenate([records, charged_to(self._db, dataset, hashes)])
-            return views.publications_of(self._db, dataset, affected)
+            return reports.publications_of(self._db, dataset, affected)
 
     def accept_units(self, dataset: str, lost: Mapping[str, float], reason: str) -> dict[str, dict[str, Micro]]:
         """Let the records that a dataset holds arrive under other units, and its columns of ids be named anew.

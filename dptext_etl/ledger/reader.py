@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
 from dptext_etl.errors import DPTextError
 from dptext_etl.id_forms import IdForm
-from dptext_etl.ledger import people, views
+from dptext_etl.ledger import people, reports
 from dptext_etl.ledger.caps import cap_change
+from dptext_etl.ledger.holdings import Database, Places
 from dptext_etl.ledger.losses import Losses
 from dptext_etl.ledger.people import People
-from dptext_etl.ledger.plan import Database, Lookup
-from dptext_etl.ledger.storage.hashed_ids import binaries
+from dptext_etl.ledger.reports import Remaining, Reports
+from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, binaries, hashed_ids
+from dptext_etl.ledger.storage.journal import Head
 from dptext_etl.ledger.types import (
     I64,
     Anchor,
@@ -27,16 +28,12 @@ from dptext_etl.ledger.types import (
     Committed,
     IdForms,
     Mask,
-    Postprocessed,
     ReleaseRef,
     Scope,
+    State,
     VerifyReport,
 )
-from dptext_etl.ledger.views import Remaining
 from dptext_etl.policy import Cap
-
-if TYPE_CHECKING:
-    from dptext_etl.ledger.reports import Reports
 
 
 class LedgerReader:
@@ -47,13 +44,7 @@ class LedgerReader:
         self.releases = db.releases
         self.people = People(db)
         self.losses = Losses(db)
-
-    @cached_property
-    def reports(self) -> Reports:
-        """Export the ledger, and read it in other forms."""
-        from dptext_etl.ledger.reports import Reports
-
-        return Reports(self._db)
+        self.reports = Reports(db)
 
     def __enter__(self) -> Self:
         return self
@@ -78,30 +69,38 @@ class LedgerReader:
         """Close the connection."""
         self._db.store.close()
 
-    def committed(self, ref: ReleaseRef, ids: pa.Array, *, canary: Mask | None = None) -> Committed:
-        """Look up the commits of some records; replays and gates need them.
+    def committed(
+        self, ref: ReleaseRef, ids: pa.Array, *, chain: str | None = None, canary: Mask | None = None
+    ) -> Committed:
+        """Look up the commits of some records, or the results of a chain of post-processings.
 
         Args:
             ref: The release.
             ids: Canonical record ids, each once.
+            chain: The hash that names the post-processings in their order; None looks up the commits.
             canary: Marks canary rows, shape (records,).
 
         Returns:
-            Which records are committed, shape (records,), and their digests, identities, and positions.
+            The committed state of the records; with a chain, records without a result of it count as not committed.
 
         Raises:
             InputError: Ids are null, repeated, or not canonical strings.
         """
-        records = self._db.id_key.records(ids, canary).ids
+        records, read = self._db.id_key.records(ids, canary).ids, self._db.records
         digests, idem_keys = (np.zeros((records.size, 32), np.uint8) for _ in range(2))
-        positions = np.zeros(records.size, np.int64)
+        positions, used = np.zeros((2, records.size), np.int64)
+        settled = np.zeros(records.size, np.bool_)
         with self._db.store.snapshot():
             holdings = self._db.look_up(ref, records)
             mask = holdings.committed
             places = holdings.places.take(mask)
-            digests[mask], positions[mask] = self._db.records.digests_and_positions(places)
-            idem_keys[mask] = self._db.records.reserved(places, "idem_key")
-        return Committed(mask, binaries(digests, mask), binaries(idem_keys, mask), positions)
+            digests[mask], positions[mask] = read.digests_and_positions(places)
+            idem_keys[mask] = read.reserved(places, "idem_key")
+            settled[mask], used[mask] = read.settled(places)
+            if chain is not None:
+                rewritten, digests[mask] = read.postprocessed(places, chain)
+                mask[mask] = rewritten
+        return Committed(mask, binaries(digests, mask), binaries(idem_keys, mask), positions, settled, used)
 
     def seal(self, message: bytes) -> str:
         """Return a keyed hash of a message under the id key, 64 hex digits (docs/spec/stream.md#seal-key).
@@ -114,54 +113,8 @@ class LedgerReader:
         """
         return self._db.id_key.secret.derive("seal", message).hex()
 
-    def settled_epsilons(self, ref: ReleaseRef, ids: pa.Array, *, canary: Mask | None = None) -> tuple[Mask, I64]:
-        """Return which committed records were settled ex post, and the pure epsilon that they used, in millionths.
-
-        Args:
-            ref: The release.
-            ids: Canonical record ids, each once.
-            canary: Marks canary rows, shape (records,).
-
-        Returns:
-            A mask and amounts, each of shape (records,); the amounts of other records are 0.
-
-        Raises:
-            InputError: Ids are null, repeated, or not canonical strings.
-        """
-        records = self._db.id_key.records(ids, canary).ids
-        used = np.zeros(records.size, np.int64)
-        with self._db.store.snapshot():
-            holdings = self._db.look_up(ref, records)
-            mask = holdings.committed
-            mask[mask], used[mask] = self._db.records.settled(holdings.places.take(mask))
-        return mask, used
-
-    def postprocessed(self, ref: ReleaseRef, chain: str, ids: pa.Array, *, canary: Mask | None = None) -> Postprocessed:
-        """Look up the results of a chain of post-processings for some records.
-
-        Args:
-            ref: The release.
-            chain: The hash that names the post-processings in their order.
-            ids: Canonical record ids, each once.
-            canary: Marks canary rows, shape (records,).
-
-        Returns:
-            Which records have a result, shape (records,), and the digests of these results.
-
-        Raises:
-            InputError: Ids are null, repeated, or not canonical strings.
-        """
-        records = self._db.id_key.records(ids, canary).ids
-        digests = np.zeros((records.size, 32), np.uint8)
-        with self._db.store.snapshot():
-            holdings = self._db.look_up(ref, records)
-            mask = holdings.committed
-            rewritten, digests[mask] = self._db.records.postprocessed(holdings.places.take(mask), chain)
-        mask[mask] = rewritten
-        return Postprocessed(mask, binaries(digests, mask))
-
     def lookup(self, ref: ReleaseRef, chain: str | None = None, *, identities: bool = False) -> Lookup:
-        """Look up the same as `committed` or `postprocessed`, in steps that several processes can share.
+        """Look up the same as `committed`, in steps that several processes can share.
 
         Args:
             ref: The release.
@@ -207,10 +160,10 @@ class LedgerReader:
             LedgerError: The scope counts per another unit.
         """
         with self._db.store.snapshot():
-            return views.remaining(self._db, scope, subjects)
+            return reports.remaining(self._db, scope, subjects)
 
     def further(
-        self, scope: Scope, cap: Cap, costs: Mapping[str, views.Cost], most: int | None
+        self, scope: Scope, cap: Cap, costs: Mapping[str, reports.Cost], most: int | None
     ) -> dict[str, Counter[int]]:
         """Count the units of a dataset by how many more releases fit into their remaining amounts.
 
@@ -228,7 +181,7 @@ class LedgerReader:
             person. Units that a release does not charge are excluded.
         """
         with self._db.store.snapshot():
-            return views.further(self._db, scope, cap, costs, most)
+            return reports.further(self._db, scope, cap, costs, most)
 
     def used(self, scope: Scope, units: pa.Array) -> dict[str, I64]:
         """Return the used amounts of units in a scope, by component of its cap; pure epsilon without a cap.
@@ -244,7 +197,7 @@ class LedgerReader:
             LedgerError: The scope counts per another unit.
         """
         with self._db.store.snapshot():
-            return views.used(self._db, scope, units)
+            return reports.used(self._db, scope, units)
 
     def pinned_forms(self, scope: Scope, columns: Sequence[str]) -> dict[str, IdForm]:
         """Return the pinned forms of the ids of a table, by role: "record" and "subject", as far as known.
@@ -312,6 +265,27 @@ class LedgerReader:
 
         return copy(self._db.store, str(to))
 
+    def write_tables(self, folder: Path, ids: Sequence[str] = ()) -> dict[str, int]:
+        """Write the ledger as Parquet tables into a new folder. Internal: never publish them.
+
+        Ids are keyed hashes, amounts are in units of epsilon, rho and delta (docs/ledger.md#tables).
+
+        Args:
+            folder: A folder that does not exist, or is empty.
+            ids: Ids of records or subjects; the table `asked` holds their keyed hashes.
+
+        Returns:
+            The number of rows by table.
+
+        Raises:
+            InputError: The folder holds something, or it cannot be written.
+            KeyReferenceError: The id key cannot be read.
+        """
+        from dptext_etl.ledger import ledger_tables
+
+        with self._db.store.snapshot():
+            return ledger_tables.write(self._db, folder, ids)
+
     def holds(self, anchor: Anchor) -> bool:
         """Return whether the journal still holds an anchor. If not, it was cut or rewritten, or it is an old copy.
 
@@ -319,7 +293,9 @@ class LedgerReader:
             anchor: An anchor, as `anchor` returned it.
         """
         with self._db.store.snapshot():
-            return anchor.ledger == self._db.ledger_id and self._db.journal.holds(anchor)
+            return anchor.ledger == self._db.ledger_id and self._db.journal.has_head(
+                Head(anchor.seq, bytes.fromhex(anchor.hash))
+            )
 
     def verify(self) -> VerifyReport:
         """Derive every table again from the journal and its sealed batches, and report each difference."""
@@ -335,3 +311,69 @@ class LedgerReader:
             except (ValueError, TypeError, LookupError, ArithmeticError) as error:  # what json and NumPy raise
                 problem = f"a stored value has a form that the ledger never writes ({type(error).__name__})"
         return VerifyReport([problem], {})
+
+
+NOWHERE = -1  # the place of a record that the release has never seen
+
+
+class Lookup:
+    """The first step finds the places of records; the second reads states and digests, which lie batch by batch.
+
+    No process needs more than the ids of its records, or the places of its batches.
+    """
+
+    def __init__(self, db: Database, ref: ReleaseRef, chain: str | None = None, *, identities: bool = False) -> None:
+        self._db, self.ref, self.chain, self._identities = db, ref, chain, identities
+
+    def hashed(self, ids: pa.Array, canary: Mask | None = None) -> Bytes:
+        """Hash record ids, shape (records, 16)."""
+        hashes: Bytes = np.ascontiguousarray(self._db.id_key.records(ids, canary).hashes[:, :16])
+        return hashes
+
+    def batches(self) -> I64:
+        """Return the batches of the release, in ascending order."""
+        with self._db.store.snapshot():
+            batches = self._db.contents.latest().of_release.get((self.ref.id, self.ref.nonce), [])
+            return np.array(batches, np.int64)
+
+    @property
+    def planned(self) -> bool:
+        """Whether the ledger has the plan of a run, so that records can be looked up a few at a time."""
+        return self._db.plans.run is not None
+
+    def places(self, hashes: Bytes) -> I64:
+        """Find where records were reserved, shape (records,); `NOWHERE` for those that the release has never seen.
+
+        Without a plan, each call goes through all batches of the release.
+        """
+        with self._db.store.snapshot():
+            plan, at, _ = self._db.plans.covering(self.ref.dataset, hashed_ids(hashes))
+            plan.catch_up(self._db)
+            places = plan.places(self._db, self.ref, at)
+        return np.where(places > 0, places, NOWHERE)
+
+    def digests(self, places: I64) -> tuple[Mask, Bytes, I64]:
+        """Return which records are committed, shape (records,), digests of their texts, (records, 32), and positions.
+
+        With a chain of post-processings: which of them it rewrote, and the digests of the results. With `identities`:
+        the identities of the raw texts instead of digests.
+        """
+        if not (places[1:] > places[:-1]).all():
+            packed, where = np.unique(places, return_inverse=True)
+            mask, digests, positions = self.digests(packed)
+            return mask[where], digests[where], positions[where]
+        mask, records = places != NOWHERE, self._db.records
+        every = Places.unpack(np.where(mask, places, 0))
+        with self._db.store.snapshot():
+            mask[mask] = records.states_of(every.take(mask)) == State.COMMITTED
+            if mask.all() and self.chain is None and not self._identities:
+                return mask, *records.digests_and_positions(every)
+            digests, positions = np.zeros((len(places), WIDTH), np.uint8), np.zeros(len(places), np.int64)
+            committed = every.take(mask)
+            digests[mask], positions[mask] = records.digests_and_positions(committed)
+            if self._identities:
+                digests[mask] = records.reserved(committed, "idem_key")
+            if self.chain is not None:
+                rewritten, digests[mask] = records.postprocessed(committed, self.chain)
+                mask[mask] = rewritten
+        return mask, digests, positions

@@ -10,7 +10,6 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -19,8 +18,8 @@ from dptext_etl.accounting import least
 from dptext_etl.artifacts import canon
 from dptext_etl.errors import KeyReferenceError, LedgerError, counted
 from dptext_etl.guarantee import ADDITIVE, Guarantee, GuaranteeClass, Spend
-from dptext_etl.ledger.batch import IdKey
-from dptext_etl.ledger.contents import Contents, Facts, Release
+from dptext_etl.ledger.contents import NEW_NAME, Contents, Release
+from dptext_etl.ledger.storage.hashed_ids import IdKey
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import Event, ReleaseRef, require_plain
@@ -30,8 +29,6 @@ from dptext_etl.policy import ColumnPolicy, Policy
 RESTORE = "restore the key from your backup; a new key needs a new release name"
 _PINNED_FACTS = ("mechanism", "configuration", "artifact_hashes", "unit")
 _CLASSES = list(GuaranteeClass)  # from the strongest to the weakest
-_NEW_NAME = "use a new `release` name, which is charged in full"
-_COMMITTED_NAMES = ("dataset", "column", "release")
 _KEY_LABEL = b"dptext/key/v1\0"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -143,9 +140,35 @@ class Releases:
         facts = public_facts(guarantee, worst_case) | {"mechanism": mechanism}
         facts |= {"configuration": dict(configuration or {}), "artifact_hashes": dict(artifact_hashes or {})}
         facts |= {"expost": True} if refundable else {}
-        names = {"dataset": dataset, "column": column, "release": release, "cfg": cfg, "id_type": id_type}
-        register = partial(self._register, names, facts, publishable=publishable, nonce=nonce, key=key)
-        return self._store.write(0, register)
+        facts = json.loads(canon(facts))
+        where = f"release {release!r} of {dataset}.{column}"
+
+        def pin() -> ReleaseRef:
+            contents = self._contents.latest()
+            contents.refuse_frozen(dataset)
+            contents.refuse_revoked(dataset, release)
+            pinned_type = next((item.id_type for item in contents.releases_of(dataset) if item.column == column), None)
+            if pinned_type not in {None, id_type}:
+                msg = f"the record ids of {dataset}.{column} are pinned to type {pinned_type}, got {id_type}"
+                raise LedgerError(msg, "cast the id column: another type would make every record a new one")
+            pinned = self._pinned(dataset, column, release)
+            if pinned is None:
+                names = {"dataset": dataset, "column": column, "release": release, "cfg": cfg, "id_type": id_type}
+                more = {"facts": facts, "commitment": commitment(key, dataset, column, release)}
+                number = len(contents.releases) + 1
+                self._journal.append(Event.RELEASE, release_id=number, publishable=publishable, **names, **more)
+                return ReleaseRef(number, dataset, column, release, cfg, nonce)
+            if pinned.cfg != cfg:
+                raise LedgerError(f"{where} is pinned to another configuration ({pinned.cfg[:12]}…)", NEW_NAME)
+            if pinned.publishable != publishable:
+                raise LedgerError(f"{where} is pinned as {'' if pinned.publishable else 'not '}publishable", NEW_NAME)
+            if less := weakened(pinned.facts, facts):
+                msg = f"{where} was pinned with a stronger claim; today's has {'; '.join(less)}"
+                raise LedgerError(msg, NEW_NAME)
+            self.require_key(pinned.ref(nonce), key)
+            return pinned.ref(nonce)
+
+        return self._store.write(0, pin)
 
     def find(self, policy: ColumnPolicy) -> ReleaseRef | None:
         """Return the release that a column policy names, also a revoked one, or None. Registers nothing."""
@@ -164,50 +187,11 @@ class Releases:
     def _find(self, names: tuple[str, str, str, str], nonce: int = 0) -> ReleaseRef | None:
         with self._store.snapshot():
             pinned = self._pinned(*names[:3])
-        return None if pinned is None or pinned.cfg != names[3] else ReleaseRef(pinned.id, *names, nonce)
+        return None if pinned is None or pinned.cfg != names[3] else pinned.ref(nonce)
 
     def _pinned(self, dataset: str, column: str, release: str) -> Release | None:
         pinned = self._contents.latest().releases_of(dataset)
         return next((item for item in pinned if (item.column, item.release) == (column, release)), None)
-
-    def _register(
-        self,
-        names: Mapping[str, str],
-        facts: Mapping[str, Any],
-        *,
-        publishable: bool,
-        nonce: int,
-        key: Secret,
-    ) -> ReleaseRef:
-        """Pin a release name, or find it pinned to the same configuration, key, and to no stronger claim."""
-        dataset, column, release = names["dataset"], names["column"], names["release"]
-        where = f"release {release!r} of {dataset}.{column}"
-        contents = self._contents.latest()
-        contents.refuse_frozen(dataset)
-        self._refuse_revoked(dataset, release)
-        id_type = next((item.id_type for item in contents.releases_of(dataset) if item.column == column), None)
-        if id_type not in {None, names["id_type"]}:
-            msg = f"the record ids of {dataset}.{column} are pinned to type {id_type}, got {names['id_type']}"
-            raise LedgerError(msg, "cast the id column: another type would make every record a new one")
-        facts = json.loads(canon(dict(facts)))
-        pinned = self._pinned(dataset, column, release)
-        if pinned is None:
-            number = len(self._contents.latest().releases) + 1
-            committed = commitment(key, *(names[name] for name in _COMMITTED_NAMES))
-            stated = {"publishable": publishable, **names, "facts": facts, "commitment": committed}
-            self._journal.append(Event.RELEASE, release_id=number, **stated)
-        elif pinned.cfg != names["cfg"]:
-            raise LedgerError(f"{where} is pinned to another configuration ({pinned.cfg[:12]}…)", _NEW_NAME)
-        elif pinned.publishable != publishable:
-            raise LedgerError(f"{where} is pinned as {'' if pinned.publishable else 'not '}publishable", _NEW_NAME)
-        elif less := weakened(pinned.facts, facts):
-            raise LedgerError(f"{where} was pinned with a stronger claim; today's has {'; '.join(less)}", _NEW_NAME)
-        else:
-            number = pinned.id
-        ref = ReleaseRef(number, dataset, column, release, names["cfg"], nonce)
-        if pinned is not None:
-            self.require_key(ref, key)
-        return ref
 
     def require_key(self, ref: ReleaseRef, key: Secret) -> None:
         """Refuse another noise key than a release is committed to.
@@ -221,42 +205,15 @@ class Releases:
         if pinned is not None and pinned.commitment != expected:
             raise KeyReferenceError(f"{ref} was made under another noise key", RESTORE)
 
-    def require_usable(self, ref: ReleaseRef) -> None:
-        """Refuse a release that is revoked, or that this ledger does not know."""
-        contents = self._contents.latest()
-        pinned = contents.releases.get(ref.id)
-        names = (ref.dataset, ref.column, ref.release, ref.cfg)
-        if pinned is None or (pinned.dataset, pinned.column, pinned.release, pinned.cfg) != names:
-            raise LedgerError(f"{ref} is not registered in this ledger", "call ledger.releases.register first")
-        contents.refuse_frozen(ref.dataset)
-        self._refuse_revoked(ref.dataset, ref.release)
-
-    def require_refundable(self, ref: ReleaseRef) -> None:
-        if not self._facts(ref).get("expost", False):
-            hint = "leave `spent` out; the worst case stays charged, because the number of steps may tell of a text"
-            raise LedgerError(f"{ref} is not refundable: it was pinned without refundable=True", hint)
-
-    def record_bound(self, ref: ReleaseRef) -> int | None:
-        """Return the public bound on records that the delta of a release was stated for, or None."""
-        bound = self._facts(ref).get("configuration", {}).get("n_rec")
-        return bound if isinstance(bound, int) else None
-
     def disclosures(self, ref: ReleaseRef) -> frozenset[str]:
         """Return the disclosures of the pinned claim of a release."""
-        return frozenset(self._facts(ref)["disclosures"])
-
-    def _facts(self, ref: ReleaseRef) -> Facts:
-        return self._contents.latest().releases[ref.id].facts
+        return frozenset(self._contents.latest().releases[ref.id].facts["disclosures"])
 
     def of_dataset(self, dataset: str) -> list[ReleaseRef]:
         """List the releases of a dataset that hold any record, the oldest first."""
         contents = self._contents.latest()
         pairs = ((contents.releases[number], nonce) for number, nonce in sorted(contents.of_release))
-        return [
-            ReleaseRef(item.id, item.dataset, item.column, item.release, item.cfg, nonce)
-            for item, nonce in pairs
-            if item.dataset == dataset
-        ]
+        return [item.ref(nonce) for item, nonce in pairs if item.dataset == dataset]
 
     def pin_table(self, ref: ReleaseRef, digest: str, sums: str = "") -> None:
         """Pin the records and texts that a release is drawn from as a whole, before the first draw.
@@ -270,7 +227,7 @@ class Releases:
             LedgerError: Other records, texts, or sums are pinned, or the release is revoked.
         """
         with self._store.transaction():
-            self.require_usable(ref)
+            self._contents.latest().require_usable(ref)
             pin = self._contents.latest().pins.get((ref.id, ref.nonce))
             if pin is None:
                 more = {"sums": sums} if sums else {}
@@ -279,7 +236,7 @@ class Releases:
                 refuse_other_table(ref)
             elif pin[2] != sums:
                 msg = f"{ref} is pinned to other sums of these records: a model gives other vectors here than at first"
-                hint = f"this attempt drew nothing; bring back the staged vectors of the first attempt, or {_NEW_NAME}"
+                hint = f"this attempt drew nothing; bring back the staged vectors of the first attempt, or {NEW_NAME}"
                 raise LedgerError(msg, hint)
 
     def pinned_table(self, ref: ReleaseRef) -> str | None:
@@ -307,11 +264,6 @@ class Releases:
             if (dataset, release) not in self._contents.latest().revoked:
                 self._journal.append(Event.BURN, dataset=dataset, release=release, reason=reason)
 
-    def _refuse_revoked(self, dataset: str, release: str) -> None:
-        if (dataset, release) in self._contents.latest().revoked:
-            msg = f"release {release!r} of {dataset} is revoked: nothing further happens under this name"
-            raise LedgerError(msg, f"if a gate fired, fix the cause; then {_NEW_NAME}")
-
     def record_publication(
         self,
         refs: ReleaseRef | Sequence[ReleaseRef],
@@ -332,14 +284,17 @@ class Releases:
             new = [ref for ref in listed if not self._is_recorded(ref, version, manifest, rows)]
             new = new if self._is_in(where, manifest) else listed
             for ref in new:
-                self.require_usable(ref)
-                contents, facts = self._contents.latest(), self._facts(ref)
-                if not contents.releases[ref.id].publishable or facts["class"] == GuaranteeClass.NONE:
+                self._contents.latest().require_usable(ref)
+                contents = self._contents.latest()
+                pinned = contents.releases[ref.id]
+                if not pinned.publishable or pinned.facts["class"] == GuaranteeClass.NONE:
                     hint = "faithful mechanisms are for benchmarks on public data"
                     raise LedgerError(f"{ref} is not publishable", hint)
                 committed = contents.count((ref.id, ref.nonce))["committed"]
                 # a central release publishes public texts that follow a statistic: their number is free
-                if rows < 0 or (rows > committed and not (committed and facts["class"] == GuaranteeClass.CENTRAL_ZCDP)):
+                if rows < 0 or (
+                    rows > committed and not (committed and pinned.facts["class"] == GuaranteeClass.CENTRAL_ZCDP)
+                ):
                     msg = f"{ref} has {committed:,} committed rows, got a publication of {rows:,}"
                     raise LedgerError(msg, "commit before publishing")
             if new:
@@ -436,4 +391,4 @@ def _require_publication(refs: Sequence[ReleaseRef], manifest: str) -> None:
 def refuse_other_table(ref: ReleaseRef) -> NoReturn:
     """Refuse records or texts that are not those to which a release is pinned as a whole."""
     msg = f"{ref} is pinned to other records or texts: it holds one complete table"
-    raise LedgerError(msg, f"this attempt drew nothing; publish this table under another name: {_NEW_NAME}")
+    raise LedgerError(msg, f"this attempt drew nothing; publish this table under another name: {NEW_NAME}")

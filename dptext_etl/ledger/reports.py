@@ -1,288 +1,280 @@
-"""Write a ledger as plain tables, and report on it.
-
-Ids are the ledger's own keyed hashes, amounts are in units of epsilon, rho and delta. docs/ledger.md#tables lists the
-columns. The tables are internal: the number of charged words may reveal more than a release.
-"""
+"""Show balances, releases, and caps to people, and select the facts that may be published."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import datetime
-from pathlib import Path
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from dptext_etl import files
+from dptext_etl.accounting import MEASURES, log10_odds
+from dptext_etl.arrays import starts
 from dptext_etl.column import INFINITE
-from dptext_etl.errors import DPTextError, InputError, file_failure
-from dptext_etl.guarantee import ADDITIVE, PURE, steps
-from dptext_etl.id_forms import IdForm, normalized
-from dptext_etl.ledger import views
-from dptext_etl.ledger.caps import LARGEST
-from dptext_etl.ledger.contents import COUNTS, Contents, Facts, Key, Pinned
-from dptext_etl.ledger.plan import Database
-from dptext_etl.ledger.storage.hashed_ids import Bytes
-from dptext_etl.ledger.storage.segments import Places
-from dptext_etl.ledger.types import I64, Event, Mask, ReleaseRef, Scope, State
-from dptext_etl.ledger.views import charges, keys_of_releases, refunds, tracked_components, used_by_unit
+from dptext_etl.guarantee import MICRO, PURE, Micro, millionths, steps
+from dptext_etl.ledger.caps import LARGEST, limits
+from dptext_etl.ledger.contents import COUNTS, Contents, Key, Pinned, Release
+from dptext_etl.ledger.holdings import REFUNDED, Database, LedgerPlan
+from dptext_etl.ledger.storage.hashed_ids import (
+    SATURATED,
+    Bytes,
+    HashedIds,
+    Index,
+    UnitSums,
+    WantedIds,
+    concatenated,
+    fold,
+    hashed_ids,
+)
+from dptext_etl.ledger.storage.journal import ScannedRows, id_ranges
+from dptext_etl.ledger.types import DECISIONS, I64, Event, ReleaseRef, Scope, State
+from dptext_etl.policy import Cap
 
-EVENTS = 10_000  # events that are read at a time
-ROW_GROUP = 100_000  # rows that are written together, at least
-HASH_BYTES = 16  # bytes of a keyed id in the tables, as in the ledger's index
-_EXACT = 1 << 52  # up to here, the nearest float to an amount in units rounds to the amount
-
-Floats = npt.NDArray[np.float64]
-Rows = Iterator[dict[str, Any]]
-_TYPES = {"int": pa.int64(), "str": pa.string(), "float": pa.float64(), "bool": pa.bool_()}
-_TYPES["time"] = pa.timestamp("ms", tz="UTC")
-
-
-def _schema(columns: str) -> pa.Schema:
-    return pa.schema([(name, _TYPES[kind]) for name, kind in (column.split() for column in columns.split(","))])
+_STATES = {State.RESERVED: "pending", State.COMMITTED: "committed", State.EXPIRED: "expired", State.ABORTED: "aborted"}
+QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
 
 
-_RELEASE = "release_id int, nonce int, dataset str, text_column str, release str"
-_SPENDS = ", ".join(f"{name} float" for name in ADDITIVE)
-SCHEMAS: Mapping[str, pa.Schema] = {
-    "record": _schema(
-        f"batch int, batch_row int, reserved_at time, job str, {_RELEASE}, scope str, period str, record_hash str,"
-        " unit_hash str, canary bool, state str, reserved_positions int, positions int, digest str,"
-        f" reserved_{PURE} float, {_SPENDS}"
-    ),
-    "balance": _schema(
-        "scope str, period str, unit str, unit_hash str, component str, used float, cap float, remaining float"
-    ),
-    "event": _schema(
-        "event int, kind str, written_at time, writer str, dataset str, release str, job str, rows int, reason str,"
-        " body str, event_hash str"
-    ),
-    "release": _schema(
-        f"{_RELEASE}, mechanism str, guarantee str, protects str, disclosures str, assumptions str, cfg str,"
-        f" publishable bool, revoked_by int, {', '.join(f'{name} int' for name in COUNTS)}, largest_{PURE} float"
-    ),
-    "publication": _schema(
-        f"{_RELEASE}, version str, manifest str, rows int, retired bool, event int, published_at time"
-    ),
-    "asked": _schema("hash str"),
-}
-"""The columns of each table; docs/ledger.md#tables describes them."""
+@dataclass(frozen=True)
+class Remaining:
+    """Used and remaining amounts of the units of a scope, in millionths."""
+
+    scope: str  # the scope in words
+    unit: str  # "subject" or "record"
+    measure: str | None  # the measure that the cap counts; None without a cap, and pure epsilon is shown
+    limits: dict[str, Micro]  # the cap by component; empty without a cap
+    units: int  # the number of units with a charge or a reservation
+    exhausted: int  # the number of units that have reached the cap in some component
+    used: dict[str, dict[str, Micro | str]]  # quantiles of used amounts, by component; "inf" where no bound is known
+    left: dict[str, dict[str, Micro]]  # quantiles of remaining amounts, by component; empty without a cap
+    asked: list[dict[str, dict[str, Micro | str]]]  # one entry per unit in `subjects`: used and left by component
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the same facts as JSON can hold them."""
+        return asdict(self)
 
 
-def _write(db: Database, folder: Path, ids: Sequence[str]) -> dict[str, int]:
-    """Write tables into a new folder, and return their numbers of rows. Call it inside a snapshot."""
-    rows = {**{name: read(db) for name, read in _ROWS.items()}, "asked": iter([{"hash": _hashes(db, ids)}])}
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise InputError("the folder of the tables holds something already", "name a new folder")
-    failure: DPTextError | None = None
-    counts = dict[str, int]()
-    try:
-        with files.temporary_folder(folder.absolute().parent) as draft:
-            for name, schema in SCHEMAS.items():
-                counts[name] = _write_table(draft / f"{name}.parquet", schema, rows[name])
-            draft.rename(folder)
-    except OSError as exc:
-        failure = file_failure(exc, "the tables cannot be written", "the parent folder must exist and have room")
-    if failure is not None:
-        raise failure
+def remaining(db: Database, scope: Scope, subjects: pa.Array | None) -> Remaining:
+    pinned = db.scopes.find(scope)
+    names = tracked_components(pinned)
+    limited = dict(zip(names, pinned.limits, strict=False))
+    histograms: dict[str, Counter[int]] = {name: Counter() for name in names}
+    units = exhausted = 0
+    for _, values in used_by_unit(db, pinned):
+        units += values.shape[1]
+        if limited:
+            exhausted += int((values >= np.array(pinned.limits, np.int64)[:, None]).any(axis=0).sum())
+        for name, amounts in zip(names, values, strict=True):
+            ordered = np.sort(amounts)
+            firsts = starts(ordered)
+            counts = np.diff(firsts, append=len(ordered))
+            histograms[name].update(dict(zip(ordered[firsts].tolist(), counts.tolist(), strict=True)))
+    left: dict[str, Counter[int]] = {name: Counter() for name in limited}
+    for name, limit in limited.items():
+        for amount, count in histograms[name].items():
+            left[name][max(0, limit - amount)] += count
+    by_subject = []
+    if subjects is not None:
+        amounts_by_name = used(db, scope, subjects)
+        for row in zip(*(amounts.tolist() for amounts in amounts_by_name.values()), strict=True):
+            entry: dict[str, dict[str, Micro | str]] = {}
+            for name, amount in zip(amounts_by_name, row, strict=True):
+                entry[name] = {"used": _finite(name, amount)}
+                if limited:
+                    entry[name]["left"] = millionths(name, max(0, limited[name] - amount))
+            by_subject.append(entry)
+    return Remaining(
+        str(scope),
+        pinned.unit,
+        pinned.measure,
+        {name: millionths(name, limit) for name, limit in limited.items()},
+        units,
+        exhausted,
+        {name: {at: _finite(name, x) for at, x in quantiles(table).items()} for name, table in histograms.items()},
+        {name: {at: millionths(name, x) for at, x in quantiles(table).items()} for name, table in left.items()},
+        by_subject,
+    )
+
+
+Cost = Callable[[Mapping[str, Any] | None, I64], Mapping[str, I64]]
+"""Returns what records of that many positions cost in a column, by component in its steps.
+
+It gets the facts of the release that counted the positions, or None if they must not decide.
+"""
+
+
+def further(
+    db: Database, scope: Scope, cap: Cap, costs: Mapping[str, Cost], most: int | None
+) -> dict[str, Counter[int]]:
+    """Count units by how many more releases fit (`LedgerReader.further`). All units are in memory."""
+    pinned = db.scopes.find(scope)._replace(measure=cap.measure, limits=limits(cap))
+    count, bound = len(pinned.components), np.array(pinned.limits, np.int64)[:, None]
+    refs, contents = db.releases.of_dataset(scope.dataset), db.contents.latest()
+    units = list[HashedIds]()
+    rows = list[I64]()  # used by component, asked by component, records without a person
+    for part in used_by_unit(db, pinned):
+        units.append(part.ids)
+        rows.append(np.concatenate([part.values, np.zeros((count + 1, part.ids.size), np.int64)]))
+    largest = np.zeros((count, 1), np.int64)
+    for column, cost in costs.items():
+        ref = next((ref for ref in reversed(refs) if ref.column == column), refs[-1] if refs else None)
+        top = np.zeros((count, 1), np.int64)
+        batches = [] if ref is None else contents.of_release.get((ref.id, ref.nonce), [])
+        facts = contents.releases[ref.id].facts if ref is not None and ref.column == column else None
+        for item in db.journal.scan(batches, "unit", ["canary", "n_worst", "record", "unit"]):
+            charged_rows = (item.columns["canary"] == 0) & (db.records.states(item.batch)[item.rows] != State.ABORTED)
+            amounts = cost(facts, item.columns["n_worst"][charged_rows])
+            costs_of = np.stack([np.minimum(amounts[name], LARGEST) for name in pinned.components])
+            without_person = (item.columns["record"] == item.columns["unit"]).all(axis=1)[charged_rows].astype(np.int64)
+            units.append(item.ids.take(charged_rows))
+            rows.append(np.concatenate([np.zeros_like(costs_of), costs_of, without_person[None]]))
+            top = np.maximum(top, costs_of.max(axis=1, initial=0, keepdims=True))
+        largest += top
+    _, values = fold(concatenated(units), np.concatenate([np.zeros((2 * count + 1, 0), np.int64), *rows], axis=1))
+    used, costs_of, without_person = values[:count], values[count:-1], values[-1] > 0
+    if most is not None:  # a release holds that many of a person's records, whatever an earlier one held
+        costs_of = np.minimum(costs_of, np.minimum(largest, SATURATED // max(most, 1)) * most)
+    fitting = np.where(costs_of > 0, np.maximum(bound - used, 0) // np.maximum(costs_of, 1), LARGEST).min(axis=0)
+    asking = (costs_of > 0).any(axis=0)
+    named = {"units": asking}
+    if pinned.unit == "subject":
+        named = {"units": asking & ~without_person, "rows": asking & without_person}
+    return {name: Counter(fitting[chosen].tolist()) for name, chosen in named.items()}
+
+
+def tracked_components(pinned: Pinned) -> tuple[str, ...]:
+    """Return the components that a scope adds up: the components of its cap, or pure epsilon without a cap."""
+    return pinned.components or (PURE,)
+
+
+def used_by_unit(db: Database, pinned: Pinned) -> Iterator[UnitSums]:
+    """Iterate over units and used amounts by tracked component, in groups; each unit occurs once."""
+    names = tracked_components(pinned)
+    contents = db.contents.latest()
+    batches = contents.of_scope.get(pinned.id, ())
+    refundable = pinned.components == REFUNDED
+    for within in id_ranges(sum(contents.batches[seq].rows for seq in batches)):
+        parts = [
+            fold(*_charged(db, item, names, contents.batches[item.batch].settled if refundable else ()))
+            for item in db.journal.scan(batches, "unit", ["canary", *names], within)
+        ]
+        values = np.concatenate([np.zeros((len(names), 0), np.int64), *(part.values for part in parts)], axis=1)
+        yield fold(concatenated(part.ids for part in parts), values)
+
+
+def _charged(db: Database, item: ScannedRows, names: tuple[str, ...], settled: Iterable[int]) -> UnitSums:
+    """Return the units of the rows of a batch and the amounts that they used; an infinite one is above every cap."""
+    states = db.records.states(item.batch)
+    charged = (item.columns["canary"] == 0) & (states[item.rows] != State.ABORTED)
+    values = np.stack([np.minimum(item.columns[name], LARGEST) for name in names])
+    for rows, spent in refunds(db, item.batch, settled):  # settled amounts replace reserved ones
+        left = np.full(len(states), -1, np.int64)
+        left[rows] = spent
+        values[0] = np.where(left[item.rows] >= 0, left[item.rows], values[0])
+    return UnitSums(item.ids.take(charged), values[:, charged])
+
+
+def refunds(db: Database, batch: int, events: Iterable[int]) -> Iterator[tuple[Index, I64]]:
+    """Iterate over the rows of a batch that some events settled, and the amounts that stay charged."""
+    for seq in events:
+        yield from ((rows, spent) for number, rows, spent in db.records.refunds(seq) if number == batch)
+
+
+def used(db: Database, scope: Scope, units: pa.Array) -> dict[str, I64]:
+    pinned = db.scopes.find(scope)
+    names = tracked_components(pinned)
+    hashes = db.id_key.subjects(units) if pinned.unit == "subject" else db.id_key.records(units).hashes
+    wanted = WantedIds(hashed_ids(hashes))
+    plan = LedgerPlan(scope.dataset, WantedIds(concatenated(())), wanted)
+    plan.catch_up(db)
+    values = plan.used(db, pinned._replace(measure=pinned.measure or "pure"))[:, wanted.places(hashed_ids(hashes))]
+    return dict(zip(names, np.where(values >= LARGEST, INFINITE, values), strict=True))
+
+
+def quantiles(histogram: Counter[int]) -> dict[str, int]:
+    """Return quantiles of a histogram: the smallest amount that at least that share of the units stays within."""
+    if not histogram:
+        return {}
+    amounts = np.array(sorted(histogram))
+    reached = np.cumsum([histogram[amount] for amount in amounts.tolist()])
+    return {
+        name: int(amounts[min(len(amounts) - 1, int(np.searchsorted(reached, share * reached[-1])))])
+        for name, share in QUANTILES.items()
+    }
+
+
+def _finite(name: str, amount: int) -> Micro | str:
+    return "inf" if amount >= LARGEST else millionths(name, amount)
+
+
+def keys_of_releases(contents: Contents) -> Iterator[tuple[Key, Release]]:
+    """Iterate over releases by number and nonce; one without records has the nonce 0."""
+    for number, item in contents.releases.items():
+        nonces = sorted(nonce for release, nonce in contents.of_release if release == number)
+        yield from (((number, nonce), item) for nonce in nonces or [0])
+
+
+def charges(db: Database, key: Key) -> tuple[dict[str, Micro], dict[str, int]]:
+    """Return the largest charges of a record of a release, and how many of its canary rows are in which state."""
+    canary_states = Counter[str]()
+    largest = dict.fromkeys((PURE, "eps_approx", "delta"), 0)
+    for seq in db.contents.latest().of_release.get(key, ()):
+        columns = db.journal.read(seq, ["canary", *largest])
+        real_rows = columns["canary"] == 0
+        largest = {name: max(amount, int(columns[name][real_rows].max(initial=0))) for name, amount in largest.items()}
+        canary_states.update(_STATES[state] for state in db.records.states(seq)[~real_rows].tolist())
+    amounts = {name: amount if amount == INFINITE else millionths(name, amount) for name, amount in largest.items()}
+    return amounts, {name: canary_states[name] for name in _STATES.values()}
+
+
+def _postprocessings(db: Database) -> dict[tuple[int, int], dict[str, dict[str, Any]]]:
+    """Add up by release and chain what post-processing rewrote; it spends nothing."""
+    posts: dict[tuple[int, int], dict[str, dict[str, Any]]] = {}
+    for facts in (entry.facts for entry in db.journal.entries(Event.POST)):
+        chains = posts.setdefault((facts["release"], facts["nonce"]), {})
+        first = {"chain": facts["chain"], "steps": facts["steps"], "spend": 0, "rows": 0}
+        chains.setdefault(facts["chain"], first)["rows"] += facts["rows"]
+    return posts
+
+
+def publications_of(db: Database, dataset: str, records: Bytes) -> list[dict[str, Any]]:
+    wanted, entries = hashed_ids(np.unique(records, axis=0)), []
+    for ref in db.releases.of_dataset(dataset):
+        versions = sorted(db.releases.published(ref))
+        count = int(db.look_up(ref, wanted).present.sum()) if versions and wanted.size else 0
+        if count:
+            entries.append({"release": ref.release, "column": ref.column, "versions": versions, "records": count})
+    return entries
+
+
+def _units_by_kind(db: Database, dataset: str) -> dict[str, int]:
+    """Count the units that were charged in a dataset: subjects and records."""
+    contents, counts = db.contents, dict[str, int]()
+    for unit in ("subject", "record"):
+        batches = [item for item in contents.batches_of(dataset) if contents.scopes[item.scope].unit == unit]
+        for within in id_ranges(sum(item.rows for item in batches)) if batches else ():
+            scanned = db.journal.scan([item.seq for item in batches], "unit", ["canary"], within)
+            ids = concatenated(item.ids.take(item.columns["canary"] == 0) for item in scanned)
+            counts[unit] = counts.get(unit, 0) + len(ids.take(ids.order()).starts())
     return counts
 
 
-def _hashes(db: Database, ids: Sequence[str]) -> list[str]:
-    """Return the keyed hashes of ids in these tables: as records, and as subjects in every pinned spelling."""
-    if not ids:
-        return []
-    texts = pa.array(ids, pa.large_string())
-    forms = [form for place, form in db.contents.latest().forms.items() if place[0] == "scope"]
-    spellings = {(), *(IdForm.parse(form).normalize for form in forms)}
-    hashed = [db.id_key.records(texts).hashes, *(db.id_key.subjects(normalized(texts, how)) for how in spellings)]
-    return sorted({row[:HASH_BYTES].tobytes().hex() for hashes in hashed for row in hashes})
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def _write_table(path: Path, schema: pa.Schema, parts: Rows) -> int:
-    rows, pending = 0, list[pa.RecordBatch]()
-    os.close(files.create(path))
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for part in parts:
-            pending.append(pa.record_batch([pa.array(part[field.name], field.type) for field in schema], schema=schema))
-            rows += pending[-1].num_rows
-            if sum(batch.num_rows for batch in pending) >= ROW_GROUP:
-                writer.write_table(pa.Table.from_batches(pending, schema))
-                pending.clear()
-        if pending:
-            writer.write_table(pa.Table.from_batches(pending, schema))
-    return rows
+def _consistent(method: Callable[Concatenate[Reports, P], R]) -> Callable[Concatenate[Reports, P], R]:
+    """Have a method read one state of the ledger."""
 
+    @wraps(method)
+    def read(self: Reports, /, *args: P.args, **options: P.kwargs) -> R:
+        with self._db.store.snapshot():
+            return method(self, *args, **options)
 
-def _records(db: Database) -> Rows:
-    """Iterate over reserved records, batch by batch: their charges after refunds."""
-    contents = db.contents.latest()
-    for seq, batch in contents.batches.items():
-        facts = db.journal.facts(seq)
-        columns = db.segments.read(seq, ["record", "unit", "canary", "n_worst", *ADDITIVE], facts)
-        states, canary = db.records.states(seq), columns["canary"] == 1
-        rows, committed = len(states), states == State.COMMITTED
-        places = Places(np.full(int(committed.sum()), seq, np.int64), np.flatnonzero(committed))
-        positions, digests = np.zeros(rows, np.int64), np.zeros((rows, 32), np.uint8)
-        digests[committed], positions[committed] = db.records.digests_and_positions(places)
-        # nothing stays charged of rows that were given back, nor of canary rows, which are no one's
-        free = (states == State.ABORTED) | canary
-        amounts = {name: np.where(free, 0, columns[name]) for name in ADDITIVE}
-        for refunded, spent in refunds(db, seq, batch.settled):
-            amounts[PURE][refunded] = np.where(canary[refunded], 0, spent)
-        same = {"batch": seq, "reserved_at": _time(facts), "job": batch.job}
-        same |= {**_named(contents, batch.key), **_scope(contents.scopes[batch.scope])}
-        yield {
-            **{name: pa.repeat(value, rows) for name, value in same.items()},
-            "batch_row": np.arange(rows),
-            "record_hash": _hex(columns["record"][:, :HASH_BYTES]),
-            "unit_hash": _hex(columns["unit"][:, :HASH_BYTES], ~canary),
-            "canary": canary,
-            "state": np.array([state.name for state in State], object)[states],
-            "reserved_positions": columns["n_worst"],
-            "positions": pa.array(positions, mask=~committed),
-            "digest": _hex(digests, committed),
-            f"reserved_{PURE}": in_units(PURE, columns[PURE]),
-            **{name: in_units(name, amount) for name, amount in amounts.items()},
-        }
-
-
-def _balances(db: Database) -> Rows:
-    """Iterate over what units have used, scope by scope: one row per unit and component."""
-    for pinned in db.contents.latest().scopes.values():
-        for part in used_by_unit(db, pinned):
-            order = part.ids.order()  # which does not show the order of the charges
-            values, rows = part.values[:, order], len(order)
-            hashes = _hex(part.ids.take(order).as_bytes())
-            for at, (name, used) in enumerate(zip(tracked_components(pinned), values, strict=True)):
-                cap = pinned.limits[at] if pinned.limits else None
-                same = {**_scope(pinned), "unit": pinned.unit, "component": name}
-                yield {
-                    **{key: pa.repeat(value, rows) for key, value in same.items()},
-                    "unit_hash": hashes,
-                    "used": in_units(name, np.where(used >= LARGEST, INFINITE, used)),
-                    "cap": pa.nulls(rows) if cap is None else in_units(name, np.full(rows, cap)),
-                    "remaining": pa.nulls(rows) if cap is None else in_units(name, np.maximum(0, cap - used)),
-                }
-
-
-def _events(db: Database) -> Rows:
-    """Iterate over the journal, whatever kinds of events it holds."""
-    contents, rows = db.contents.latest(), list[dict[str, Any]]()
-    for entry in db.journal.entries():
-        facts = entry.facts
-        dataset, release = _about(facts, contents)
-        rows.append(
-            {
-                "event": entry.seq,
-                "kind": entry.kind,
-                "written_at": _time(facts),
-                "writer": facts["writer"],
-                "dataset": dataset,
-                "release": release,
-                **{name: facts.get(name) for name in ("job", "rows", "reason")},
-                "body": entry.body,
-                "event_hash": entry.hash.hex(),
-            }
-        )
-        if len(rows) == EVENTS:
-            yield _columns("event", rows)
-            rows = []
-    yield _columns("event", rows)
-
-
-def _about(facts: Facts, contents: Contents) -> tuple[str | None, str | None]:
-    named = facts.get("release")
-    if isinstance(named, str):
-        return facts.get("dataset"), named
-    numbers = [named] if isinstance(named, int) else [number for number, _ in facts.get("releases", ())]
-    about = {(contents.releases[number].dataset, contents.releases[number].release) for number in numbers}
-    dataset, release = about.pop() if len(about) == 1 else (None, None)
-    return facts.get("dataset", dataset), release
-
-
-def _releases(db: Database) -> Rows:
-    contents, rows = db.contents.latest(), []
-    for key, item in keys_of_releases(contents):
-        facts, tally = item.facts, contents.count(key)
-        largest = charges(db, key)[0][PURE]
-        rows.append(
-            {
-                **_named(contents, key),
-                "mechanism": facts["mechanism"],
-                "guarantee": facts["class"],
-                "protects": facts["unit"],
-                "disclosures": ", ".join(facts["disclosures"]),
-                "assumptions": ", ".join(facts["assumptions"]),
-                "cfg": item.cfg,
-                "publishable": item.publishable,
-                "revoked_by": contents.revoked.get((item.dataset, item.release)),
-                **{name: tally[name] for name in COUNTS},
-                f"largest_{PURE}": in_units(PURE, np.array([largest])).item(),
-            }
-        )
-    yield _columns("release", rows)
-
-
-def _publications(db: Database) -> Rows:
-    contents, rows = db.contents.latest(), list[dict[str, Any]]()
-    for key, versions in sorted(contents.publications.items()):
-        pinned = contents.releases[key[0]]
-        retired = db.releases.retired(
-            ReleaseRef(pinned.id, pinned.dataset, pinned.column, pinned.release, pinned.cfg, key[1])
-        )
-        for version, item in sorted(versions.items()):
-            about = {"version": version, "manifest": item.manifest, "rows": item.rows, "event": item.seq}
-            about |= {"retired": item.manifest in retired, "published_at": datetime.fromisoformat(item.ts)}
-            rows.append(_named(contents, key) | about)
-    yield _columns("publication", rows)
-
-
-_ROWS: Mapping[str, Callable[[Database], Rows]] = {
-    "record": _records,
-    "balance": _balances,
-    "event": _events,
-    "release": _releases,
-    "publication": _publications,
-}
-
-
-def in_units(component: str, amounts: I64) -> Floats:
-    """Return counted amounts in units of epsilon, rho or delta; infinite where no bound is known.
-
-    A float is the nearest to its amount, and the next larger one where the amount has more than 52 bits.
-    """
-    nearest = amounts / steps(component)
-    upper = np.where(amounts > _EXACT, np.nextafter(nearest, np.inf), nearest)
-    return np.where(amounts == INFINITE, np.inf, upper)
-
-
-def _scope(pinned: Pinned) -> dict[str, str]:
-    return {"scope": pinned.name, "period": pinned.period}
-
-
-def _named(contents: Contents, key: Key) -> dict[str, Any]:
-    item = contents.releases[key[0]]
-    names = {"dataset": item.dataset, "text_column": item.column, "release": item.release}
-    return {"release_id": item.id, "nonce": key[1], **names}
-
-
-def _time(facts: Mapping[str, Any]) -> datetime:
-    return datetime.fromisoformat(facts["ts"])
-
-
-def _columns(table: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {name: [row[name] for row in rows] for name in SCHEMAS[table].names}
-
-
-def _hex(rows: Bytes, valid: Mask | None = None) -> pa.Array:
-    digits = np.frombuffer(np.ascontiguousarray(rows).tobytes().hex().encode(), f"S{2 * rows.shape[1]}")
-    return pa.array(digits.astype(str), pa.string(), mask=None if valid is None else ~valid)
+    return read
 
 
 class Reports:
@@ -291,78 +283,187 @@ class Reports:
     def __init__(self, db: Database) -> None:
         self._db = db
 
+    @_consistent
     def show(self) -> list[dict[str, Any]]:
         """List the releases with class, disclosures, spends and counts. Internal: never publish it."""
-        with self._db.store.snapshot():
-            return views.releases(self._db)
+        entries, posts, contents = [], _postprocessings(self._db), self._db.contents.latest()
+        for key, item in keys_of_releases(contents):
+            tally = {name: contents.count(key)[name] for name in COUNTS}
+            tally["pending"] = tally["records"] - tally["committed"] - tally["expired"] - tally["aborted"]
+            versions = contents.publications.get(key, {})
+            published = [
+                {"version": name, "rows": versions[name].rows} for name in sorted(versions, key=lambda n: (len(n), n))
+            ]
+            largest, planted = charges(self._db, key)
+            entries.append(
+                {
+                    **{name: getattr(item, name) for name in ("dataset", "column", "release")},
+                    "nonce": key[1],
+                    **{name: getattr(item, name) for name in ("cfg", "id_type", "publishable")},
+                    "burnt": (item.dataset, item.release) in contents.revoked,
+                    **{name: item.facts[name] for name in ("mechanism", "class", "disclosures", "assumptions", "unit")},
+                    "expost": item.facts.get("expost", False),
+                    **tally,
+                    "canaries_by_state": planted,
+                    **{f"max_{name}": "inf" if amount == INFINITE else amount for name, amount in largest.items()},
+                    "log10_odds": "inf" if largest[PURE] == INFINITE else round(log10_odds(largest[PURE]), 3),
+                    "published": published,
+                    **({"postprocess": list(posts[key].values())} if key in posts else {}),
+                }
+            )
+        return entries
 
+    @_consistent
     def jobs(self) -> list[dict[str, Any]]:
         """List the jobs with reservations: start, releases, and numbers of pending records.
 
         Internal: never publish it.
         """
-        with self._db.store.snapshot():
-            return views.jobs(self._db)
+        entries: dict[str, dict[str, Any]] = {}
+        contents = self._db.contents.latest()
+        for batch in contents.batches.values():
+            name, pinned = batch.job, contents.releases[batch.key[0]]
+            if name not in entries:
+                entries[name] = {"job": name, "since": batch.ts, "dataset": pinned.dataset}
+                entries[name] |= {"releases": [], "records": 0, "pending": 0}
+            job, real_rows = entries[name], self._db.journal.read(batch.seq, ["canary"])["canary"] == 0
+            job["releases"] += [] if pinned.release in job["releases"] else [pinned.release]
+            job["records"] += int(real_rows.sum())
+            job["pending"] += int((self._db.records.states(batch.seq)[real_rows] == State.RESERVED).sum())
+        return list(entries.values())
 
+    @_consistent
     def caps(self) -> list[dict[str, Any]]:
         """List the scopes with their caps, amounts in millionths."""
-        with self._db.store.snapshot():
-            return views.caps(self._db)
+        entries, contents = [], self._db.contents.latest()
+        for number, pinned in contents.scopes.items():
+            cap = {part: millionths(part, limit) for part, limit in zip(pinned.components, pinned.limits, strict=True)}
+            entry: dict[str, Any] = {"scope": pinned.name, "period": pinned.period, "unit": pinned.unit}
+            entry |= {"datasets": sorted(contents.members[number])}
+            entries.append(entry | {"measure": pinned.measure, "limits": cap})
+        return entries
 
+    @_consistent
     def together(self) -> dict[str, Any]:
-        """Return the most epsilon that all scopes of persons charged one of them (`views.together`)."""
-        with self._db.store.snapshot():
-            return views.together(self._db)
+        """Return the most epsilon that all scopes of persons charged one of them, in millionths.
 
-    def largest(self, releases: Collection[ReleaseRef] | None = None) -> dict[str, Any]:
-        """Return the epsilon and delta charged to the most charged unit, of some releases or of all persons."""
-        with self._db.store.snapshot():
-            return views.largest(self._db, None if releases is None else {ref.id for ref in releases})
+        Epsilons of pure and approximate caps, and of scopes without a cap, add up. Scopes that count rho are named. All
+        units are in memory, 24 bytes each.
+        """
+        ids, amounts, in_rho = list[HashedIds](), [np.zeros((1, 0), np.int64)], list[str]()
+        for pinned in self._db.contents.latest().scopes.values():
+            if pinned.unit != "subject":
+                continue
+            if pinned.measure == "zcdp":
+                in_rho.append(f"{pinned.name}, period {pinned.period}")
+                continue
+            for part in used_by_unit(self._db, pinned):
+                ids.append(part.ids)
+                amounts.append(part.values[:1])
+        total = fold(concatenated(ids), np.concatenate(amounts, axis=1)).values
+        return {"largest": _finite(PURE, int(total.max(initial=0))), "in_rho": in_rho}
 
+    @_consistent
+    def largest(self, releases: Collection[ReleaseRef] | None = None) -> dict[str, Micro | str]:
+        """Return the epsilon and the delta charged to the unit with the most, in millionths, by basic composition.
+
+        Without `releases`, all scopes of persons count. All units are in memory, 32 bytes each.
+        """
+        numbers = {ref.id for ref in releases or ()}
+        contents, names = self._db.contents.latest(), (PURE, "eps_approx", "delta")
+        batches = [
+            seq
+            for seq, item in contents.batches.items()
+            if (contents.scopes[item.scope].unit == "subject" if releases is None else item.key[0] in numbers)
+        ]
+        parts = [
+            fold(*_charged(self._db, item, names, contents.batches[item.batch].settled))
+            for item in self._db.journal.scan(batches, "unit", ["canary", *names])
+        ]
+        charged = [part.values for part in parts]
+        # a finite pure loss needs no delta, and refunds are subtracted from it
+        amounts = [np.where(value[0] < LARGEST, [value[0], np.zeros_like(value[0])], value[1:]) for value in charged]
+        total = fold(
+            concatenated(part.ids for part in parts), np.concatenate([np.zeros((2, 0), np.int64), *amounts], axis=1)
+        ).values.max(axis=1, initial=0)
+        return {"epsilon": _finite(PURE, int(total[0])), "delta": _finite("delta", int(total[1]))}
+
+    @_consistent
     def history(self) -> list[dict[str, Any]]:
-        """List decisions: changes of caps, freezes, thaws, revocations, and forgotten people (`views`)."""
-        with self._db.store.snapshot():
-            return views.history(self._db)
+        """List the events that someone decided, the oldest first; amounts are in units of epsilon, rho, and delta.
 
+        A cap has its scope in `of`, and its values in `before` and `after`; other events name their dataset or
+        job. Events of earlier versions name no user and no change.
+        """
+        entries, caps = [], dict[int, dict[str, float]]()
+        for entry in self._db.journal.entries(*DECISIONS):
+            facts, before, after = entry.facts, None, None
+            if entry.kind == Event.CAP_SET:
+                names = MEASURES[facts["measure"]]
+                pairs = zip(names, facts["limits"], strict=True)
+                before = caps.get(facts["scope"])
+                after = caps[facts["scope"]] = {name: limit / steps(name) for name, limit in pairs}
+            elif "lost" in facts:
+                after = {f"lost {name}": amount / MICRO for name, amount in facts["lost"].items()}
+            elif entry.kind in {Event.EXPIRE, Event.ABORT} and "reason" not in facts:
+                continue  # a run ended these by itself
+            of = f"{facts['name']}, period {facts['period']}" if after and "name" in facts else facts.get("dataset")
+            of = f"{of}, release {facts['release']}" if entry.kind == Event.BURN else of or f"job {facts['job']}"
+            stated = {name: facts.get(name) for name in ("user", "change", "reason", "server_ts")}
+            stated |= {"event": entry.seq, "kind": entry.kind, "at": facts["ts"], "of": of}
+            entries.append(stated | {"before": before, "after": after})
+        return entries
+
+    @_consistent
     def export(self) -> dict[str, Any]:
         """Return the facts that may be published: configurations, claims, constants, and numbers of subjects.
 
         Specification: docs/spec/privacy.md#export.
         """
-        with self._db.store.snapshot():
-            return views.export(self._db)
+        datasets: dict[str, dict[str, Any]] = {}
+        contents = self._db.contents.latest()
+        for item in contents.releases.values():
+            if not item.publishable:
+                continue
+            if item.dataset not in datasets:
+                datasets[item.dataset] = {"subjects": _units_by_kind(self._db, item.dataset), "releases": []}
+            revoked = (item.dataset, item.release) in contents.revoked
+            names = {"column": item.column, "release": item.release, "cfg": item.cfg, "burnt": revoked}
+            datasets[item.dataset]["releases"].append(names | item.facts)
+        return {"format": "dptext-ledger-export/1", "amounts": "millionths", "datasets": datasets}
 
-    def write_tables(self, folder: Path, ids: Sequence[str] = ()) -> dict[str, int]:
-        """Write the ledger as Parquet tables into a new folder. Internal: never publish them.
+    @_consistent
+    def charges(self, scope: Scope, units: pa.Array) -> list[list[dict[str, Any]]]:
+        """List the charges of each unit by release and day, in their order, in millionths."""
+        pinned = self._db.scopes.find(scope)
+        contents, names = self._db.contents.latest(), tracked_components(pinned)
+        hashes = self._db.id_key.subjects(units) if pinned.unit == "subject" else self._db.id_key.records(units).hashes
+        wanted = WantedIds(hashed_ids(hashes))
+        found: list[dict[tuple[Key, str], list[int]]] = [{} for _ in range(len(wanted))]
+        for seq in contents.of_scope.get(pinned.id, ()):
+            batch = contents.batches[seq]
+            for item in self._db.journal.scan([seq], "unit", ["canary", *names]):
+                ids, values = _charged(self._db, item, names, batch.settled if names == REFUNDED else ())
+                for row, at in zip(*(part.tolist() for part in wanted.find(ids)), strict=True):
+                    total = found[at].setdefault((batch.key, batch.ts[:10]), [0] * (1 + len(names)))
+                    total[:] = [have + more for have, more in zip(total, (1, *values[:, row].tolist()), strict=True)]
 
-        Ids are keyed hashes, amounts are in units of epsilon, rho and delta (docs/ledger.md#tables).
+        def entry(key: Key, day: str, records: int, *amounts: int) -> dict[str, Any]:
+            item = contents.releases[key[0]]
+            used = {name: _finite(name, amount) for name, amount in zip(names, amounts, strict=True)}
+            release = {"dataset": item.dataset, "release": item.release, "column": item.column}
+            return {"date": day, **release, "records": records, "used": used}
 
-        Args:
-            folder: A folder that does not exist, or is empty.
-            ids: Ids of records or subjects; the table `asked` holds their keyed hashes.
+        charges = [[entry(*where, *total) for where, total in of_unit.items()] for of_unit in found]
+        return [charges[at] for at in wanted.places_as_passed.tolist()]
 
-        Returns:
-            The number of rows by table.
-
-        Raises:
-            InputError: The folder holds something, or it cannot be written.
-            KeyReferenceError: The id key cannot be read.
-        """
-        with self._db.store.snapshot():
-            return _write(self._db, folder, ids)
-
+    @_consistent
     def events_hash(self, *kinds: Event) -> str:
         """Return a hash over all events of some kinds, in hex, which each further one changes; empty without events."""
-        with self._db.store.snapshot():
-            hashes = b"".join(entry.hash for entry in self._db.journal.entries(*kinds))
+        hashes = b"".join(entry.hash for entry in self._db.journal.entries(*kinds))
         return hashlib.sha256(hashes).hexdigest() if hashes else ""
 
-    def charges(self, scope: Scope, units: pa.Array) -> list[list[dict[str, Any]]]:
-        """List the charges of each unit in a scope by day, release, and column, in millionths, with their records."""
-        with self._db.store.snapshot():
-            return views.charges_of(self._db, scope, units)
-
+    @_consistent
     def uncounted(self, scope: Scope) -> list[str]:
         """Return the scopes whose charges a first cap of a scope would not count, in words."""
-        with self._db.store.snapshot():
-            return self._db.scopes.uncounted(scope)
+        return self._db.scopes.uncounted(scope)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.id_forms import IdForm
-from dptext_etl.policy import Policy
+from dptext_etl.policy import Cap, Policy
 
 Unit = Literal["subject", "record"]
 GROUP = "group:"  # the prefix of the names of groups' scopes
@@ -155,9 +155,12 @@ class Scope:
     @classmethod
     def of(cls, policy: Policy) -> Self:
         """Return the scope that a policy charges."""
-        if policy.cap is None:
-            return cls(policy.dataset, unit=policy.unit)
-        return cls(policy.dataset, policy.cap.period, policy.cap.group, policy.unit)
+        return cls.under(policy.dataset, policy.cap, policy.unit)
+
+    @classmethod
+    def under(cls, dataset: str, cap: Cap | None, unit: Unit) -> Self:
+        """Return the scope of a dataset under a cap, or without one."""
+        return cls(dataset, unit=unit) if cap is None else cls(dataset, cap.period, cap.group, unit)
 
     @classmethod
     def named(cls, name: str, dataset: str, period: str, unit: Unit) -> Self:
@@ -222,17 +225,10 @@ class IdForms:
     columns: Mapping[str, str] = field(default_factory=dict)  # names of their columns, by "record" and "subject"
 
 
-@dataclass(frozen=True)
-class ReserveResult:
-    """The answer of the ledger to a batch: an `Outcome` per record, uint8, shape (records,)."""
-
-    outcome: U8
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The number of records per outcome, by name."""
-        counts = np.bincount(self.outcome, minlength=len(Outcome))
-        return {item.name: int(counts[item]) for item in Outcome}
+def counts_of(outcomes: U8) -> dict[str, int]:
+    """Count records per outcome, by name."""
+    counts = np.bincount(outcomes, minlength=len(Outcome))
+    return {item.name: int(counts[item]) for item in Outcome}
 
 
 @dataclass(frozen=True)
@@ -243,14 +239,8 @@ class Committed:
     digests: pa.Array  # digest of the released text, fixed-size binary (32), null where the record is not committed
     idem_keys: pa.Array  # identity of the text, fixed-size binary (32), null where the record is not committed
     positions: I64  # draws of the released text, 0 where the record is not committed, shape (records,)
-
-
-@dataclass(frozen=True)
-class Postprocessed:
-    """Which records a chain of post-processings rewrote, shape (records,), and digests of the results, else null."""
-
-    mask: Mask
-    digests: pa.Array
+    settled: Mask  # whether the ledger gave a part of the charge back (docs/spec/privacy.md#expost), shape (records,)
+    used: I64  # the pure epsilon that settled records used, in millionths, 0 for others, shape (records,)
 
 
 @dataclass(frozen=True)
@@ -296,9 +286,9 @@ class VerifyReport:
         return {"ok": self.ok, "problems": self.problems, "counts": self.counts}
 
 
-def require_plain(reason: str, what: str) -> None:
+def require_plain(reason: str | None, what: str) -> None:
     """Refuse a reason that could hold a text."""
-    if not _REASON.fullmatch(reason):
+    if reason is not None and not _REASON.fullmatch(reason):
         allowed = "at most 200 letters, digits, blanks and . : , ( ) / + -"
         msg = f"the reason of a {what} must be short and plain: {allowed}"
         raise LedgerError(msg, "shorten the reason, and leave quotes and special characters out")

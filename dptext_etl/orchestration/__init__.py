@@ -1,9 +1,8 @@
 """Make Dagster definitions of a policy: assets, blocking checks and a job; `check_lineage` guards the asset graph."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from dptext_etl.extensions import exports
 
 if TYPE_CHECKING:
     from dptext_etl.orchestration.component import PolicyComponent as PolicyComponent
@@ -19,19 +18,18 @@ if TYPE_CHECKING:
     from dptext_etl.orchestration.resources import after_gates as after_gates
 
 _HOMES = {
-    "KeyResource": "resources",
-    "LedgerResource": "resources",
-    "Maintenance": "resources",
-    "MaterializationSummary": "definitions",
-    "PolicyComponent": "component",
-    "PolicyTranslator": "names",
-    "PublishedTable": "resources",
-    "after_gates": "resources",
-    "build_definitions": "definitions",
-    "check_lineage": "lineage",
-    "materialize": "definitions",
+    "KeyResource": ".resources",
+    "LedgerResource": ".resources",
+    "Maintenance": ".resources",
+    "MaterializationSummary": ".definitions",
+    "PolicyComponent": ".component",
+    "PolicyTranslator": ".names",
+    "PublishedTable": ".resources",
+    "after_gates": ".resources",
+    "build_definitions": ".definitions",
+    "check_lineage": ".lineage",
+    "materialize": ".definitions",
 }
-_NEEDS = ("dagster", "dagster_shared")
 __all__ = [
     "KeyResource",
     "LedgerResource",
@@ -46,21 +44,4 @@ __all__ = [
     "materialize",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name at its first use; if Dagster is missing, the error names the extra."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    except ModuleNotFoundError as missing:
-        if missing.name is None or missing.name.partition(".")[0] not in _NEEDS:
-            raise
-    from dptext_etl.errors import PolicyError
-    from dptext_etl.extensions import pip_install
-
-    raise PolicyError(f"{name} needs Dagster, which is not installed", pip_install("dagster"))
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = exports(__name__, _HOMES, ("dagster", "dagster_shared"))

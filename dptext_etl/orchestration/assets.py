@@ -27,12 +27,11 @@ from dptext_etl.orchestration.resources import Settings, after_gates, deployed
 from dptext_etl.orchestration.steps import as_failure, progress_logger
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.runner.layout import Layout, is_remote
-from dptext_etl.runner.observing import Observed, observed
 from dptext_etl.runner.publish.publication import reports
+from dptext_etl.runner.report import Observed, observed, remaining, summarize
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.source.examine import NoRowsError
 from dptext_etl.runner.source.table import Files
-from dptext_etl.runner.summary import remaining, summarize
 from dptext_etl.runner.unchanged import INPUT_LABEL, note, recognized
 
 Result = dg.MaterializeResult[Any]

@@ -91,7 +91,7 @@ class ScaffoldOptions(BaseModel):
     """Options of the command."""
 
     source: str | None = Field(default=None, description="A table (Parquet, CSV, NDJSON) to guess a policy for.")
-    policy: str | None = Field(default=None, description="An existing policy file, or the path of a new one.")
+    policy: str | None = Field(default=None, description="An existing policy file, or the path of one to write.")
     id: str | None = Field(default=None, description="Column of record ids; otherwise guessed.")
     subject: str | None = Field(default=None, description="Column of the person of a record; otherwise guessed.")
     text: str | None = Field(default=None, description="The text column; otherwise guessed.")
@@ -112,7 +112,7 @@ class PolicyScaffolder(dg.Scaffolder[ScaffoldOptions]):
         root = (request.project_root or request.target_path).absolute()
         policy = Path(request.params.policy or root / f"{request.target_path.stem}.toml").absolute()
         if not policy.exists():
-            text = _template(policy.stem) if request.params.source is None else _guessed(request.params, policy)
+            text = _guessed(request.params, policy)
             with seam(f"writing the policy {policy}", InputError, "the folder must be there and writable by you"):
                 policy.write_text(text, encoding="utf-8")
         # relative to the project's root, so that the project can be moved
@@ -126,13 +126,13 @@ SMALL = 64 << 20  # bytes of a source whose run is faster than the start of a pr
 def _proposals(policy: Path) -> dict[str, Any]:
     """Propose a sensor, a schedule where nothing has to name a partition, and one process (faster) for small files."""
     from dptext_etl.policy import PARTITION
-    from dptext_etl.runner.source import listing
+    from dptext_etl.runner.source.table import existing_paths
 
     source = tomllib.loads(policy.read_text(encoding="utf-8-sig")).get("source", "")
     schedule = {} if PARTITION in source else {"schedule": "@daily"}
     if "://" in source:
         return schedule
-    files = listing.named(str(policy.parent / source.replace(PARTITION, "*")))
+    files = existing_paths(str(policy.parent / source.replace(PARTITION, "*")))
     sizes = [file.stat().st_size for file in files if file.is_file()]
     executor = {"executor": "in_process"} if sizes and max(sizes) <= SMALL else {}
     return {"watch_source": True, **schedule, **executor}
@@ -141,7 +141,11 @@ def _proposals(policy: Path) -> dict[str, Any]:
 def _guessed(options: ScaffoldOptions, policy: Path) -> str:
     from dptext_etl import runner
 
-    source = os.path.relpath(Path(options.source or "").absolute(), policy.parent)
+    if options.source is None:
+        raise InputError(f"there is no policy {policy}", "name a table to guess one for: --source TABLE")
+    if not policy.parent.is_dir():
+        raise InputError(f"there is no folder for the policy {policy}", "make it, or name another place")
+    source = os.path.relpath(Path(options.source).absolute(), policy.parent)
     texts = () if options.text is None else (options.text,)
     columns: dict[str, Any] = {"id": options.id, "subject": options.subject, "texts": texts}
     with chdir(policy.parent):
@@ -149,29 +153,6 @@ def _guessed(options: ScaffoldOptions, policy: Path) -> str:
 
 
 _KEY = "env:DPTEXT_SECRET"
-
-
-def _template(name: str) -> str:
-    return f"""\
-# A policy for dptext. Correct the names; then `dptext plan {name}.toml` forecasts the cost.
-dataset = "{name}"                        # part of every key: never rename it
-release = "1"                             # pins these settings and one text per id
-source = "raw/{name}.parquet"             # from this file's folder; may hold {{partition}}
-sink = "published/{name}"
-id = "id"
-subject = "user_id"                       # caps are per subject; or: unit = "record"
-keep = []                                 # columns that pass unchanged; the others are dropped unread
-key = "{_KEY}"                # `dptext key new PATH` makes one
-ledger = {{ url = "sqlite:///ledger.db" }}
-# The most that a person may lose: five texts at epsilon 4. From 30 on, a bound on odds says nothing (10^13).
-cap = {{ measure = "pure", epsilon = 20, period = "all" }}
-per_subject = 5                           # records of a person that are released, at most
-
-[[column]]
-name = "text"
-# Each text becomes a public text; epsilon is for a whole text. `dptext init FILE` proposes the form that fits a table.
-mechanism = {{ name = "surrogate", epsilon = 4.0, corpus = "everyday-30k-2" }}
-"""
 
 
 @dg.scaffold_with(PolicyScaffolder)

@@ -28,9 +28,9 @@ from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner import Manifest, RunSummary, StagedRun
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Progress, throttled
+from dptext_etl.runner.report import shown_rows
 from dptext_etl.runner.shard.staging import Staging, from_json, opened, sealed, staging_key, to_json
 from dptext_etl.runner.source.roles import shown_columns
-from dptext_etl.runner.summary import shown_rows
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:

@@ -4,20 +4,18 @@ Importing the package registers the namespace. `guard` refuses a plan in which r
 reads a published table.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+from dptext_etl.extensions import exports
 from dptext_etl.polars.namespace import SPEND, DataFrameNamespace, ExprNamespace, LazyFrameNamespace, privatize
 from dptext_etl.polars.plan_guard import guard
 
 if TYPE_CHECKING:
+    from dptext_etl.polars.frame import label as label
     from dptext_etl.polars.frame import released as released
     from dptext_etl.polars.frame import run_frame as run_frame
-    from dptext_etl.polars.labeling import label as label
 
-_WHERE = {"label": "labeling", "released": "frame", "run_frame": "frame"}
+_WHERE = {"label": ".frame", "released": ".frame", "run_frame": ".frame"}
 """Names that are imported at their first use: an expression needs nothing of a run."""
 
 __all__ = [
@@ -32,12 +30,4 @@ __all__ = [
     "run_frame",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = exports(__name__, _WHERE)

@@ -1,24 +1,27 @@
-"""Run a policy over a Polars frame, and read published tables."""
+"""Run a policy over a Polars frame, read published tables, and label texts by published classifiers."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from dptext_etl import keys
+from dptext_etl.checks.sink_files import Manifest
+from dptext_etl.corpora import Corpus
 from dptext_etl.data_types import by_name
 from dptext_etl.engines import LocalEngine, run
 from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, counted
+from dptext_etl.families.aggregate import Classifier
 from dptext_etl.id_forms import IdForm
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, run_policy
-from dptext_etl.runner import RunSummary, scan_published
+from dptext_etl.runner import RunSummary, open_classifier, scan_published
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Listener
-from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.parts import keyed_ids
 from dptext_etl.runner.source.roles import form_of, pinned_forms, shown_columns, table_of
 
@@ -90,6 +93,26 @@ def released(sink: str, storage_options: Mapping[str, str] | None = None, *, ver
         InputError: Nothing is published there, or a file is not the one that was published.
     """
     return scan_published(sink, storage_options, verify=verify)
+
+
+@bare
+def label(text: str | pl.Expr, classifier: Classifier | str | Path, corpus: Corpus | str | None = None) -> pl.Expr:
+    """Return the label of every text of a column, strings; null where the text is null.
+
+    It reads your own texts and costs nothing. Nothing of it is a release: labels of private texts are private.
+
+    Args:
+        text: The column of texts, by name or as an expression.
+        classifier: The classifier, or the place of its release (`open_classifier`).
+        corpus: The corpus of the classifier, or its folder; by default the installed one of that name.
+    """
+    opened = classifier if isinstance(classifier, Classifier) else open_classifier(classifier)
+
+    def labels(texts: pl.Series) -> pl.Series:
+        return pl.Series(texts.name, opened.label(texts.cast(pl.String).to_arrow(), corpus), pl.String)
+
+    column = by_name(text) if isinstance(text, str) else text
+    return column.map_batches(labels, return_dtype=pl.String, is_elementwise=True)
 
 
 def read_columns(frame: pl.LazyFrame, policy: Policy) -> pl.LazyFrame:

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from dptext_etl.corpora import Corpus
     from dptext_etl.families.aggregate import Statistic
 
-_PATTERN = re.compile(r"\*|\^.*\$", re.DOTALL)
-"""A name that Polars reads as a pattern; the methods of a series read its own name so."""
 _APPROXIMATE = frozenset({GuaranteeClass.APPROX_LDP, GuaranteeClass.COND_APPROX})
 _SHOWN = ("dataset", "release", "source", "sink", "id", "subject", "unit", "keep", "on_cap", "publish")
 """Entries that a notebook shows."""
@@ -72,7 +70,7 @@ class Policy(Checked):
         compression: Compression of published Parquet files. Another one publishes the same rows in new files.
         id: Column of record ids, unique and without nulls.
         subject: Column of the person behind a record; caps are per subject.
-        normalize: Spelling of subjects before they are hashed, so that spellings of one person share a budget.
+        normalize: Normalization of subjects before they are hashed, so that variants of an id share a budget.
         unit: "subject", or "record": every record is its own unit.
         ids: How record ids are published: "keep", "drop", or "keyed".
         keep: Columns to publish next to the texts: names, or tables that coarsen a column.
@@ -430,8 +428,6 @@ def _require_consistent(policy: Policy) -> None:
     adds += "and incremental = false publishes every row again, at no cost where its text is the same"
     types = "csv.types names columns of keep; ids, subjects, and texts of CSV files are strings"
     subject = 'subject must be another column than id and text columns; where every record is a unit: unit = "record"'
-    patterns = [name for name in (*roles, policy.subject) if name and _PATTERN.fullmatch(name)]
-    pattern = f"{patterns}: Polars reads such a name as a pattern of other names; rename the column in the source"
     two = "a column has two roles: text columns, their NAME_intermediate columns, id, and keep must differ"
     copies = 'copy_gate_false_alarm needs a cap of measure "approx": the bound is charged as delta'
     most = "[shuffled] and [synthetic] have their own per_subject: write it there"
@@ -439,7 +435,6 @@ def _require_consistent(policy: Policy) -> None:
     whole = 'per_subject needs a source with all rows of a person; with deletions = "keep" it may lack published ones'
     catalog = f'source_catalog: the source is not a table of a catalog; write source = "{TABLE}namespace.name"'
     problems = [
-        (bool(patterns), pattern),
         (bool(policy.source_catalog) and not policy.source.startswith(TABLE), catalog),
         (not record and policy.subject is None, no_subject),
         (policy.per_subject is not None and (record or policy.one_table), most),

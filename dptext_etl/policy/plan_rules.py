@@ -9,15 +9,12 @@ Specification: docs/spec/privacy.md#trusted-ids.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
 from typing import Any
 
 from dptext_etl.errors import DPTextError, GateError, PolicyError
 from dptext_etl.policy.column_policy import ColumnPolicy
-from dptext_etl.policy.dataset_policy import Policy
 from dptext_etl.policy.policy_like import PolicyLike, columns_and_id, resolve
 
 HINT = (
@@ -27,11 +24,6 @@ HINT = (
 _ID = "give the unchanged id column of the text's source"
 _SAME = "make the release from the policy itself: privatize(policy, id=…), register(…, policy), register_view(…)"
 _PUBLISHED = "a published table counts as raw if its column has the raw name: guard the release, then add the table"
-_MOST_ROWS = 64  # of a concatenated column: a guard that knows fewer refuses more
-
-
-class OtherTextWarning(UserWarning):
-    """The output of a plan holds columns of strings that the policy does not name, unchanged."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +32,7 @@ class Content:
 
     raw: frozenset[str] = frozenset()
     column: str | None = None  # the name of the column in its source; None if the values are computed
-    rows: frozenset[Any] = frozenset()  # columns that share one of these are of the same rows
+    rows: Any = None  # of the source; columns with equal ones are of the same rows
 
 
 def mixed(contents: Iterable[Content]) -> Content:
@@ -50,9 +42,8 @@ def mixed(contents: Iterable[Content]) -> Content:
 
 def concatenated(parts: Sequence[Content]) -> Content:
     """Return a column whose rows come from several inputs, where it is the same column of a source in each of them."""
-    rows = islice(product(*(part.rows for part in parts)), _MOST_ROWS)
     same = len({part.column for part in parts}) == 1
-    return Content(mixed(parts).raw, parts[0].column, frozenset(rows)) if same else mixed(parts)
+    return Content(mixed(parts).raw, parts[0].column, tuple(part.rows for part in parts)) if same else mixed(parts)
 
 
 def refuse(contents: Iterable[Content], where: str) -> None:
@@ -74,7 +65,6 @@ class PlanRules:
         self._given = {raw} if isinstance(raw, str) else set(raw)
         self._columns = {column.named.casefold(): column for column in columns}
         self._raw = {name.casefold(): name for name in (*self._given, *(column.named for column in columns))}
-        self._kept = {self._id, *policy.kept_columns} if isinstance(policy, Policy) else None
         self._found = set[str]()  # raw columns that a source has
         self._drawn = dict[str, tuple[Any, Any]]()  # the text and the id of the releases of each column
         if not self._raw:
@@ -86,13 +76,10 @@ class PlanRules:
             {self._raw[key] for key in map(str.casefold, names) if key in self._raw} for names in ([name], fields)
         )
         self._found |= own | raw
-        return Content(frozenset(own | raw), name if raw <= own else None, frozenset({rows}))
+        return Content(frozenset(own | raw), name if raw <= own else None, rows)
 
-    def judge(self, follow: Callable[[PlanRules], Iterable[tuple[Content, bool]]]) -> None:
-        """Refuse raw names that no source has, and raw text in the output; warn of other strings.
-
-        `follow` returns the content of each column of the output, and whether it holds strings.
-        """
+    def judge(self, follow: Callable[[PlanRules], Iterable[Content]]) -> None:
+        """Refuse raw names that no source has, and raw text in the output; `follow` returns its columns."""
         try:
             output = list(follow(self))
         except DPTextError:
@@ -103,17 +90,11 @@ class PlanRules:
         if missing := absent & self._given if self._found else absent:
             msg = f"no source of the plan has a column {_named(missing)}"
             raise PolicyError(msg, "use the names of raw columns in the sources")
-        if raw := mixed(content for content, _ in output).raw:
-            where = _places(bool(content.raw) for content, _ in output)
+        if raw := mixed(output).raw:
+            # columns by their places, because names of a plan may be texts
+            where = ", ".join(f"column {place}" for place, content in enumerate(output, start=1) if content.raw)
             msg = f"raw text of {_named(raw)} reaches the output unreleased, in {where}"
             raise GateError(msg, f"{HINT}; {_PUBLISHED}")
-        kept = self._kept
-        others = _places(
-            kept is not None and string and content.column not in {None, *kept} for content, string in output
-        )
-        if others:
-            msg = f"the output holds strings that the policy does not name, unchanged: {others}"
-            warnings.warn(f"{msg}. privatize(policy, select=True) leaves them out", OtherTextWarning, stacklevel=4)
 
     def require(self, text: Content, ids: Content, mode: str | None, same: Callable[[ColumnPolicy], bool]) -> None:
         """Refuse a release (by its mechanism's mode, and whether it is a policy's) of other than a text and its id."""
@@ -128,7 +109,7 @@ class PlanRules:
             (ids.raw, "raw text enters a release as an id", "ids are public: use another column"),
             (text.column is None, f"a release uses text of {raw} that is not one column of a source", HINT),
             (ids.column is None, "a release uses computed record ids, and the noise of many ids averages away", _ID),
-            (not ids.rows & text.rows, "a release uses text and record ids from different rows", _ID),
+            (ids.rows != text.rows, "a release uses text and record ids from different rows", _ID),
             (mode != "strict", "a release is for benchmarks (mode faithful), or does not name its mechanism", _SAME),
             (whole and not columns, f"the policy has no text column {raw}, and the plan releases it", _SAME),
             (other_id, f"a release uses {used!r} as record id, and the policy names {self._id!r}", _SAME),
@@ -144,8 +125,3 @@ class PlanRules:
 
 def _named(columns: Iterable[str]) -> str:
     return ", ".join(map(repr, sorted(columns)))
-
-
-def _places(chosen: Iterable[bool]) -> str:
-    """Write columns by their places, because names of a plan may be texts."""
-    return ", ".join(f"column {place}" for place, this in enumerate(chosen, start=1) if this)

@@ -58,7 +58,6 @@ Place = Annotated[str, AfterValidator(_without_password)]
 """A path or a URL. Policies are printed, so it holds no password."""
 Catalog = Annotated[dict[str, str], AfterValidator(_catalog)]
 """Properties of an Iceberg catalog."""
-_Hex = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{64}){1,2}$")]
 Amount = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]  # a finite number above 0; `True` is none
 
 

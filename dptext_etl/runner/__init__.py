@@ -1,34 +1,29 @@
 """The steps of a run, whatever engine computes its shards: plan, check, publish, read published tables."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dptext_etl.checks.sink_files import Manifest as Manifest
+from dptext_etl.extensions import exports
 from dptext_etl.runner.progress import Progress as Progress
-from dptext_etl.runner.publish.manifest import Manifest as Manifest
 from dptext_etl.runner.publish.manifest import scan_published as scan_published
 from dptext_etl.runner.publish.publication import Published as Published
 from dptext_etl.runner.publish.publication import check as check
 from dptext_etl.runner.publish.publication import publish as publish
+from dptext_etl.runner.report import RunSummary as RunSummary
 from dptext_etl.runner.shard.staging import StagedRun as StagedRun
-from dptext_etl.runner.summary import RunSummary as RunSummary
 
 if TYPE_CHECKING:
     from dptext_etl.runner.planning import PlanSummary as PlanSummary
     from dptext_etl.runner.planning import plan as plan
-    from dptext_etl.runner.publish.export import open_classifier as open_classifier
+    from dptext_etl.runner.publish.classifiers import open_classifier as open_classifier
     from dptext_etl.runner.source.first_policy import init as init
 
 _LAZY = {
-    "PlanSummary": "planning",
-    "plan": "planning",
-    "init": "source.first_policy",
-    "open_classifier": "publish.export",
+    "PlanSummary": ".planning",
+    "plan": ".planning",
+    "init": ".source.first_policy",
+    "open_classifier": ".publish.classifiers",
 }
 """Names that a run does not need."""
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
-    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+__getattr__, _ = exports(__name__, _LAZY)

@@ -11,11 +11,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +24,15 @@ import pyarrow as pa
 
 from dptext_etl.accounting import MEASURES, PureDraws, joint, least, range_bounded, spend
 from dptext_etl.arrays import starts, to_arrow, to_numpy
-from dptext_etl.checks.comparison import Buckets
+from dptext_etl.checks.comparison import Buckets, ByteRows
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE, spends
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, Spend
+from dptext_etl.id_forms import Normalization, normalized
 from dptext_etl.ledger import Ledger, Outcome, Scope
 from dptext_etl.ledger.caps import EarlierCharges, limits
-from dptext_etl.ledger.storage.hashed_ids import SATURATED, plus, sums
+from dptext_etl.ledger.charges import Decision
+from dptext_etl.ledger.storage.hashed_ids import SATURATED, add_at, plus
 from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.ledger.storage.store import MissingLedgerError
 from dptext_etl.ledger.types import EXCLUDED, NEW, Mask
@@ -38,10 +40,8 @@ from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.publish.manifest import guarantee_of, with_gate
-from dptext_etl.runner.shard.charging import PAIRS, Charged, Column, by_label, charge, views_of
+from dptext_etl.runner.shard.charging import PAIRS, Charged, Column, by_label, charge, pieces, views_of
 from dptext_etl.runner.source.column_types import HELD, period_of
-from dptext_etl.runner.source.cutting import pieces
-from dptext_etl.runner.source.guessing import Spelled
 
 Amounts = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.uint32]
@@ -54,12 +54,6 @@ _INFINITE = INFINITE // 8
 """The amount that counts as infinite in sums: far above any cap, and small enough that sums cannot overflow."""
 
 
-def components_of(policy: Policy) -> tuple[str, ...]:
-    """Return the components of a spend that count for a policy: the components of its cap, or else one epsilon."""
-    whole = PURE if policy.synthetic is None else "eps_approx"
-    return MEASURES[policy.cap.measure] if policy.cap is not None else (whole,)
-
-
 class Forecast:
     """Adds up worst cases per record and unit in the components of the cap's measure, in bounded memory.
 
@@ -68,7 +62,8 @@ class Forecast:
 
     def __init__(self, policy: Policy, scratch: Path | None = None) -> None:
         self._policy, self._scratch = policy, scratch
-        self.components = components_of(policy)
+        whole = PURE if policy.synthetic is None else "eps_approx"
+        self.components = MEASURES[policy.cap.measure] if policy.cap is not None else (whole,)
         self._worst, self._over = Counter[int](), Counter(records=0, units=0)
         self._fitting = np.zeros(len(FACTORS) + 1, np.int64)
         self._lengths: list[set[int]] = []  # positions that are charged in each column, where records are units
@@ -190,10 +185,10 @@ class _Rows(NamedTuple):
 
     def by_unit(self, amounts: Amounts) -> Amounts:
         """Add up per unit; a sum with an infinite part is infinite."""
-        order = np.argsort(self.where, kind="stable")
-        starts = np.flatnonzero(np.diff(self.where[order], prepend=-1))
-        summed: Amounts = np.minimum(sums(amounts[None, order], starts)[0], _INFINITE)
-        return summed
+        summed = np.zeros((1, len(self.hashes)), np.int64)
+        add_at(summed, self.where, amounts[None])
+        totals: Amounts = np.minimum(summed[0], _INFINITE)
+        return totals
 
 
 def _histogram(amounts: Amounts) -> Counter[int]:
@@ -314,18 +309,19 @@ class Expected:
     @classmethod
     def total(cls, parts: Iterable[Expected]) -> Expected:
         listed, periods = list(parts), dict[str, list[int]]()
-        sums: dict[str, Any] = {name: Counter[str]() for name in ("answers", "charged", "labels")}
-        for part, (name, counts) in product(listed, sums.items()):
+        counters = {name: Counter[str]() for name in ("answers", "charged", "labels", "pairs")}
+        for part, (name, counts) in product(listed, counters.items()):
             counts.update(getattr(part, name))
+        sums: dict[str, Any] = {name: dict(counts) for name, counts in counters.items()}
+        sums["pairs"] = {number: pairs % PAIRS for number, pairs in counters["pairs"].items()}
         sums["held"] = tuple(sum(part.held[at] for part in listed) for at in range(2))
         numbers = ("unkept", "drawn", "words", "computed", "moved")
         sums |= {name: sum(getattr(part, name) for part in listed) for name in numbers}
-        for name, counts in (item for part in listed for item in part.periods.items()):
-            periods[name] = [sum(pair) for pair in zip(counts, periods.get(name, (0, 0)), strict=True)]
+        for name, values in (item for part in listed for item in part.periods.items()):
+            periods[name] = [sum(pair) for pair in zip(values, periods.get(name, (0, 0)), strict=True)]
         return cls(
             kept=[sum(counts) for counts in zip(*(part.kept for part in listed if part.kept), strict=True)],
             periods=periods,
-            pairs={number: pairs for part in listed for number, pairs in part.pairs.items()},
             # a person with spellings in several tasks would count several times
             spellings=listed[0].spellings if len(listed) == 1 else {},
             **sums,
@@ -355,12 +351,7 @@ class Preview:
         self._ledger = ledger or Ledger.empty(policy.ledger.id_key)
         self._before = EarlierCharges()  # charges of the frames that were added
         self._policy, self._columns, self._on_changed = policy, list(columns), on_changed
-        self._answers, self._charged, self._labels = Counter[str](), Counter[str](), Counter[str]()
-        self._numbers, self._rows, self._gone = dict[str, int](), Counter[int](), Counter[int]()  # of periods
-        self._forgotten = 0  # rows with the mark `HELD` that were forgotten
-        self._spelled = Spelled(policy.normalize, scratch)
-        self._unkept = self._drawn = self._words = self._computed = self._moved = 0
-        self._pairs = dict[str, int]()
+        self._spelled, self._seen = Spelled(policy.normalize, scratch), Expected()
 
     def add(self, frame: pl.DataFrame, shard: str = "") -> None:
         """Add the next rows, without canary rows. The ledger is read first: a call that it refused can be repeated."""
@@ -371,88 +362,72 @@ class Preview:
         ready = self._ledger.make_ready(policy.unit, *batch, own=own)
         cap = None if self.published else policy.cap
         answer = self._ledger.judge(Scope.of(policy), cap, ready, again=released, before=self._before)
-        outcome, over = answer.outcome, answer.outcome == Outcome.OVER_CAP
+        outcome = answer.outcome
         computed = int((~np.isin(outcome, (Outcome.COMMITTED, *EXCLUDED))).sum()) or self._unwritten(charged)
         if policy.unit == "subject":  # a record that is its own unit comes once
-            self._before.add(ready.batch.unit_ids, answer.admitted)
-        self._moved += int(answer.moved.sum())
-        self._pairs[shard] = (self._pairs.get(shard, 0) + charged.pairs) % PAIRS
-        counts = np.bincount(outcome).tolist()
-        self._answers.update({Outcome(kind).name: count for kind, count in enumerate(counts) if count})
-        self._computed += computed
+            self._before.add(ready.unit_ids, answer.admitted)
+        answers = {Outcome(kind).name: count for kind, count in enumerate(np.bincount(outcome).tolist()) if count}
+        moved, pairs = int(answer.moved.sum()), {shard: charged.pairs}
+        seen = Expected(answers=answers, computed=computed, moved=moved, pairs=pairs)
         changed = np.isin(outcome, (Outcome.CHANGED, Outcome.AGAIN))
         if changed.any():
-            self._list_changed(frame, charged, changed)
+            subjects = None if charged.subjects is None else charged.subjects.filter(to_arrow(changed))
+            units = None if subjects is None else self._ledger.people.unit_hashes(subjects)
+            if self._on_changed is not None and HELD not in frame.columns:  # else they are listed already
+                self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)), units)
         person = policy.id_columns.get("subject")
         if person is not None:
             self._spelled.add(frame[person])
-        if self.published:
-            return
+        if not self.published:
+            seen = self._counted(frame, charged, answer, ready.unit_ids.hi.view(np.int64), seen)
+        self._seen = Expected.total([self._seen, seen])
+
+    def _counted(
+        self, frame: pl.DataFrame, charged: Charged, answer: Decision, units: Amounts, seen: Expected
+    ) -> Expected:
+        """Count draws, charges, and excluded rows, and add their cost to the forecast; `units` are hashes."""
+        policy, outcome, over = self._policy, answer.outcome, answer.outcome == Outcome.OVER_CAP
         worst = np.zeros((len(self.forecast.components), frame.height), np.int64)
         requests, used = worst.copy(), answer.used if policy.cap is not None else worst
         draws = np.stack([np.asarray(item.n_worst) for item in charged.charges])
+        new = dict[str, int]()
         for item, asking in zip(charged.charges, answer.asking, strict=True):
-            self._charged[item.ref.column] += int((asking & ~over).sum())
+            new[item.ref.column] = int((asking & ~over).sum())
             for at, name in enumerate(self.forecast.components):
                 amounts = np.asarray(item.spends[name])
                 worst[at] = _plus(worst[at], amounts)
                 requests[at] = _plus(requests[at], np.where(asking, amounts, 0))
-        self.forecast.add(worst, requests, ready.batch.unit_ids.hi.view(np.int64), draws, used, over)
-        self._count_periods(frame, outcome)
-        self._unkept += int((~answer.changes_committed & (outcome == Outcome.CHANGED)).sum())
-        drawn = (draws > 0).any(axis=0) & ~over & (outcome != Outcome.FORGOTTEN)
-        self._drawn += int(drawn.sum())
-        self._labels.update(by_label(frame, drawn, policy.labels) or {})
-        self._words += sum(_count_draws(frame, *pair) for pair in zip(self._columns, draws, strict=True))
-
-    def _count_periods(self, frame: pl.DataFrame, outcome: npt.NDArray[np.uint8]) -> None:
-        """Count rows, and those that are excluded, by twice the number of their period, plus 1 with the mark `HELD`."""
-        by, numbers = period_of(self._policy, frame.schema), np.zeros(frame.height, np.int64)
-        if by is not None:
-            names = frame.select(by[1]).to_series()
-            for name in names.unique():
-                self._numbers.setdefault(name, len(self._numbers))
-            numbers = 2 * names.replace_strict(self._numbers, return_dtype=pl.Int64).to_numpy()
+        self.forecast.add(worst, requests, units, draws, used, over)
+        forgotten = outcome == Outcome.FORGOTTEN
+        drawn = (draws > 0).any(axis=0) & ~over & ~forgotten
+        gone = forgotten | over | ((outcome == Outcome.CHANGED) & (policy.on_changed == "quarantine"))
+        periods, held = dict[str, list[int]](), (0, 0)
+        if (by := period_of(policy, frame.schema)) is not None:
+            rows = frame.select(by[1].alias("period"), pl.lit(pl.Series(gone)).alias("gone")).group_by("period")
+            periods = {name: [*counts] for name, *counts in rows.agg(pl.len(), pl.col("gone").sum()).iter_rows()}
         if HELD in frame.columns:
-            held = frame[HELD].to_numpy()
-            self._forgotten += int((held & (outcome == Outcome.FORGOTTEN)).sum())
-            numbers += held
-        left = np.isin(outcome, (Outcome.FORGOTTEN, Outcome.OVER_CAP))
-        left |= (outcome == Outcome.CHANGED) & (self._policy.on_changed == "quarantine")
-        self._rows.update(dict(enumerate(np.bincount(numbers).tolist())))
-        self._gone.update(dict(enumerate(np.bincount(numbers[left]).tolist())))
-
-    def _list_changed(self, frame: pl.DataFrame, charged: Charged, changed: npt.NDArray[np.bool_]) -> None:
-        subjects = None if charged.subjects is None else charged.subjects.filter(to_arrow(changed))
-        units = None if subjects is None else self._ledger.people.unit_hashes(subjects)
-        if self._on_changed is not None and HELD not in frame.columns:  # else they are listed already
-            self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)), units)
+            marks = frame[HELD].to_numpy()
+            held = int((marks & gone & ~forgotten).sum()), int((marks & forgotten).sum())
+        return replace(
+            seen,
+            unkept=int((~answer.changes_committed & (outcome == Outcome.CHANGED)).sum()),
+            drawn=int(drawn.sum()),
+            charged=new,
+            words=sum(_count_draws(frame, *pair) for pair in zip(self._columns, draws, strict=True)),
+            labels=by_label(frame, drawn, policy.labels) or {},
+            periods=periods,
+            held=held,
+        )
 
     def expected(self) -> Expected:
         """Return the counts of all rows, after the last frame."""
-        return Expected(
-            answers=dict(self._answers),
-            unkept=self._unkept,
-            drawn=self._drawn,
-            charged=dict(self._charged),
-            words=self._words,
-            computed=self._computed,
-            moved=self._moved,
-            kept=[] if self._policy.cap is None or self.published else [*self.forecast.kept().values()],
-            periods={
-                name: [sum(counts[at] for at in (2 * number, 2 * number + 1)) for counts in (self._rows, self._gone)]
-                for name, number in self._numbers.items()
-            },
-            held=(sum(self._gone[at] for at in self._rows if at % 2) - self._forgotten, self._forgotten),
-            spellings=self._spelled.counts(),
-            labels=dict(self._labels),
-            pairs=self._pairs,
-        )
+        kept = [] if self._policy.cap is None or self.published else [*self.forecast.kept().values()]
+        return replace(self._seen, kept=kept, spellings=self._spelled.counts())
 
     def _unwritten(self, charged: Charged) -> int:
         """Count the texts that are committed and not rewritten yet."""
         chains = [(item.ref, item.policy.chain) for item in self._columns if item.policy.chain is not None]
-        masks = (self._ledger.postprocessed(ref, chain, charged.ids).mask for ref, chain in chains if ref.id != NEW)
+        masks = (self._ledger.committed(ref, charged.ids, chain=chain).mask for ref, chain in chains if ref.id != NEW)
         return sum(int((~mask).sum()) for mask in masks)
 
 
@@ -476,3 +451,80 @@ def _count_draws(frame: pl.DataFrame, column: Column, charged: npt.NDArray[np.ui
 def _plus(total: npt.NDArray[np.int64], amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     both = plus(total, amounts)
     return np.where(both >= SATURATED, INFINITE, both)
+
+
+_PLAIN = r"^[!-@\[-~]([ -@\[-~]*[!-@\[-~])?$"
+"""Matches ASCII without capital letters and outer blanks."""
+EVERY_STEP: tuple[Normalization, ...] = get_args(Normalization)
+SPELLINGS = ("persons", "alike", "folded")
+"""Counts of persons: as the policy spells them, with every step, and without punctuation and accents."""
+
+
+_FOLDED = r"^[0-9a-z]+$"
+"""Matches names that `_folded` does not change."""
+
+
+def _folded(names: pl.Series) -> pl.Series:
+    """Return names without accents, other forms of letters, blanks, and punctuation; it stays between two digits."""
+    cell, digits = pl.col("name"), r"(\p{N})[^\p{L}\p{N}]+(\p{N})"
+    bare = cell.str.to_lowercase().str.normalize("NFKD").str.replace_all(r"\p{M}+", "").str.to_lowercase()
+    for _ in range(2):  # of "1-2-3", a pass finds every other pair
+        bare = bare.str.replace_all(digits, "${1}\u0001${2}")
+    bare = bare.str.replace_all(r"[^\p{L}\p{N}\x01]+", "")
+    return names.to_frame("name").select(pl.when(bare == "").then(cell).otherwise(bare)).to_series()
+
+
+class Spelled:
+    """Count persons in bounded memory, by hashes of 64 bits in the folder `scratch`, batch by batch."""
+
+    def __init__(self, how: Sequence[Normalization] = (), scratch: Path | None = None) -> None:
+        self._counted = [(steps, Buckets(8, scratch)) for steps in (how, EVERY_STEP)]
+        self._folded = Buckets(8, scratch)
+
+    def add(self, persons: pl.Series) -> None:
+        """Take persons as the source has them; nulls do not count, nor persons that are not strings."""
+        if persons.dtype == pl.String:
+            names = persons.alias("person").drop_nulls().unique()
+            plain = names.str.contains(_PLAIN)  # no step changes them
+            for steps, hashes in self._counted:
+                hashes.add(_hashes(names.filter(plain).to_arrow()))
+                hashes.add(_hashes(normalized(names.filter(~plain).to_arrow(), steps)))
+            letters = names.str.contains(_FOLDED)
+            self._folded.add(_hashes(names.filter(letters).to_arrow()))
+            other = pl.Series(normalized(names.filter(~letters).to_arrow(), EVERY_STEP), dtype=pl.String)
+            self._folded.add(_hashes(_folded(other).to_arrow()))
+
+    def drained(self) -> Iterator[ByteRows]:
+        """Yield the hashes for the counts of `counts`, in that order, for others to count with hashes of more rows."""
+        for hashes in (*(hashes for _, hashes in self._counted), self._folded):
+            yield np.concatenate([*hashes.drain()])
+
+    def counts(self) -> dict[str, int]:
+        """Return the distinct `persons` as `how` spells them, `alike` with every step, and `folded` (`_folded`).
+
+        Nothing without persons.
+        """
+        every = [*(hashes for _, hashes in self._counted), self._folded]
+        counts = dict(zip(SPELLINGS, [hashes.distinct() for hashes in every], strict=True))
+        for hashes in every:
+            hashes.close()
+        return counts if counts["persons"] else {}
+
+
+def _hashes(names: pa.Array) -> Any:
+    return pl.Series(names, dtype=pl.String).unique().hash().to_numpy().view(np.uint8).reshape(-1, 8)
+
+
+def spelling_lines(part: dict[str, int]) -> list[str]:
+    """Say how many persons have several variants of their id."""
+    if not part:
+        return []
+    persons, alike = f"{part['persons']:,} persons", f"{part['alike']:,} without case and blanks"
+    more = part["alike"] - part["folded"]
+    folded = f"{more:,} more would join without punctuation and accents: write these alike in the source"
+    more_lines = [folded] if more else []
+    if part["alike"] == part["persons"]:
+        return [persons, *more_lines]
+    steps = ", ".join(f'"{step}"' for step in EVERY_STEP)
+    way = f"every variant of an id has a separate cap; set normalize = [{steps}] before the first run"
+    return [f"{persons}; {alike}: {way}", *more_lines]

@@ -124,8 +124,7 @@ class Layout:
         """Return the storage of a file next to the manifest, and its name there."""
         if self.remote_sink:
             return self.described, name
-        path = self.local.beside(name)
-        return Storage(str(path.parent)), path.name
+        return self.local.beside(name)
 
     @property
     def table_format(self) -> TableFormat | None:

@@ -16,17 +16,16 @@ from pydantic import BaseModel
 
 from dptext_etl.accounting import MEASURES, log10_odds, require_delta
 from dptext_etl.arrays import to_arrow
-from dptext_etl.checks.canaries import canary_sets
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import spends
 from dptext_etl.data_types import by_name
-from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, collect, counted, described, seam, together
+from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, counted, described, seam, together
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure
 from dptext_etl.key_providers import BUILT_IN
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.caps import LARGEST, limits
-from dptext_etl.ledger.views import quantiles
+from dptext_etl.ledger.reports import quantiles
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.object_stores import CATALOG, host_of, hosts, variable_of
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
@@ -45,7 +44,8 @@ from dptext_etl.runner.forecast import (
 )
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import (
-    planned_canaries,
+    LocalReader,
+    examined,
     preflight,
     published_facts,
     require_models,
@@ -54,12 +54,11 @@ from dptext_etl.runner.preflight import (
 )
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import claims, policy_notes, with_gate, worst_with_gate
-from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt
+from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.charging import Column, at_most
-from dptext_etl.runner.source.examine import Examined, examine, present
-from dptext_etl.runner.source.roles import Table, open_table
+from dptext_etl.runner.source.roles import Table, wanted_columns
 from dptext_etl.runner.source.selection import persons_of
-from dptext_etl.runner.source.table import READ_HINT
+from dptext_etl.runner.source.table import READ_HINT, Files, naming_file
 
 _PERSONS_AT_ONCE = 1 << 20
 """Persons who are looked up together: each look goes through the other scopes of the ledger."""
@@ -131,13 +130,12 @@ def plan(
     """
     policy = resolve(policy)
     require_delta(delta)
-    attempt, refusals = (
-        Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap, accept_fewer_rows=accept_fewer_rows),
-        list[DPTextError](),
-    )
+    refusals, reader = list[DPTextError](), LocalReader()
+    accepted = {"accept_lower_cap": accept_lower_cap, "accept_fewer_rows": accept_fewer_rows}
+    attempt = Attempt.of(policy, partition, **accepted, refusals=refusals)
     if require is not None:
         require(policy, attempt.layout)
-    table = open_table(policy, attempt.layout)
+    table = reader.open(policy, attempt.layout)
     forecasts = list[Forecast]()  # of the rows of the run, then with published rows
 
     def look(columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame) -> Expected:
@@ -146,27 +144,25 @@ def plan(
         forecasts.append(preview.forecast)
         meter = Meter("plan", None, None) if every_row else Meter("plan", source.wanted, progress)
         expected = preview_rows(preview, rows, meter)
-        collect(refusals, partial(require_models, attempt.columns, expected))
+        attempt.check(require_models, attempt.columns, expected)
         return expected
 
     try:
-        collect(refusals, partial(require_places, attempt))
-        collect(refusals, partial(attempt.layout.staging.require_unlocked, UNDER_WAY))
-        source = examine(table, policy, attempt.layout, progress)
-        sets = canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
-        collect(refusals, partial(planned_canaries, attempt, source, partial(present, source), sets))
-        cap_facts = _facts_of_cap(policy)
-        ways = open_table, examine, table_check.trace
-        previewed, over_all, traced = preflight(attempt, source, look, lambda *_: None, refusals, ways=ways)
+        attempt.check(require_places, attempt)
+        with naming_file(partial(Files.find, attempt.layout), wanted_columns(policy)):
+            source, _ = examined(attempt, reader, table, progress)
+            cap_facts = _facts_of_cap(policy)
+            previewed, over_all, traced = preflight(attempt, reader, source, look, lambda *_: None)
     except DPTextError as error:  # this step must succeed before anything can be counted
         refusals.append(error)
         if "counts" in error.fields and policy.keep:  # only the ids are wrong: kept columns can be judged all the same
-            collect(refusals, partial(_judge_kept, policy, attempt.layout, table, error.fields["counts"]["rows"]))
+            attempt.check(_judge_kept, policy, attempt.layout, table, error.fields["counts"]["rows"])
         raise together(refusals) from None
     rows, forecast = rows_by_outcome(policy, source, previewed), forecasts[0]
     over = forecast.over()
     subjects, (cap_change, cap_notes), refused = forecast.subjects(), cap_facts, [*map(described, refusals)]
     notes = _notes if policy.synthetic is None else partial(_notes_on_table, synthetic=policy.synthetic)
+    found = table_check.partitions(policy)
     return PlanSummary(
         dataset=policy.dataset,
         release=policy.release,
@@ -196,7 +192,10 @@ def plan(
             table.frame,
             traceable=traced,
             spellings=over_all.spellings,
-            selection=_selected(policy, source, previewed),
+            selection={
+                **table_check.selection_facts(policy, source, previewed),
+                **({"partitions": found} if any(gone for *_, gone in found) else {}),
+            },
             published=published_facts(policy, source, previewed),
         ),
         notes=[
@@ -283,15 +282,6 @@ def _checked_table(policy: Policy, frame: pl.LazyFrame, **parts: Mapping[str, An
     return {name: part for name, part in parts.items() if part}
 
 
-def _selected(policy: Policy, source: Examined[Any], previewed: Expected) -> dict[str, Any]:
-    """Return what `table_check.selection_facts` does, and rows that are excluded from partitions so far."""
-    found = table_check.partitions(policy)
-    return {
-        **table_check.selection_facts(policy, source, previewed),
-        **({"partitions": found} if any(gone for *_, gone in found) else {}),
-    }
-
-
 def _persons(policy: Policy, frame: pl.LazyFrame) -> Iterator[pa.Array]:
     """Iterate over the canonical ids of the persons of a source, each once."""
     with seam("reading the persons of the source", InputError, READ_HINT):
@@ -369,7 +359,7 @@ def _notes(policy: Policy, beyond: int, replayed: int) -> list[str]:
     for item in columns:
         for step in item.postprocess:
             note = f"column {item.column!r}: {step.name} rewrites the released texts, at no cost"
-            other = step.learnt_for not in {None, item.mechanism.cfg()}
+            other = step.training.mechanism not in {None, item.mechanism.cfg()}
             notes.append(note + (", and from releases of another mechanism or configuration" if other else ""))
     return notes
 

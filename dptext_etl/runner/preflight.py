@@ -1,9 +1,9 @@
 """Look at all rows of a run before any of them is charged, and refuse a run that could not end.
 
-Nothing is drawn or charged, and the ledger is only read. A run raises the first refusal. A plan goes through the same
-steps in the same order and collects the refusals: places, source, canary rows, pinned terms, and the ledger's answers
-to the rows. Refusals depend on counts, spends, and balances, on which texts changed, and on whether a column that is
-published unchanged holds texts (`runner.source.copies`); on nothing else in a text.
+Nothing is drawn or charged, and the ledger is only read. A plan goes through the same steps in the same order as a run,
+by the same functions (`Attempt.check`): places, source, canary rows, pinned terms, and the ledger's answers to rows.
+Refusals depend on counts, spends, and balances, on which texts changed, and on whether a column that is published
+unchanged holds texts (`runner.source.examine`); on nothing else in a text.
 
 A run stages and judges the tables of all audiences before it publishes any of them: a gate that fires revokes the
 release for all.
@@ -13,41 +13,42 @@ from __future__ import annotations
 
 import math
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import polars as pl
 
 from dptext_etl import column, files, object_stores
-from dptext_etl.checks.canaries import CanaryPlan, Present, plan_canaries
+from dptext_etl.checks.canaries import CanaryPlan, Present, canary_sets, plan_canaries
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.errors import (
     DiskError,
-    DPTextError,
     InputError,
     LedgerError,
     PolicyError,
-    collect,
     counted,
     seam,
 )
 from dptext_etl.guarantee import MICRO, Disclosure, refuse_more_records
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope, anchor_files
-from dptext_etl.ledger.batch import resolve_id_key
 from dptext_etl.ledger.caps import limits
 from dptext_etl.ledger.people import refuse_other_units
 from dptext_etl.ledger.releases import refuse_other_table
+from dptext_etl.ledger.storage.hashed_ids import resolve_id_key
 from dptext_etl.ledger.storage.opening import require_writable
 from dptext_etl.ledger.storage.store import POSTGRES, resolve_url, sqlite_path
 from dptext_etl.ledger.types import NEW
 from dptext_etl.mechanism import stated_records, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.policy.audience import together
+from dptext_etl.runner import table_check
 from dptext_etl.runner.forecast import Expected, ledger_of
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.progress import Checkpoint, Listener, nothing
 from dptext_etl.runner.publish.publication import refuse_unrecorded, require_enough
 from dptext_etl.runner.publish.versions import PUBLISHING, require_sink
 from dptext_etl.runner.shard.attempt import (
@@ -57,15 +58,15 @@ from dptext_etl.runner.shard.attempt import (
     refuse_other_records,
     refuse_over_cap,
     refuse_too_few,
+    require_environment,
     require_same_ledger,
 )
 from dptext_etl.runner.shard.charging import PAIRS, Column, at_most
 from dptext_etl.runner.shard.computing import keep_published, replays, require_earlier_texts
 from dptext_etl.runner.shard.shard import refuse_other_persons
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.copies import refuse_copies
-from dptext_etl.runner.source.examine import Examined
-from dptext_etl.runner.source.roles import forms_of
+from dptext_etl.runner.source.examine import Examined, examine, present, refuse_copies
+from dptext_etl.runner.source.roles import Rows, Table, forms_of, open_table, table_of
 from dptext_etl.runner.table_check import refuse_traceable, require_untraceable, shows_more
 
 _ROW_BYTES, _DRAW_BYTES = 256, 4
@@ -73,29 +74,25 @@ _ROW_BYTES, _DRAW_BYTES = 256, 4
 
 
 def require_places(attempt: Attempt) -> None:
-    """Refuse places that cannot be written to, and a sink to which another run is publishing. Nothing is made."""
+    """Refuse places that cannot be written to, or where another run is at work. Nothing is made."""
     layout, policy = attempt.layout, attempt.policy
     if not layout.staging.remote:
         files.require_own(layout.staging.folder)
     require_sink(layout, making=False)
     if policy.publish:
         layout.described.require_unlocked(PUBLISHING)
-    _require_stores(layout, publishing=policy.publish)
-    require_writable(policy.ledger.url)
-    anchor_files.require_place(policy.ledger, policy.storage_options)
-
-
-def _require_stores(layout: Layout, *, publishing: bool) -> None:
-    """Refuse object stores in which a run could not write. Nothing is written."""
     places = [layout.staging, layout.memory]
-    if publishing and layout.remote_sink:
+    if policy.publish and layout.remote_sink:
         places += [layout.published, layout.described] if layout.logged else [layout.published]
     for place in places:
         if place.remote:
             object_stores.require_writable(place.url, dict(place.options))
     table = layout.table_format
-    if publishing and table is not None:
+    if policy.publish and table is not None:
         table.require_writable()
+    require_writable(policy.ledger.url)
+    anchor_files.require_place(policy.ledger, policy.storage_options)
+    layout.staging.require_unlocked(UNDER_WAY)
 
 
 def planned_canaries(attempt: Attempt, source: Examined[Any], present: Present, sets: range) -> list[CanaryPlan]:
@@ -167,11 +164,115 @@ def refuse_late_disclosure(policy: Policy, ledger: Ledger | None) -> None:
             raise LedgerError(msg, f"{hint}{records} again, each epsilon {cost} at most")
 
 
-Open = Callable[[Policy, Layout], Any]
-Examine = Callable[[Any, Policy, Layout, None], Examined[Any]]
-Trace = Callable[[Examined[Any], Policy], dict[str, Any]]
-Ways = tuple[Open, Examine, Trace]
-"""How an engine opens and examines a source, and counts the rows that its kept columns single out."""
+class Reader(ABC, Generic[Rows]):
+    """Reads a source before anything is charged: the half of an engine that a plan has, too."""
+
+    @abstractmethod
+    def open(self, policy: Policy, layout: Layout) -> Table[Rows]:
+        """Open the raw table and check its columns, before anything is written or charged.
+
+        Args:
+            policy: The policy of the run.
+            layout: The places of the run.
+
+        Returns:
+            The table, with the types of its columns.
+
+        Raises:
+            PolicyError: The table cannot be read, or lacks a column of the policy.
+        """
+
+    @abstractmethod
+    def examine(self, table: Table[Rows], policy: Policy, layout: Layout, progress: Listener | None) -> Examined[Rows]:
+        """Check ids and subjects; in an incremental run, leave out rows that are published already.
+
+        Args:
+            table: The table that `open` returned.
+            policy: The policy of the run.
+            layout: The places of the run.
+            progress: Called with the number of rows that are checked, or None.
+
+        Returns:
+            The rows of the run, with counts of the rows that are excluded.
+
+        Raises:
+            InputError: Ids are missing or repeated.
+        """
+
+    @abstractmethod
+    def present(self, source: Examined[Rows], ids: pl.Series) -> pl.Series:
+        """Return the given ids that the source uses.
+
+        Args:
+            source: The source that `examine` returned.
+            ids: Ids of the type of the id column, shape (ids,).
+
+        Returns:
+            The ids in use, shape (used,).
+        """
+
+    @abstractmethod
+    def canary_sets(self, source: Examined[Rows], policy: Policy) -> range:
+        """Number the sets of canary rows.
+
+        Args:
+            source: The source that `examine` returned.
+            policy: The policy of the run.
+
+        Returns:
+            Numbers of sets; they follow from ids and counts, so every attempt at a run gets the same.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def trace(source: Examined[Any], policy: Policy) -> dict[str, Any]:
+        """Count the rows that kept columns single out.
+
+        Args:
+            source: The source that `examine` returned.
+            policy: The policy of the run.
+
+        Returns:
+            The facts of `runner.table_check.of_source`; empty without kept columns.
+        """
+
+
+class LocalReader(Reader[pl.LazyFrame]):
+    """Reads files in this process, or a frame in their place."""
+
+    def __init__(self, frame: pl.LazyFrame | None = None) -> None:
+        self._frame = frame
+
+    def open(self, policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
+        return open_table(policy, layout) if self._frame is None else table_of(self._frame, policy, layout)
+
+    def examine(
+        self, table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None
+    ) -> Examined[pl.LazyFrame]:
+        return examine(table, policy, layout, progress)
+
+    def present(self, source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
+        return present(source, ids)
+
+    trace = staticmethod(table_check.trace)
+
+    def canary_sets(self, source: Examined[pl.LazyFrame], policy: Policy) -> range:
+        return canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
+
+
+def examined(
+    attempt: Attempt,
+    reader: Reader[Any],
+    table: Table[Any],
+    progress: Listener | None = None,
+    checkpoint: Checkpoint = nothing,
+) -> tuple[Examined[Any], list[CanaryPlan]]:
+    """Examine a source, and plan its canary rows."""
+    source = reader.examine(table, attempt.policy, attempt.layout, progress)
+    checkpoint("checked")
+    sets = reader.canary_sets(source, attempt.policy)
+    plans = attempt.check(planned_canaries, attempt, source, partial(reader.present, source), sets)
+    return source, plans or []
 
 
 class Previews(NamedTuple):
@@ -184,83 +285,85 @@ class Previews(NamedTuple):
 
 def preflight(
     attempt: Attempt,
+    reader: Reader[Any],
     source: Examined[Any],
     look: Callable[[list[Column], Ledger | None, Any], Expected],
     keep: Callable[[int, str, pl.DataFrame], object],
-    refusals: list[DPTextError] | None = None,
-    *,
-    ways: Ways,
 ) -> Previews:
     """Refuse a run that could not end, before it charges anything.
 
     `look` previews some rows of the source; `keep` gets the earlier released texts of changed records. A plan
-    gives a list that collects the refusals; only a refusal without which nothing can be counted is raised then.
+    raises only a refusal without which nothing can be counted.
     """
-    policy, planning = attempt.policy, refusals is not None
-    check = partial(collect, refusals)
-    traceable = ways[2](source, policy)
-    if attempt.audiences:
-        traceable = _traced_together(attempt, *ways, check=check)
-    terms: dict[str, Any] = {"layout": attempt.layout, "policy": policy, "manifest": source.manifest}
-    same_ledger = partial(require_same_ledger, **terms, freezing=not planning)
-    with ledger_of(policy, writing=not planning) as ledger:
+    policy, check = attempt.policy, attempt.check
+    traceable = _traced_together(attempt, reader) if attempt.audiences else reader.trace(source, policy)
+    same_ledger = partial(
+        require_same_ledger,
+        layout=attempt.layout,
+        policy=policy,
+        manifest=source.manifest,
+        freezing=not attempt.planning,
+    )
+    with ledger_of(policy, writing=not attempt.planning) as ledger:
         if ledger is not None:  # first: another refusal would hide that the ledger lost events
-            check(partial(same_ledger, ledger))
+            check(same_ledger, ledger)
     with ledger_of(policy) as ledger:
-        check(partial(attempt.require_environment, ledger))
-        check(partial(require_cap, attempt, ledger))
-        check(partial(refuse_late_disclosure, policy, ledger))
+        check(require_environment, policy, attempt.secret, ledger, recording=False)
+        check(require_cap, attempt, ledger)
+        check(refuse_late_disclosure, policy, ledger)
         columns = columns_of(attempt, ledger, source)
-        check(partial(refuse_copies, policy, source.copied))
-        check(partial(require_untraceable, policy, attempt.layout, traceable, ledger, [item.ref for item in columns]))
+        check(refuse_copies, policy, source.copied)
+        check(require_untraceable, policy, attempt.layout, traceable, ledger, [item.ref for item in columns])
         # Nothing is released, nothing can be over a cap, and no model can fail: then no row can matter
-        free = ledger is None and not (planning or policy.cap is not None or policy.one_table or replays(policy))
+        free = ledger is None and not (
+            attempt.planning or policy.cap is not None or policy.one_table or replays(policy)
+        )
         expected = Expected() if free else look(columns, ledger, source.rows)
         over_all = expected if source.every_row is None else look(columns, ledger, source.every_row)
-        refuse(attempt, source, columns, ledger, (expected, over_all), check)
-        check(partial(refuse_fewer_rows, attempt, source, expected, partial(look, columns, ledger)))
+        refuse(attempt, source, columns, ledger, (expected, over_all))
+        check(refuse_fewer_rows, attempt, source, expected, partial(look, columns, ledger))
         if ledger is not None and expected.changed and policy.on_changed == "keep":
             for layout in attempt.layouts:
-                check(partial(keep_published, layout, policy, columns, keep, Staging(attempt.layout.staging)))
-        if ledger is None and planning:  # a run makes a ledger first, and freezes the dataset in it
-            check(partial(same_ledger, None))
+                check(keep_published, layout, policy, columns, keep, Staging(attempt.layout.staging))
+        if ledger is None and attempt.planning:  # a run makes a ledger first, and freezes the dataset in it
+            check(same_ledger, None)
     return Previews(expected, over_all, traceable)
 
 
-def refuse(  # noqa: PLR0917
+def refuse(
     attempt: Attempt,
     source: Examined[Any],
     columns: list[Column],
     ledger: Ledger | None,
     both: tuple[Expected, Expected],
-    check: Callable[[Callable[[], object]], object],
 ) -> None:
     """Refuse a run by its preview."""
-    policy, layout, refs, (expected, over_all) = attempt.policy, attempt.layout, [item.ref for item in columns], both
+    policy, layout, check, (expected, over_all) = attempt.policy, attempt.layout, attempt.check, both
+    refs = [item.ref for item in columns]
     if source.pairs is not None and over_all.answers:
-        check(partial(refuse_other_persons, source.pairs, sum(over_all.pairs.values()) % PAIRS))
-    check(partial(refuse_other_units, Scope.of(policy), over_all.moved, over_all.records))
+        check(refuse_other_persons, source.pairs, sum(over_all.pairs.values()) % PAIRS)
+    check(refuse_other_units, Scope.of(policy), over_all.moved, over_all.records)
     if source.base is not None:
-        check(partial(refuse_unrecorded, layout, policy.ledger, source.base, ledger, refs))
-    check(partial(_refuse_changed, policy, layout, over_all.changed, expected.unkept))
+        check(refuse_unrecorded, layout, policy.ledger, source.base, ledger, refs)
+    check(_refuse_changed, policy, layout, over_all.changed, expected.unkept)
     if expected.changed and policy.on_changed == "keep":
-        check(partial(require_earlier_texts, attempt.layouts, policy))
+        check(require_earlier_texts, attempt.layouts, policy)
     if attempt.refusing:
-        check(partial(refuse_over_cap, expected.over_cap))
+        check(refuse_over_cap, expected.over_cap)
     for item in columns:
         committed = 0 if ledger is None or item.ref.id == NEW else ledger.records(item.ref)
         records = committed + expected.charged.get(item.name, 0)
-        check(partial(refuse_more_records, records, stated_records(item.policy.mechanism), str(item.ref)))
+        check(refuse_more_records, records, stated_records(item.policy.mechanism), str(item.ref))
     if policy.one_table and expected.answers:
-        check(partial(refuse_too_few, policy, expected.drawn, expected.labels))
+        check(refuse_too_few, policy, expected.drawn, expected.labels)
         for ref in refs:
-            check(partial(require_whole_table, ledger, ref, expected))
+            check(require_whole_table, ledger, ref, expected)
     if policy.publish or policy.synthetic is not None:
-        check(partial(require_enough, policy, rows_by_outcome(policy, source, expected), source.rows_before))
-    check(partial(refuse_no_records, policy, expected.admitted))
+        check(require_enough, policy, rows_by_outcome(policy, source, expected), source.rows_before)
+    check(refuse_no_records, policy, expected.admitted)
     asking = len(columns) * source.wanted if ledger is None else sum(expected.charged.values())
     draws = 0 if expected.charged_before or expected.over_cap else expected.words
-    check(partial(_require_space, attempt, asking * _ROW_BYTES + draws * _DRAW_BYTES))
+    check(_require_space, attempt, asking * _ROW_BYTES + draws * _DRAW_BYTES)
 
 
 def require_whole_table(ledger: Ledger | None, ref: ReleaseRef, expected: Expected) -> None:
@@ -407,24 +510,21 @@ def disk_of(place: Path) -> int:
     return place.stat().st_dev
 
 
-def _traced_together(
-    attempt: Attempt, opened: Open, examine: Examine, trace: Trace, *, check: Callable[[Callable[[], object]], object]
-) -> dict[str, Any]:
+def _traced_together(attempt: Attempt, reader: Reader[Any]) -> dict[str, Any]:
     """Return the facts of `table_check.of_source` about the columns of all tables together.
 
-    `check` refuses, or collects the refusals of, places and columns of the audiences, and columns that single out many
-    rows together if one of the tables is new, or newly shows one of them.
+    Refuse places and columns of the audiences, and columns that single out many rows together if one of the tables is
+    new, or newly shows one of them.
     """
-    tables = (attempt, *attempt.audiences)
+    tables, check = (attempt, *attempt.audiences), attempt.check
     for other in attempt.audiences:
-        check(partial(opened, other.policy, other.layout))
-        check(partial(require_places, other))
-        check(partial(other.layout.staging.require_unlocked, UNDER_WAY))
+        check(reader.open, other.policy, other.layout)
+        check(require_places, other)
     policy = together(item.policy for item in tables)
-    source = examine(opened(policy, attempt.layout), policy, attempt.layout, None)
-    check(partial(refuse_copies, policy, source.copied))
-    facts, manifests = trace(source, policy), [Manifest.of_release(item.policy, item.layout) for item in tables]
+    source = reader.examine(reader.open(policy, attempt.layout), policy, attempt.layout, None)
+    check(refuse_copies, policy, source.copied)
+    facts, manifests = reader.trace(source, policy), [Manifest.of_release(item.policy, item.layout) for item in tables]
     shown = zip(tables, manifests, strict=True)
     if any(manifest is None or shows_more(item.policy, manifest) for item, manifest in shown):
-        check(partial(refuse_traceable, facts))
+        check(refuse_traceable, facts)
     return facts

@@ -12,6 +12,7 @@ from typing import Any
 import dptext_etl
 from dptext_etl.accounting import log10_odds
 from dptext_etl.checks.gate import every
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.errors import InputError, bare
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.ledger import Ledger, Scope
@@ -19,7 +20,6 @@ from dptext_etl.policy import Policy
 from dptext_etl.policy.column_policy import INTERMEDIATE
 from dptext_etl.runner import table_check
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source import selection
 
 _EXCLUDED = ("quarantined", "over_contribution", "without_subject", "changed_excluded", "forgotten", "changed_kept")
@@ -88,13 +88,27 @@ def facts(
         )
     else:
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            _add_claims(result, ledger.reports.export())
+            releases = ledger.reports.export()["datasets"].get(result["dataset"], {}).get("releases", [])
+            for column, release in product(result["columns"], releases):
+                if (release["column"], release["release"]) == (column["name"], result["release"]):
+                    wanted = ("neighbors", "configuration", "artifact_hashes", "burnt")
+                    column |= {name: release[name] for name in wanted if name in release}
             pinned_caps = [pinned for pinned in ledger.reports.caps() if manifest.dataset in pinned["datasets"]]
             result["caps"] = [_limits(pinned) for pinned in pinned_caps]
             if not public:
                 result["published_at"] = ledger.releases.published_at(manifest.digest)
                 _add_excluded(result, layout if sink is None else Layout.of(policy, partition), ledger, policy)
-                _add_charges(result, ledger.reports.show())
+                for column, release in product(result["columns"], ledger.reports.show()):
+                    named = (release["dataset"], release["column"], release["release"])
+                    if named == (result["dataset"], column["name"], result["release"]):
+                        largest = _units(release["max_eps_approx"])
+                        column["charged"] = {
+                            "largest_epsilon": largest,
+                            "largest_delta": _units(release["max_delta"]),
+                            "records": release["records"] - release["canaries"],
+                            "log10_odds": _odds(largest),
+                            "by": "draws made" if release["expost"] else "worst case of the record's own length",
+                        }
                 history = ledger.reports.history()
                 result["person"] = _person(ledger, policy, manifest)
                 result["caps"] = [_limits(pinned) | _cap_facts(ledger, pinned, history) for pinned in pinned_caps]
@@ -156,30 +170,6 @@ def record(columns: Sequence[Mapping[str, Any]]) -> dict[str, float | str]:
     """Return the worst case or the charge of one record over all its text columns, which add up."""
     worst = {name: [column[f"largest_{name}"] for column in columns] for name in ("epsilon", "delta")}
     return {name: "inf" if "inf" in amounts else math.fsum(amounts) for name, amounts in worst.items()}
-
-
-def _add_claims(facts: dict[str, Any], exported: Mapping[str, Any]) -> None:
-    """Add the ledger's pinned terms of each column: neighbors, configuration, hashes of public inputs."""
-    releases = exported["datasets"].get(facts["dataset"], {}).get("releases", [])
-    for column, release in product(facts["columns"], releases):
-        if (release["column"], release["release"]) == (column["name"], facts["release"]):
-            wanted = ("neighbors", "configuration", "artifact_hashes", "burnt")
-            column |= {name: release[name] for name in wanted if name in release}
-
-
-def _add_charges(facts: dict[str, Any], releases: list[dict[str, Any]]) -> None:
-    """Add the largest charge of a record, and how many records were charged; canary rows are not records."""
-    for column, release in product(facts["columns"], releases):
-        named = (release["dataset"], release["column"], release["release"])
-        if named == (facts["dataset"], column["name"], facts["release"]):
-            largest = _units(release["max_eps_approx"])
-            column["charged"] = {
-                "largest_epsilon": largest,
-                "largest_delta": _units(release["max_delta"]),
-                "records": release["records"] - release["canaries"],
-                "log10_odds": _odds(largest),
-                "by": "draws made" if release["expost"] else "worst case of the record's own length",
-            }
 
 
 def _person(ledger: Ledger, policy: Policy, manifest: Manifest) -> dict[str, Any]:

@@ -13,6 +13,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from dptext_etl.checks.sink_files import Manifest
+from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, PolicyError, bare, seam
 from dptext_etl.guarantee import MICRO
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope
@@ -21,7 +23,7 @@ from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import Kept
 from dptext_etl.runner.forecast import FACTORS, Expected
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest, scan
+from dptext_etl.runner.publish.manifest import scan
 from dptext_etl.runner.shard.charging import at_most
 from dptext_etl.runner.source.column_types import period_of
 from dptext_etl.runner.source.examine import Examined
@@ -193,7 +195,7 @@ def _without(names: tuple[str, ...], name: str) -> tuple[str, ...]:
 
 def hashes(groups: Groups) -> list[pl.Expr]:
     """Return the 64-bit hash of the values of each group."""
-    return [pl.struct(group).hash().alias(str(place)) for place, group in enumerate(groups)]
+    return [pl.struct(map(by_name, group)).hash().alias(str(place)) for place, group in enumerate(groups)]
 
 
 def count(rows: pl.LazyFrame, groups: Groups) -> Counts:

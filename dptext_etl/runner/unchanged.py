@@ -21,19 +21,20 @@ from typing import Any, Self, TypeVar
 import dptext_etl
 from dptext_etl.artifacts import canon
 from dptext_etl.checks.gate import Stage, judges
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.errors import InputError, seam
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.types import Event
 from dptext_etl.runner.forecast import ledger_of
-from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Profile
-from dptext_etl.runner.publish.manifest import Manifest, is_whole
+from dptext_etl.runner.publish.manifest import is_whole
 from dptext_etl.runner.publish.versions import alone_at, show
+from dptext_etl.runner.report import NO_BUDGET_USED, RunSummary
 from dptext_etl.runner.shard import staging
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.charging import spend_facts, total_spends
 from dptext_etl.runner.source.table import READ_HINT, Files
-from dptext_etl.runner.summary import NO_BUDGET_USED, RunSummary
 from dptext_etl.storage import Storage
 
 log = logging.getLogger("dptext_etl.runner")
@@ -59,13 +60,18 @@ class Input:
     files: Files  # of the source; they lie in folders, or are one version of a table with a log
     # size, times and number of every file, as the file system has them; none for a version, which does not change
     marks: tuple[tuple[int, ...], ...]
+    id_type: Callable[[], str]  # opens the source, and returns the type of its ids
     profile: Profile = field(default_factory=Profile)
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
-    def of(cls, attempt: Attempt, files: Files) -> Self:
-        """Note the state of the files of a source; their bytes are read later."""
-        result = cls(attempt, files, _marks(files) if files.version is None else ())
+    def of(cls, attempt: Attempt, files: Files | None, id_type: Callable[[], str]) -> Self | None:
+        """Note the state of the files of a source, whose bytes are read later; None if nothing can be recognized."""
+        if files is None or not attempt.policy.publish:
+            return None
+        if files.version is None and is_remote(attempt.layout.source):  # objects have no marks
+            return None
+        result = cls(attempt, files, _marks(files) if files.version is None else (), id_type)
         result.profile.count("open", size=sum(mark[0] for mark in result.marks))
         return result
 
@@ -96,13 +102,13 @@ class Input:
                 digest.update(piece)
         return digest.hexdigest()
 
-    def recognize(self, id_type: Callable[[], str]) -> RunSummary | None:
+    def recognize(self) -> RunSummary | None:
         """Return the summary of a run that has nothing to do, or None where all steps must be gone through."""
         noted = _noted(self.attempt)
         if noted is None or noted["seal"] != self.seal:
             return None
         with self.profile.stage("publish"):
-            summary = _still_published(self.attempt, noted, id_type)
+            summary = _still_published(self.attempt, noted, self.id_type)
         return None if summary is None else replace(summary, profile=self.profile.as_list())
 
     def run(self, every_step: Callable[[], RunSummary]) -> RunSummary:

@@ -16,5 +16,8 @@ if __name__ == "__main__":
             continue
     from pyspark.daemon import manager
 
+    from dptext_etl.parallel import fork_unused
+
+    fork_unused()
     gc.freeze()  # a worker collects garbage after every task, and need not scan imported modules
     manager()

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from dptext_etl.column import require_row_by_row
 from dptext_etl.engines.spark.frames import open_table, require_publishable
-from dptext_etl.engines.spark.session import require_workers
-from dptext_etl.engines.spark.spark_types import named
+from dptext_etl.engines.spark.session import named, require_workers
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers, opened, ship
 from dptext_etl.errors import LedgerError, PolicyError, bare, seam
 from dptext_etl.id_forms import Normalization
@@ -139,7 +138,7 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
             or fail the query ("refuse").
         unit: Unit whose budget is charged: "subject" (the default of a policy of one column) needs a third argument,
             "record" makes every record a unit.
-        normalize: How subjects are spelled before they are hashed, as `normalize` in a policy.
+        normalize: Normalization of subjects before they are hashed, as `normalize` in a policy.
         artifacts: Folder or object-store URI by which tables reach the workers; None uses the driver's path with a
             local master, and the session's files (`addArtifacts`) otherwise.
         check_workers: Ask the session's workers first, by a small job, whether they can compute: the package, its
@@ -154,18 +153,12 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     require_name(name)
-    policy = policy if isinstance(policy, ColumnPolicy) else resolve(policy)
-    column = resolve_column(policy)
     if spark.sql(f"SHOW SYSTEM FUNCTIONS LIKE '{name}'").take(1):
         msg = f"Spark has a built-in function {name!r}, and a query would call that one"
         raise PolicyError(msg, 'use another name, such as "private_review"')
     terms: dict[str, Any] = {"cap": cap, "on_cap": on_cap, "unit": unit, "normalize": normalize}
     expression = function(spark, policy, ledger, form, spend, **terms, artifacts=artifacts, check_workers=check_workers)
-    registered = spark.udf.register(name, expression)
-    charged = unit or (policy.unit if isinstance(policy, Policy) else "subject")
-    arguments = "text, id, subject" if ledger is not None and charged == "subject" else "text, id"
-    describe(spark, name, column, arguments)
-    return registered
+    return spark.udf.register(name, expression)
 
 
 def released_by(
@@ -226,18 +219,23 @@ def ledger_of_workers(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **term
     return agreed
 
 
+def arrow_udf(call: str, hint: str) -> Any:
+    """Return what declares functions over Arrow arrays; its overloads expect annotations that users write."""
+    try:
+        from pyspark.sql.pandas.functions import arrow_udf as declare
+    except ImportError:
+        raise PolicyError(f"{call} needs Spark 4.1 or newer", hint) from None
+    return declare
+
+
 def arrow_function(policy_json: str, *, spend: bool) -> Any:
     """Make the function of (text, id, subject); it is pickled together with the string `policy_json` only."""
-    try:
-        from pyspark.sql.pandas.functions import arrow_udf
-    except ImportError:
-        raise PolicyError('form="arrow" needs Spark 4.1 or newer', 'give form="pandas"') from None
+    declare = arrow_udf('form="arrow"', 'give form="pandas"')
 
     def release(*columns: Any, **named: Any) -> Any:
         return worker.release(policy_json, *worker.arguments(columns, named))
 
     release.__annotations__ = dict.fromkeys(("columns", "named", "return"), pa.Array)
-    declare: Any = arrow_udf  # its overloads expect annotations that users write
     return declare(release, worker.SPEND_SQL if spend else "string")
 
 
@@ -401,40 +399,3 @@ def _keyed(form: str, policy: ColumnPolicy) -> Any:
     keyed.__annotations__ = {"ids": array, "return": array}
     declare: Any = made.pandas_udf if form == "pandas" else made.arrow_udf
     return declare(keyed, "string")
-
-
-_USAGE = (
-    "{name}({arguments}) - releases the text of a record of {dataset}.{column} under differential privacy, release "
-    "{release}. Arguments by position or by name (text =>, id =>{subject}); id is the table's id column as it is."
-)
-_NOTE = """
-    For callers who may read the raw column: one text under many ids is many draws, whose noise averages away. Others
-    use a view that fixes the ids (dptext_etl.spark.register_view) or the published table.
-  """
-_PLACES: tuple[tuple[str, ...], ...] = (("session", "system"), ())
-"""Database and catalog in which versions of Spark keep the functions of a session."""
-
-
-def describe(spark: Any, name: str, policy: ColumnPolicy, arguments: str) -> None:
-    """Write the description of a function into the catalog of a classic session; Spark Connect cannot hold one."""
-    session = getattr(spark, "_jsparkSession", None)
-    if session is None:
-        return
-    subject = ", subject =>" if "subject" in arguments else ""
-    facts = {"dataset": policy.dataset, "column": policy.column, "release": policy.release}
-    usage = _USAGE.format(name=name, arguments=arguments, subject=subject, **facts)
-    for place in _PLACES:
-        with suppress(Exception):  # other versions keep functions elsewhere, and the function is registered anyway
-            _write(spark, session.sessionState().functionRegistry(), (name, *place), usage)
-            return
-
-
-def _write(spark: Any, registry: Any, named: tuple[str, ...], usage: str) -> None:
-    jvm = spark._jvm  # noqa: SLF001  (the registry has no public interface)
-    name, *place = named
-    catalyst = jvm.org.apache.spark.sql.catalyst
-    function = catalyst.FunctionIdentifier(name, *(jvm.scala.Some(part) for part in place))
-    entry = registry.lookupFunction(function).get()
-    facts = (entry.getClassName(), entry.getDb(), entry.getName())
-    info = catalyst.expressions.ExpressionInfo(*facts, usage, "", "", _NOTE, "", "", "", entry.getSource())
-    registry.registerFunction(function, info, registry.lookupFunctionBuilder(function).get())

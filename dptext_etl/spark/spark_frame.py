@@ -1,4 +1,4 @@
-"""Run a policy over a Spark data frame, and read published tables with Spark.
+"""Run a policy over a Spark data frame, read published tables, and label texts by published classifiers.
 
 Executors reserve, compute, stage and commit; the driver checks and publishes, and gets counts and hashes but no rows.
 Staging and sink are on storage that driver and executors share under one path, or in an object store.
@@ -7,20 +7,24 @@ Staging and sink are on storage that driver and executors share under one path, 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dptext_etl.engines import run, stage
-from dptext_etl.engines.spark.session import read_text
+import pyarrow as pa
+
+from dptext_etl.engines import run
+from dptext_etl.engines.spark.session import located, read_text
 from dptext_etl.engines.spark.spark_engine import SparkEngine
-from dptext_etl.engines.spark.spark_types import located
 from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.families.aggregate import Classifier
 from dptext_etl.file_formats import PARQUET
-from dptext_etl.policy import Policy, PolicyLike, run_policy
-from dptext_etl.runner import RunSummary
+from dptext_etl.policy import PolicyLike, run_policy
+from dptext_etl.runner import RunSummary, open_classifier
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.progress import Checkpoint, Listener, nothing
+from dptext_etl.runner.progress import Listener
 from dptext_etl.runner.publish.manifest import published_manifest, scan
-from dptext_etl.runner.shard.staging import StagedRun
+from dptext_etl.spark.functions import arrow_udf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,30 +86,6 @@ def run_frame(
     )
 
 
-def stage_frame(
-    df: DataFrame,
-    policy: Policy,
-    *,
-    gpus_per_task: float = 0,
-    partition: str | None = None,
-    accept_lower_cap: bool = False,
-    accept_fewer_rows: bool = False,
-    progress: Listener | None = None,
-    checkpoint: Checkpoint = nothing,
-) -> StagedRun:
-    """Charge, compute, stage and commit a frame on the executors; `check` and `publish` come next."""
-    engine = SparkEngine(df, gpus_per_task)
-    return stage(
-        policy,
-        engine=engine,
-        partition=partition,
-        accept_lower_cap=accept_lower_cap,
-        accept_fewer_rows=accept_fewer_rows,
-        progress=progress,
-        checkpoint=checkpoint,
-    )
-
-
 @bare
 def published(
     spark: SparkSession, path: str, storage_options: Mapping[str, str] | None = None, *, verify: bool = True
@@ -134,3 +114,31 @@ def published(
         "opening a published table with Spark", InputError, "check that every executor sees the files under this path"
     ):
         return spark.read.parquet(*paths)
+
+
+@lru_cache(maxsize=4)
+def _opened(content: bytes) -> Classifier:
+    """Read a classifier; a function of this module, because Spark pickles it by its name."""
+    return Classifier.read(content)
+
+
+@bare
+def label_function(classifier: Classifier | str | Path, corpus: str | None = None) -> Any:
+    """Return a function of a column of texts that returns their labels, strings; null where the text is null.
+
+    It reads your own texts and costs nothing. Nothing of it is a release: labels of private texts are private.
+    `spark.udf.register(NAME, label_function(…))` makes it a function of SQL.
+
+    Args:
+        classifier: The classifier, or the place of its release (`open_classifier`).
+        corpus: The folder of the classifier's corpus on the workers; by default the installed one of that name.
+    """
+    declare = arrow_udf("label_function", "label a Parquet file by `dptext label`")
+    opened = classifier if isinstance(classifier, Classifier) else open_classifier(classifier)
+    content = opened.content()
+
+    def labels(texts: pa.Array) -> pa.Array:
+        return _opened(content).label(texts, corpus)
+
+    labels.__annotations__ = {"texts": pa.Array, "return": pa.Array}
+    return declare(labels, "string")

@@ -46,8 +46,6 @@ def guard(
 ) -> DataFrame:
     """Refuse a data frame in whose plan raw text goes anywhere except into the policy's release, and return it.
 
-    It warns (`OtherTextWarning`) of unchanged strings in the output that the policy of a dataset does not name.
-
     Args:
         df: A frame of a classic session, which is not run.
         raw: Names of raw columns in the sources, in addition to the policy's; one or several, in any case.
@@ -66,9 +64,9 @@ def guard(
         )
     plan = df._jdf.queryExecution().analyzed()  # noqa: SLF001  (the analyzed plan has no public interface)
 
-    def output(releases: PlanRules) -> Iterator[tuple[Content, bool]]:
+    def output(releases: PlanRules) -> Iterator[Content]:
         columns = _Walk(releases).step(plan, {})
-        return ((columns[_id(item)], str(item.dataType().typeName()) == "string") for item in _items(plan.output()))
+        return (columns[_id(item)] for item in _items(plan.output()))
 
     PlanRules(policy, id, raw).judge(output)
     return df
@@ -158,6 +156,9 @@ class _Walk:
             named = _kind(item) == "NamedArgumentExpression"
             value = next(_items(item.children())) if named else item
             roles[str(item.key()).casefold() if named else role] = self._content(value, columns)
+        if not {"text", "id"} <= roles.keys() <= {"text", "id", "subject"}:
+            problem = "a release is called by other names of arguments than text, id, and subject"
+            raise GateError(problem, "write the columns in this order, without names: pt(review, id)")
         refuse([roles.get("subject", Content())], "a subject")
 
         def same(policy: ColumnPolicy) -> bool:

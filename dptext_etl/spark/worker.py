@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from dptext_etl import column, device
-from dptext_etl.arrays import arrow_kind
+from dptext_etl.arrays import arrow_kind, is_string
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, take_gpu
 from dptext_etl.errors import DPTextError, InputError, bare, seam
 from dptext_etl.keys import canonical_ids
@@ -35,9 +35,7 @@ SPEND_SQL = "struct<text: string, positions: int, epsilon: double, delta: double
 _DEFECT = "this is a defect; its message is not repeated, because it may quote a text"
 _PANDAS = "a column holds strings, or ids of one allowed type; the library's message is not repeated"
 _NAMES = ("text", "id", "subject")
-_CALL = (
-    "call name(text, id), or name(text, id, subject) where a ledger charges subjects; DESCRIBE FUNCTION name says which"
-)
+_CALL = "call name(text, id), or name(text, id, subject) where a ledger charges subjects"
 _SWAPPED = "the order of arguments is (text, id, subject); check that no two of them are swapped"
 
 
@@ -96,8 +94,7 @@ def release(policy_json: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array
     take_gpu()
     here = function_state(policy_json)
     with seam("releasing a batch", DPTextError, _DEFECT):
-        dtype = texts.type
-        if not (pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)):
+        if not is_string(texts.type):
             msg = f"the first argument is the text column and holds strings, got {arrow_kind(texts.type)}"
             raise InputError(msg, _SWAPPED)
         wanted = here.account is not None and here.account.per_subject

@@ -15,7 +15,8 @@ from dptext_etl.corpora.corpus import Corpus
 from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, PolicyError, meant, seam
 from dptext_etl.extensions import pip_install
-from dptext_etl.runner.source.table import READ_HINT, Files, schema_of, why_hidden
+from dptext_etl.runner.source.roles import why_hidden
+from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
 from dptext_etl_eval.classifier import counted, fit
 from dptext_etl_eval.pairs import Free, Rows, Values
 
@@ -23,8 +24,8 @@ CORPUS = "everyday-30k"
 """Public texts and their encoder, which ship."""
 BETTER = 0.02
 """A release is useful if its macro-F1 is above every baseline's by more than this."""
-NAMES, PUBLIC, BLIND = "label names alone", "public data alone", "no texts at all"
-WRITTEN, GIVEN, ZERO_SHOT = "written texts alone", "public labeled texts alone", "zero-shot labels alone"
+NAMES, PUBLIC, BLIND = "label names", "public data", "random baseline"
+WRITTEN, GIVEN, ZERO_SHOT = "written texts", "public labeled texts", "zero-shot labels"
 FREE = (NAMES, PUBLIC, WRITTEN, GIVEN, ZERO_SHOT)
 """All guesses that need no private text and look at texts."""
 NO_WORDS = "no label's name is a word that has a vector"

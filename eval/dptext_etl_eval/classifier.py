@@ -35,7 +35,7 @@ OF_NUMBERS: Mapping[str, Figure] = {"Pearson correlation": pearson, "Spearman co
 
 @dataclass(frozen=True)
 class Guesses:
-    """A classifier's guesses, and the blind guess."""
+    """A classifier's guesses, and the random baseline."""
 
     truth: Values  # True values, shape (n,); numbers in a regression
     guessed: Values  # guesses of the classifier, shape (n,)
@@ -138,7 +138,7 @@ def guess(
 def scores(
     guesses: Guesses, raw: Guesses, what: str, groups: Values | None, figures: Mapping[str, Figure] | None = None
 ) -> list[Score]:
-    """Return figures of guesses, next to figures from raw texts and from a blind guess (`unseen`)."""
+    """Return figures of guesses, next to figures from raw texts and from the random baseline (`unseen`)."""
     figures = (OF_NUMBERS if guesses.truth.dtype.kind == "f" else FIGURES) if figures is None else figures
     return [
         Score(
@@ -203,14 +203,14 @@ def _folds(
 ) -> list[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
     selection = library("sklearn.model_selection")
     smallest = int(np.unique(truth, return_counts=True)[1].min())
-    made: Any
+    splits: Any
     if groups is not None and len(np.unique(groups)) >= FOLDS:
-        made = selection.GroupKFold(FOLDS, shuffle=seed > 0, random_state=seed or None).split(truth, truth, groups)
+        splits = selection.GroupKFold(FOLDS, shuffle=seed > 0, random_state=seed or None).split(truth, truth, groups)
     elif smallest >= FOLDS and truth.dtype.kind != "f":
-        made = selection.StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(truth, truth)
+        splits = selection.StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(truth, truth)
     else:
-        made = selection.KFold(FOLDS, shuffle=True, random_state=seed).split(truth)
-    return list(made)
+        splits = selection.KFold(FOLDS, shuffle=True, random_state=seed).split(truth)
+    return list(splits)
 
 
 def fit(words: Any, truth: Values) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dptext_etl.device import device
 from dptext_etl.errors import DPTextError, InputError
 
 SMALL = "english-small"
@@ -74,7 +75,7 @@ def loaded(kind: str, name: str) -> tuple[Any, Any]:
 
     files = language_model.model_files(name)
     with silent():
-        return language_model.tokenizer(files), language_model.model(kind, files)
+        return language_model.tokenizer(files), language_model.model(kind, files, device())
 
 
 @contextmanager
@@ -106,7 +107,7 @@ def sentence_vectors(name: str, texts: Sequence[str]) -> Vectors:
     import torch
 
     tokenizer, model = loaded("AutoModel", name)
-    made: list[Vectors] = []
+    parts: list[Vectors] = []
     order = np.argsort([len(text) for text in texts], kind="stable")
     for first in range(0, len(order), _ROWS):
         given = _tokens(tokenizer, model, [texts[row] for row in order[first : first + _ROWS]])
@@ -114,8 +115,8 @@ def sentence_vectors(name: str, texts: Sequence[str]) -> Vectors:
             states = (model.get_encoder() if model.config.is_encoder_decoder else model)(**given)[0].float()
             real = given["attention_mask"][..., None]
             mean = (states * real).sum(1) / real.sum(1).clamp(min=1)
-            made.append(torch.nn.functional.normalize(mean, dim=1).numpy())
-    vectors = np.concatenate(made)
+            parts.append(torch.nn.functional.normalize(mean, dim=1).cpu().numpy())
+    vectors = np.concatenate(parts)
     placed = np.empty_like(vectors)
     placed[order] = vectors
     return placed
@@ -134,7 +135,7 @@ def surprise(name: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
     sums = np.zeros((len(texts), 2))
     for row, text in enumerate(texts):
         tokens = tokenizer.encode(text, add_special_tokens=False, truncation=True, max_length=most)
-        ids = torch.as_tensor([[*([] if start is None else [start]), *tokens]])
+        ids = torch.as_tensor([[*([] if start is None else [start]), *tokens]], device=model.device)
         if ids.shape[1] < 2:
             continue
         with torch.inference_mode():
@@ -155,4 +156,4 @@ def positions(model: Any) -> int:
 def _tokens(tokenizer: Any, model: Any, texts: Sequence[str]) -> dict[str, Any]:
     most = min(LONGEST, tokenizer.model_max_length, positions(model))
     tokens = tokenizer(list(texts), padding=True, truncation=True, max_length=most, return_tensors="pt")
-    return {field: tokens[field] for field in ("input_ids", "attention_mask")}
+    return {field: tokens[field].to(model.device) for field in ("input_ids", "attention_mask")}

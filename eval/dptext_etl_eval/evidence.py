@@ -82,8 +82,8 @@ class Evidence:
             "rows": self.rows,
             "of": self.of,
             "cost": dict(self.cost),
-            "metrics": [one.as_dict() for one in self.metrics],
-            "attacks": [one.as_dict() for one in self.attacks],
+            "metrics": [item.as_dict() for item in self.metrics],
+            "attacks": [item.as_dict() for item in self.attacks],
             "excluded": {title: list(needs) for title, needs in self.excluded.items()},
         }
 
@@ -148,9 +148,9 @@ def evaluate(
 
 def measured(measure: Measure, pairs: Pairs, seeds: int = 1) -> Measured:
     """Compute the figures of one measure, as means over that many seeds."""
-    started, each = time.monotonic(), range(seeds if measure.seeded else 1)
+    started, repeats = time.monotonic(), range(seeds if measure.seeded else 1)
     with seam(f"measuring: {measure.title}", InputError):
-        scores = averaged([measure.of(replace(pairs, seed=pairs.seed + seed)) for seed in each])
+        scores = averaged([measure.of(replace(pairs, seed=pairs.seed + seed)) for seed in repeats])
         return Measured(measure, scores, time.monotonic() - started)
 
 
@@ -160,7 +160,7 @@ def without_rows(
     """Measure a release whose rows belong to no record: all other measures compare rows, so they are excluded."""
     if progress is not None:
         progress(1, 1, measure.title, None)
-    excluded = {one.title: (ROW_LINKS,) for one in (*metrics(), *attacks()) if one.title != measure.title}
+    excluded = {item.title: (ROW_LINKS,) for item in (*metrics(), *attacks()) if item.title != measure.title}
     return Evidence(column, len(pairs), pairs.of, (measured(measure, pairs),), (), excluded, cost)
 
 

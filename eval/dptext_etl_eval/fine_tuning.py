@@ -90,7 +90,7 @@ def _every_way(pairs: Pairs, target: str) -> dict[tuple[str, str], Guesses]:
         require_classes(truth, target)
     else:
         truth = numbers
-    made: dict[tuple[str, str], Guesses] = {}
+    guesses: dict[tuple[str, str], Guesses] = {}
     if pairs.split and pairs.rest is not None:
         taught: Any = pairs.rest[target].to_numpy().astype(str)
         taught = taught if numbers is None else rest_numbers(taught)
@@ -104,8 +104,8 @@ def _every_way(pairs: Pairs, target: str) -> dict[tuple[str, str], Guesses]:
         guess = fine_tuned(pairs.classifier, _side(pairs, target, train, learn), taught, seed=pairs.seed, recipe=asked)
         for kind in (RAW, RELEASED):
             guessed = guess(_side(pairs, target, kind, test))
-            made[train, kind] = Guesses(truth[test], guessed, _blind(taught, len(test)), groups)
-    return made
+            guesses[train, kind] = Guesses(truth[test], guessed, _blind(taught, len(test)), groups)
+    return guesses
 
 
 def _side(pairs: Pairs, target: str, which: str, rows: Rows | None) -> Side:
@@ -226,7 +226,9 @@ def _rows(tokenizer: Any, side: Side, longest: int, truth: Any = None) -> list[d
     given = (side.texts,) if side.seconds is None else (side.texts, side.seconds)
     tokens = tokenizer(*map(list, given), truncation=True, max_length=longest)
     rows = [dict(zip(tokens, row, strict=True)) for row in zip(*tokens.values(), strict=True)]
-    return rows if truth is None else [{**row, "labels": one} for row, one in zip(rows, truth.tolist(), strict=True)]
+    return (
+        rows if truth is None else [{**row, "labels": labels} for row, labels in zip(rows, truth.tolist(), strict=True)]
+    )
 
 
 @contextmanager

@@ -153,8 +153,8 @@ def cheapest_draw(
 def _synthetic(rows: StandIn, epsilon: float, per_person: int, delta: float) -> Released:
     """Publish a synthetic table as large as the corpus, from one noisy statistic of texts and labels."""
     statistic, entries = _statistic(rows, epsilon, per_person, delta)
-    made = table(statistic, len(statistic.statistic.corpus))
-    texts, labels = made["text"].to_pylist(), np.array(made["label"].to_pylist())
+    drawn = table(statistic, len(statistic.statistic.corpus))
+    texts, labels = drawn["text"].to_pylist(), np.array(drawn["label"].to_pylist())
     return Released(texts, labels, *_charged(statistic.statistic), entries=entries)
 
 
@@ -163,8 +163,8 @@ def _read(reader: str, more: tuple[str, ...] = ()) -> Callable[[StandIn, float, 
 
     def release(rows: StandIn, epsilon: float, per_person: int, delta: float) -> Released:
         statistic, (head, *entries) = _statistic(rows, epsilon, per_person, delta)
-        made = table(statistic, len(statistic.statistic.corpus))
-        readers = Readers(made["text"].to_pylist(), np.array(made["label"].to_pylist()), statistic, {})
+        drawn = table(statistic, len(statistic.statistic.corpus))
+        readers = Readers(drawn["text"].to_pylist(), np.array(drawn["label"].to_pylist()), statistic, {})
 
         def predict(texts: Sequence[str]) -> list[str]:
             labels: list[str] = readers.guesses(texts, (reader,))[reader].tolist()
@@ -199,9 +199,9 @@ def _statistic(rows: StandIn, epsilon: float, per_person: int, delta: float) -> 
     statistic = describe(corpus, epsilon=of_release, delta=delta, labels=labels, per_subject=per_person)
     key = keys.throwaway(statistic.cfg())
     ids = pa.array([str(row) for row in range(len(rows.texts))])
-    columns = (pa.array([str(one) for one in given], pa.large_string()) for given in (rows.texts, rows.labels))
-    made = {"name": "maxent", "epsilon": of_release, "delta": delta, "corpus": rows.corpus}
-    entries = ("[synthetic]", *_of_person(per_person), _mechanism(made))
+    columns = (pa.array([str(value) for value in given], pa.large_string()) for given in (rows.texts, rows.labels))
+    maxent = {"name": "maxent", "epsilon": of_release, "delta": delta, "corpus": rows.corpus}
+    entries = ("[synthetic]", *_of_person(per_person), _mechanism(maxent))
     return noisy(statistic, key, partial_sum(statistic, key, ids, *columns)), entries
 
 

@@ -42,7 +42,7 @@ class Score:
         what: The measured quantity, in words.
         value: The figure; None where it is not defined, and `note` says why.
         interval: Its 95% interval.
-        blind: The same figure for a blind guess, which does not use the texts.
+        blind: The same figure for the random baseline, which does not use the texts.
         raw: The same figure with raw texts in the place of released ones.
         unit: "share" for figures from 0 to 1, which the page draws; else "number".
         note: A remark for readers.
@@ -142,8 +142,8 @@ def attacks() -> tuple[Attack, ...]:
 
 @cache
 def _found(group: Literal["metrics", "attacks"], base: type[Found]) -> tuple[Found, ...]:
-    made = [extensions.load(group, name, base)() for name in extensions.names(group)]
-    return tuple(sorted(made, key=lambda measure: (measure.order, measure.title)))
+    measures = [extensions.load(group, name, base)() for name in extensions.names(group)]
+    return tuple(sorted(measures, key=lambda measure: (measure.order, measure.title)))
 
 
 _LIBRARIES = ("sklearn", "sacrebleu")

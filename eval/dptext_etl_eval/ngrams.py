@@ -97,12 +97,12 @@ class Ngrams:
     def chances(self, first: Ids, second: Ids, third: Ids) -> Reals:
         """Return the probability of the third word after the first two, elementwise."""
         pair, context = (second << BITS) | third, (first << BITS) | second
-        one = _Context(self._total_one[second], self._seen_one[second], self._kinds_one[second])
+        unigrams = _Context(self._total_one[second], self._seen_one[second], self._kinds_one[second])
         place, is_known = self._found(1, context)
         two = _Context(
             *(np.where(is_known, part[place], 0) for part in (self._counts[1], self._seen_two, self._kinds_two))
         )
-        below = self._interpolated(self._counted(1, pair), one, self.unigrams[third])
+        below = self._interpolated(self._counted(1, pair), unigrams, self.unigrams[third])
         return self._interpolated(self._counted(2, (context << BITS) | third), two, below)
 
     def _interpolated(self, count: Ids, context: _Context, below: Reals) -> Reals:

@@ -30,7 +30,7 @@ class EvidenceReport:
     Attributes:
         folder: Folder of the report, inside the boundary; each partition has a folder in it.
         label: Column of the raw table that analysts learn from a text, such as stars.
-        attribute: Column of the raw table that an attacker learns about a writer, such as gender.
+        attribute: Column of the raw table that an attacker learns about a person, such as gender.
         rows: Largest number of rows to measure.
         models: Run measures with language models, too: minutes instead of a minute.
     """

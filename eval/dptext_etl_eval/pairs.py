@@ -20,7 +20,7 @@ from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, bare, meant, seam
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.mechanism import Mechanism
-from dptext_etl.runner.source.table import why_hidden
+from dptext_etl.runner.source.roles import why_hidden
 from dptext_etl_eval.evaluators import SMALL, Evaluators
 
 Values = npt.NDArray[np.str_]
@@ -73,7 +73,7 @@ class Pairs:
         raw: Raw texts.
         released: Their releases, in the same order.
         label: What analysts want to learn from a text, one value per row; None if not given.
-        attribute: The attribute of the writer that an attacker infers, one value per row; None if not given.
+        attribute: The attribute of the person that an attacker infers, one value per row; None if not given.
         subject: The person behind each row; None if not given.
         of: The number of rows that were there before a sample was drawn.
         rest: The rows that the sample leaves out, with the columns of this class as texts: classifiers learn from them,
@@ -239,7 +239,7 @@ def join(
         text: Text column of the raw table.
         released_text: Text column of the released table; None if it has the same name.
         label: Column of labels, in the raw table.
-        attribute: Column of attributes of writers, in the raw table.
+        attribute: Column of attributes of persons, in the raw table.
         subject: Column of persons, in the raw table.
         split: Column of the raw table that says "train" or "test"; other rows are excluded. Subjects may be in both.
         text_pair: Column of second texts, in both tables; a label is then about both texts of a row.

@@ -11,13 +11,14 @@ import polars as pl
 
 from dptext_etl import keys
 from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import no_rows
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest, claims, published_manifest
+from dptext_etl.runner.publish.manifest import claims, published_manifest
 from dptext_etl.runner.publish.parts import ids_of_parts
 from dptext_etl.runner.shard.staging import Staging, staging_key
 from dptext_etl.runner.source.table import Files

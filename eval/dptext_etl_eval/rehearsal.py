@@ -163,12 +163,12 @@ def free(rows: StandIn, given: Free) -> dict[str, float]:
 
 def answers(figures: Sequence[Figure], baselines: Mapping[str, float]) -> list[str]:
     """Return a line per epsilon with each form's result at the same loss of a person, and the best guess."""
-    name = max(baselines, key=lambda one: baselines[one])
+    name = max(baselines, key=lambda item: baselines[item])
     lines = []
     for epsilon in dict.fromkeys(figure.asked for figure in figures):
-        here = sorted((one for one in figures if one.asked == epsilon), key=lambda one: -one.macro_f1)
-        sentence = ", ".join(f"{one.title} {one.macro_f1:.2f} ({_bound(one)})" for one in here)
-        most = at_most(max(one.person for one in here), 4)
+        here = sorted((item for item in figures if item.asked == epsilon), key=lambda item: -item.macro_f1)
+        sentence = ", ".join(f"{item.title} {item.macro_f1:.2f} ({_bound(item)})" for item in here)
+        most = at_most(max(item.person for item in here), 4)
         lines.append(f"A person loses epsilon {most} at most: {sentence}; {name} {baselines[name]:.2f} at no loss.")
     return lines
 
@@ -185,7 +185,7 @@ def recommendation(figures: Sequence[Figure], baselines: Mapping[str, float]) ->
     best form there. A bound that holds only between tables that agree on something is proposed if no other release
     beats the baselines. Where a form with a central guarantee is proposed, the best row-wise release follows.
     """
-    name = max(baselines, key=lambda one: baselines[one])
+    name = max(baselines, key=lambda item: baselines[item])
     take = _least(figures, baselines[name])
     if take is None:
         verdict = f"Do not publish. Use {name}: macro-F1 {baselines[name]:.2f}."
@@ -196,7 +196,7 @@ def recommendation(figures: Sequence[Figure], baselines: Mapping[str, float]) ->
         f"Use {form.title}{over} at epsilon {take.asked:g} per record to {form.use}; do not use it to {form.not_for}."
     )
     reasons = [_reason(take, name, baselines[name])]
-    local = [one for one in figures if one.model == "local"]
+    local = [item for item in figures if item.model == "local"]
     if take.model == "central" and local:
         rows = _least(local, baselines[name])
         instead = "no row-wise release is good enough" if rows is None else _reason(rows, name, baselines[name])
@@ -213,8 +213,8 @@ def _least(figures: Sequence[Figure], baseline: float) -> Figure | None:
 
     Another corpus than the one of all forms is worth its work if it wins by more than `BETTER`.
     """
-    better = [one for one in figures if one.macro_f1 > baseline + BETTER]
-    better = [one for one in better if _UNCONDITIONAL.issuperset(one.discloses)] or better
+    better = [item for item in figures if item.macro_f1 > baseline + BETTER]
+    better = [item for item in better if _UNCONDITIONAL.issuperset(item.discloses)] or better
     return min(better, key=lambda figure: (figure.asked, BETTER * bool(figure.corpus) - figure.macro_f1), default=None)
 
 

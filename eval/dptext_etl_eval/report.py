@@ -57,7 +57,7 @@ def _table(evidence: Evidence) -> Iterator[str]:
         score = by_name[WORDS]
         if score.value is None or score.raw is None or score.blind is None:
             continue
-        values = {name: one.value for name, one in by_name.items() if one.value is not None}
+        values = {name: item.value for name, item in by_name.items() if item.value is not None}
         free = _free(measured.scores)
         others = ", ".join(f"{name} {values[name]:.2f}" for name in (VECTORS, SCORES) if name in values)
         yield (
@@ -206,7 +206,7 @@ def _column(evidence: Evidence) -> str:
             f"<li>{escape(title)}: {escape('; '.join(WAYS[need] for need in needs))}</li>"
             for title, needs in evidence.excluded.items()
         )
-        parts.append(f"<h2>Left out</h2><ul>{named}</ul>")
+        parts.append(f"<h2>Skipped</h2><ul>{named}</ul>")
     return "".join(parts)
 
 

@@ -23,7 +23,8 @@ from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import published_manifest
 from dptext_etl.runner.shard.charging import at_most
-from dptext_etl.runner.source.table import Files, why_hidden
+from dptext_etl.runner.source.roles import why_hidden
+from dptext_etl.runner.source.table import Files
 from dptext_etl_eval.baselines import NO_WORDS, label_names
 from dptext_etl_eval.evaluators import of_rows
 from dptext_etl_eval.evidence import Evidence, Listener, without_rows
@@ -41,7 +42,7 @@ class SharesOfLabels(Metric):
         "A reader gives each public text the label whose name is nearest to it, and counts. The figure is the share of "
         "records whose label would have to change to turn counted shares into true ones (total variation): 0 is "
         "perfect. Raw texts, counted by the same rule, show the errors of the rule itself; the corpus without any "
-        "private text is the blind guess. Neighborhood shares remove the draw's error, not the pull toward the corpus."
+        "private text is the baseline. Neighborhood shares remove the draw's error, not the pull toward the corpus."
     )
 
     counts: Mapping[str, int]  # how often each public text was drawn
@@ -63,7 +64,7 @@ class SharesOfLabels(Metric):
         for text, count in self.counts.items():
             seen[topics[text]] += count
         shares = estimate_frequencies(self.counts, topics, epsilon=self.epsilon, near=self.near)
-        near = np.clip(_shares(labels, {one.topic: one.neighborhood_share for one in shares}), 0.0, None)
+        near = np.clip(_shares(labels, {item.topic: item.neighborhood_share for item in shares}), 0.0, None)
         blind = _distance(true, _shares(labels, Counter(topics.values())))
         by_rule = None if raw is None else _distance(true, _shares(labels, Counter(raw.tolist())))
         return [
@@ -77,8 +78,8 @@ def _shares(labels: Values, counts: Mapping[str, float]) -> np.ndarray[Any, np.d
     return shares / shares.sum() if shares.sum() else shares
 
 
-def _distance(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
-    return float(np.abs(one - other).sum() / 2)
+def _distance(first: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
+    return float(np.abs(first - other).sum() / 2)
 
 
 def evaluate_shuffled(

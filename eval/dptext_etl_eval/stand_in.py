@@ -12,7 +12,7 @@ import polars as pl
 from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, seam
 from dptext_etl.families.choice import OTHER
-from dptext_etl.runner.source import provenance
+from dptext_etl.runner.source import roles
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl_eval.baselines import CORPUS, public_rows
 from dptext_etl_eval.classifier import require_classes
@@ -39,7 +39,7 @@ class StandIn:
 def refuse_raw(source: str, policies: Sequence[Path]) -> None:
     """Refuse a table that a policy names as its source, also one in this folder or next to it; no row is read."""
     if not ships(source):
-        provenance.refuse_raw(Files.at(source).paths, policies, why="only public texts may be compared with a release")
+        roles.refuse_raw(Files.at(source).paths, policies, why="only public texts may be compared with a release")
 
 
 def ships(source: str) -> bool:
@@ -69,8 +69,8 @@ def read(
         public = public.with_columns(listed.alias(label)).drop_nulls()
     with seam("reading the public table", InputError, READ_HINT):
         order = np.random.default_rng(0).permutation(public.height)
-        texts = [" ".join(str(one).split()[:words]) for one in public[text].to_list()]
-        labels: Values = np.array([str(one) for one in public[label].to_list()])
+        texts = [" ".join(str(cell).split()[:words]) for cell in public[text].to_list()]
+        labels: Values = np.array([str(cell) for cell in public[label].to_list()])
     left = public.height - rows
     if left < 20:
         msg = f"{public.height:,} public rows with text and label; {rows:,} serve as private rows and 20 or more test"

@@ -44,9 +44,9 @@ def macro_f1(truth: Values | Codes, guessed: Values | Codes) -> float:
     >>> round(macro_f1(np.array(["a", "a", "b"]), np.array(["a", "b", "b"])), 4)
     0.6667
     """
-    true, made = coded(truth, guessed)
-    hits = np.bincount(true[true == made], minlength=1 + max(true.max(), made.max()))
-    both = np.bincount(true, minlength=len(hits)) + np.bincount(made, minlength=len(hits))
+    true, guess = coded(truth, guessed)
+    hits = np.bincount(true[true == guess], minlength=1 + max(true.max(), guess.max()))
+    both = np.bincount(true, minlength=len(hits)) + np.bincount(guess, minlength=len(hits))
     return float(np.mean(2 * hits[both > 0] / both[both > 0]))
 
 
@@ -69,11 +69,11 @@ def spearman(truth: Any, guessed: Any) -> float:
 
 
 def unseen(figure: Callable[[Any, Any], float], truth: Values, most_frequent: Values) -> float:
-    """Return the figure of a blind guess, which does not use the texts: the better of two ways to guess.
+    """Return the figure of the random baseline, which does not use the texts: the better of two ways to guess.
 
     One always says the most frequent value. The other says every value as often as it occurs: its F1 of a value is the
     value's share, so that its macro-F1 is 1 / values, more than the first way gets.
-    Of numbers, the correlation of a blind guess is 0.
+    Of numbers, the correlation of the random baseline is 0.
 
     >>> truth = np.array(["a"] * 6 + ["b"] * 4)
     >>> round(unseen(macro_f1, truth, np.array(["a"] * 10)), 3), unseen(accuracy, truth, np.array(["a"] * 10))
@@ -98,7 +98,7 @@ def bootstrapped(
 ) -> tuple[float, float]:
     """Return the 95% percentile interval of a figure over resampled rows (or groups of rows)."""
     random = np.random.default_rng(0)
-    true, made = coded(truth, guessed)
+    true, guess = coded(truth, guessed)
     means = np.empty(RESAMPLES)
     members: list[npt.NDArray[np.intp]] | None = None
     if groups is not None:
@@ -109,6 +109,6 @@ def bootstrapped(
             rows = random.integers(0, len(truth), len(truth))
         else:
             rows = np.concatenate([members[at] for at in random.integers(0, len(members), len(members))])
-        means[number] = figure(true[rows], made[rows])
+        means[number] = figure(true[rows], guess[rows])
     low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)

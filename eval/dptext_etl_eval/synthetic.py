@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.corpora import Corpus
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.families.aggregate import Noisy, read_statistic
@@ -21,7 +22,6 @@ from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import Synthetic
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.shard.charging import at_most
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.table import Files, schema_of
@@ -47,7 +47,7 @@ class LearnedFromTable(Metric):
         "on raw texts, which may be among those that were summed. With raw texts in the place of the table it learns "
         "from other rows, in five folds. The linear discriminant of the statistic comes with the release. A reader of "
         "vectors learns from the vectors of its texts, and a reader of scores regresses words on scores. Label names, "
-        "public data, written texts, public labeled texts, and zero-shot labels alone need no private text: a table "
+        "public data, written texts, public labeled texts, and zero-shot labels need no private text: a table "
         "that does no better brings nothing."
     )
 
@@ -139,7 +139,7 @@ def cost_of(policy: Policy, manifest: Manifest) -> dict[str, Any]:
 def _refuse_links(given: dict[str, Any]) -> None:
     """Refuse what compares a row of the release with its raw text: no row of a synthetic table belongs to a record."""
     if refused := of_rows(given, "attribute", "subject", "models", "show_texts", "partition"):
-        names = ", ".join(sorted(type(one).__module__.rpartition(".")[2] for one in attacks()))
+        names = ", ".join(sorted(type(attack).__module__.rpartition(".")[2] for attack in attacks()))
         msg = f"{', '.join(refused)}: no row of a synthetic table belongs to a record, so these attacks are excluded: "
         raise PolicyError(msg + names, "the epsilon of the table bounds what anyone learns of a record")
 

@@ -10,7 +10,7 @@ ROWS = 120
 
 
 def table(rows=ROWS):
-    """Texts that tell their label by one word and their writer's city by another."""
+    """Texts that tell their label by one word and their person's city by another."""
     random = np.random.default_rng(3)
     label, city = random.integers(0, 2, rows), random.integers(0, 3, rows)
     noise = [" ".join(f"w{word}" for word in random.integers(0, 30, 6)) for _ in range(rows)]

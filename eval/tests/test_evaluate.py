@@ -31,7 +31,7 @@ def test_a_release_that_is_the_raw_text_keeps_all_and_gives_all():
     assert found["NearestNeighbour", "own release found first"].value == 1
     assert found["NearestNeighbour", "mean rank of the own release"].value == 1
     assert found["Attribute", "adaptive attacker, macro-F1"].value == 1
-    assert found["RelativeGain", "as paper 000 defines it, use tested on released texts"].value == 0
+    assert found["RelativeGain", "as Meisenbacher et al. 2024 define it, use tested on released texts"].value == 0
 
 
 def test_a_release_that_says_nothing_gives_nothing():
@@ -43,7 +43,7 @@ def test_a_release_that_says_nothing_gives_nothing():
     rank = found["NearestNeighbour", "mean rank of the own release"]
     assert rank.value == rank.blind == (ROWS + 1) / 2
     assert found["WordsKept", "words that stand anywhere in the release"].value == 0
-    for what in ("macro-F1", "accuracy", "F1 of the most frequent label, as in paper 000"):
+    for what in ("macro-F1", "accuracy", "F1 of the most frequent label, as in Meisenbacher et al. 2024"):
         points = found["PointsAboveGuessing", f"{what}, tested on raw texts"]
         assert points.value <= 0 < points.raw
     use = found["Downstream", "macro-F1, learned from released texts, tested on raw texts"]
@@ -52,7 +52,7 @@ def test_a_release_that_says_nothing_gives_nothing():
     points = found["PointsAboveGuessing", "macro-F1, tested on raw texts"]
     assert points.raw == pytest.approx(100 * (use.raw - use.blind))
     kept, learnt = ((score.value - score.blind) / (score.raw - score.blind) for score in (use, secret))
-    gain = found["RelativeGain", "above not looking, as paper 001 defines it, use tested on raw texts"]
+    gain = found["RelativeGain", "above not looking, as Meisenbacher et al. 2025 define it, use tested on raw texts"]
     assert gain.value == pytest.approx(kept - learnt)
 
 
@@ -63,7 +63,7 @@ def test_a_release_that_drops_the_city_keeps_its_use_and_stops_the_attacker():
     learnt = found["Attribute", "adaptive attacker, macro-F1"]
     assert use.value > 0.95 > 0.6 > learnt.value
     assert use.interval[0] <= use.value <= use.interval[1]
-    assert found["RelativeGain", "as paper 000 defines it, use tested on released texts"].value > 0.3
+    assert found["RelativeGain", "as Meisenbacher et al. 2024 define it, use tested on released texts"].value > 0.3
     assert evidence.excluded["Guessing the attribute from several records"] == ("subject",)
     assert set(evidence.excluded.values()) <= {("subject",), ("word mechanism",), ("masked model",), ("classifier",)}
 
@@ -73,14 +73,14 @@ def test_label_names_alone_are_measured_and_a_release_that_loses_to_them_is_said
     wrong = frame.select("id", text=pl.col("stars").replace_strict({"awful": "lovely", "lovely": "awful"}))
     poor = frame.select("id", text=pl.when(pl.col("id") % 3 == 0).then(wrong["text"]).otherwise(pl.col("stars")))
     found = evaluate(join(frame.lazy(), poor.lazy(), id="id", text="text", label="stars"))
-    names = figures(found)["Downstream", "macro-F1, label names alone"]
+    names = figures(found)["Downstream", "macro-F1, label names"]
     assert (names.value, names.blind, names.raw) == (1, pytest.approx(1 / 2), None)
     words = saved(tmp_path, wrong)
     frame.write_parquet(words[1])
     done = dptext(*words, *NAMED, "--label", "stars")
     said = " ".join(done.output.split())
-    assert "Without any release: label names alone 1.00, public data alone" in said
-    assert "Do not publish. Use label names alone, with macro-F1 1.00" in said
+    assert "Without any release: label names 1.00, public data" in said
+    assert "Do not publish. Use label names, with macro-F1 1.00" in said
     assert said.index("Do not publish") < said.index("* A classifier"), "the verdict comes first"
 
 
@@ -108,8 +108,8 @@ def test_public_and_written_texts_are_compared_with_a_release(tmp_path):
     done = dptext(*words, *NAMED, "--label", "stars", *given)
     assert done.exit_code == 0, done.output
     said = " ".join(done.output.split())
-    assert "written texts alone 0.00, public labeled texts alone 1.00." in said
-    assert "Do not publish. Use public labeled texts alone, with macro-F1 1.00" in said
+    assert "written texts 0.00, public labeled texts 1.00." in said
+    assert "Do not publish. Use public labeled texts, with macro-F1 1.00" in said
 
 
 def test_the_learner_finds_a_rare_label_among_noisy_texts():
@@ -244,13 +244,13 @@ def test_bleu_is_given_of_all_texts_and_as_the_mean_over_texts():
 def test_gains_and_points_use_released_test_texts_first_and_raw_ones_next():
     found = figures(evaluate(pairs(lambda text: text.replace("awful", "town").replace("lovely", "town"))))
     names = {what for measure, what in found if measure == "Bleu"}
-    assert names == {"BLEU, case ignored", "mean BLEU over texts, as in paper 001"}
+    assert names == {"BLEU, case ignored", "mean BLEU over texts, as in Meisenbacher et al. 2025"}
     for measure, count in (("PointsAboveGuessing", 3), ("RelativeGain", 2)):
         names = [what for kind, what in found if kind == measure]
         assert ["released" in name for name in names] == [True] * count + [False] * count
     use = found["Downstream", "macro-F1, learned from released texts, tested on released texts"]
     secret = found["Attribute", "adaptive attacker, macro-F1"]
-    gain = found["RelativeGain", "as paper 000 defines it, use tested on released texts"]
+    gain = found["RelativeGain", "as Meisenbacher et al. 2024 define it, use tested on released texts"]
     assert gain.value == pytest.approx(use.value / use.raw - secret.value / secret.raw)
     points = found["PointsAboveGuessing", "macro-F1, tested on released texts"]
     assert points.value == pytest.approx(100 * (use.value - use.blind))

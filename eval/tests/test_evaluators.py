@@ -57,7 +57,7 @@ def test_numbers_are_regressed_on_and_a_pair_is_read_together():
     score = figures(evidence)["Downstream", "Pearson correlation, learned from released texts, tested on raw texts"]
     assert (score.value, score.blind) == (pytest.approx(correlation["two"]), 0.0)
     assert score.interval[0] < score.value < score.interval[1]
-    assert evidence.excluded["PP+: points above a blind guess"] == ("classes",)
+    assert evidence.excluded["PP+: points above the random baseline"] == ("classes",)
 
 
 def test_a_release_of_the_second_text_alone_is_seen_by_the_pair():

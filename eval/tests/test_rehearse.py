@@ -50,7 +50,7 @@ def run(*words):
 
 @pytest.mark.parametrize(("form", "words"), [("synthetic_scores", "Ridge(alpha=0.3"), ("linear_discriminant", "")])
 def test_the_recommended_reader_comes_with_its_lines(form, words):
-    found = recommendation([Figure(form, 1.0, 1.0, 1.0, 0.5, 0.9, model="central")], {"label names alone": 0.5})
+    found = recommendation([Figure(form, 1.0, 1.0, 1.0, 0.5, 0.9, model="central")], {"label names": 0.5})
     assert any(line.startswith("Read it in scikit-learn: ") and words in line for line in found["reasons"]) == bool(
         words
     )
@@ -152,10 +152,10 @@ def test_answers_name_the_form_and_the_bound():
     assert line.startswith(
         "A person loses epsilon 1 at most: synthetic 0.90 (central), custext 0.35 (local; reveals clus"
     )
-    assert line.endswith("surrogate 0.30 (local); label names alone 0.60 at no loss.")
+    assert line.endswith("surrogate 0.30 (local); label names 0.60 at no loss.")
 
 
-NAMED = {"label names alone": 0.6}
+NAMED = {"label names": 0.6}
 
 
 def test_the_smallest_epsilon_that_beats_every_baseline_is_recommended():
@@ -169,13 +169,10 @@ def test_the_smallest_epsilon_that_beats_every_baseline_is_recommended():
     assert said["policy"] == ["epsilon = 2"], "0.62 is not better by more than 0.02, and more epsilon is not needed"
     assert said["verdict"].startswith("Use a synthetic table at epsilon 2 per record to")
     assert "; do not use it to read texts of your records." in said["verdict"]
-    assert (
-        "synthetic at epsilon 2 per record (central) reaches macro-F1 0.63, label names alone 0.60."
-        in said["reasons"][0]
-    )
+    assert "synthetic at epsilon 2 per record (central) reaches macro-F1 0.63, label names 0.60." in said["reasons"][0]
     assert "and delta 1e-8 at most" in said["reasons"][0]
     lost = recommendation(figures((1, 0.6), (8, 0.62)), NAMED)
-    assert lost["verdict"] == "Do not publish. Use label names alone: macro-F1 0.60."
+    assert lost["verdict"] == "Do not publish. Use label names: macro-F1 0.60."
     assert (lost["policy"], lost["reasons"]) == ([], ["No release beats it by more than 0.02."])
 
 
@@ -204,10 +201,7 @@ def test_a_conditional_bound_is_proposed_last():
     plain = Figure("surrogate", 8, 8, 8, 3.5, 0.7, ("nullness",))
     given = Figure("custext", 1, 1, 1, 0.4, 0.9, ("cluster", "length", "nullness"))
     assert "surrogate at epsilon 8" in recommendation([given, plain], NAMED)["reasons"][0]
-    assert (
-        "It releases exactly: cluster, length"
-        in recommendation([given, plain], {"label names alone": 0.8})["reasons"][0]
-    )
+    assert "It releases exactly: cluster, length" in recommendation([given, plain], {"label names": 0.8})["reasons"][0]
 
 
 POLICY = """
@@ -339,6 +333,6 @@ def test_a_set_ships_and_shares_no_sentence_with_the_corpus(tmp_path, monkeypatc
 
 
 def test_printed_bounds_are_rounded_up():
-    said = recommendation([Figure("surrogate", 4, 4, 4, 1.7372, 0.8)], {"label names alone": 0.4})["reasons"][0]
+    said = recommendation([Figure("surrogate", 4, 4, 4, 1.7372, 0.8)], {"label names": 0.4})["reasons"][0]
     assert "factor of at most 10^1.74." in said
     assert "10^1.73." not in said

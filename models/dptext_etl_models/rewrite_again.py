@@ -26,7 +26,7 @@ from pydantic import Field, PositiveInt, field_validator
 from dptext_etl import device
 from dptext_etl.artifacts import Artifact, canon
 from dptext_etl.errors import PolicyError
-from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, PURPOSE, PostProcess, Provenance, Rewritten, refuse_model
+from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, PostProcess, Provenance, Rewritten, Training, refuse_model
 from dptext_etl.sampling import Choices, Slots
 from dptext_etl_models.inference import device_draws, language_model
 from dptext_etl_models.inference.generation import Generation, Generator, probe_scores
@@ -38,6 +38,7 @@ TRAINING = "training"
 """The role of that file."""
 RANGE = (-200.0, 200.0)
 """Public range of the scores of a sampled token: no model of this kind leaves it."""
+PURPOSE = 8  # purpose number of sampled post-processing (docs/spec/stream.md#purposes)
 LONGEST = 4096
 _USUAL = 512
 
@@ -63,7 +64,6 @@ class RewriteAgain(PostProcess):
 
     accelerated: ClassVar[bool] = True
     artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
-    unhashed: ClassVar[frozenset[str]] = frozenset({"training_provenance"})
     hub_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
 
     model: str
@@ -92,25 +92,24 @@ class RewriteAgain(PostProcess):
         return language_model.placed_files(self.__dict__) or language_model.model_files(self.model, self.revision)
 
     @cached_property
-    def training(self) -> Artifact | None:
+    def training_file(self) -> Artifact | None:
         """Return the file next to the model that says how it was trained; None if there is none."""
         facts_path = self.model_files[language_model.ROLE + language_model.CONFIG].path.with_name(FACTS)
         return Artifact.open(facts_path) if facts_path.is_file() else None
 
     def artifacts(self) -> dict[str, Artifact]:
         """Return the model's files, and its statement of its training, by role."""
-        stated = self.training
+        stated = self.training_file
         return {**self.model_files, **({} if stated is None else {TRAINING: stated})}
 
-    @property
-    def model_hash(self) -> str:
-        """Return one hash over the files of the model, 64 hex digits."""
-        return hashlib.sha256(canon([list(item) for item in language_model.identity(self.model_files)])).hexdigest()
+    def configuration(self) -> dict[str, Any]:
+        """Return the settings that determine the output: all but the declared provenance; their hash is `cfg`."""
+        return {name: value for name, value in super().configuration().items() if name != "training_provenance"}
 
     @cached_property
     def provenance(self) -> Provenance | None:
         """Return what training.json says, or the policy's entry where there is none."""
-        if self.training is None:
+        if self.training_file is None:
             return self.training_provenance
         stated = self._facts.get("training_provenance")
         if self.training_provenance not in {None, stated}:
@@ -120,17 +119,19 @@ class RewriteAgain(PostProcess):
         return provenance
 
     @property
-    def learnt_for(self) -> str | None:
-        """Return the configuration hash of the mechanism whose releases it learned from, as training.json states it."""
+    def training(self) -> Training:
+        """Return the training of the model, as training.json states it."""
         mechanism = self._facts.get("mechanism")
         configuration = mechanism.get("configuration") if isinstance(mechanism, dict) else None
-        return configuration if isinstance(configuration, str) else None
+        files = canon([list(item) for item in language_model.identity(self.model_files)])
+        learned_from = configuration if isinstance(configuration, str) else None
+        return Training(self.provenance, hashlib.sha256(files).hexdigest(), learned_from)
 
     @cached_property
     def _facts(self) -> dict[str, Any]:
         """Return what training.json says; nothing where there is none."""
         try:
-            facts = {} if self.training is None else json.loads(self.training.read_bytes())
+            facts = {} if self.training_file is None else json.loads(self.training_file.read_bytes())
         except ValueError:
             facts = None
         if not isinstance(facts, dict):

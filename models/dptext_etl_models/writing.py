@@ -67,7 +67,7 @@ class Wanted:
         model: Folder of a causal model, a name on the hub, or a .gguf file.
         about: One public sentence about the texts, such as "messages of customers to their bank".
         topics: Public words that describe a label, by label.
-        each: Number of texts of each label.
+        number: Number of texts of each label.
         seed: Seed of the order of examples and of the draws.
         guidance: Strength of the guidance against "any"; 1 uses none.
         license: Terms of the model's license, if the model states none.
@@ -76,13 +76,13 @@ class Wanted:
     model: str
     about: str
     topics: Mapping[str, str]
-    each: int = 20
+    number: int = 20
     seed: int = 1
     guidance: float = 1.0
     license: str = ""
 
     def __post_init__(self) -> None:
-        if self.each < 1 or not self.topics or not self.about.strip():
+        if self.number < 1 or not self.topics or not self.about.strip():
             raise PolicyError(
                 "a label, a sentence about the texts, and at least one text per label are needed",
                 "pass --labels with at least one label, --about, and a positive --each",
@@ -195,7 +195,7 @@ def _written(
     wanted: Wanted, labels: Sequence[str], batches: Path, progress: Progress
 ) -> Iterator[list[tuple[str, str]]]:
     """Yield the texts of every label in order, and report the rate and the time left."""
-    least = len(labels) * -(-wanted.each // _BATCH)
+    least = len(labels) * -(-wanted.number // _BATCH)
     workers = min(len(labels), os.cpu_count() or 1, int(os.environ.get("DPTEXT_THREADS") or 64))
 
     def count() -> int:
@@ -258,7 +258,7 @@ def _of_label(wanted: Wanted, label: str, number: int, batches: Path) -> list[tu
     texts = dict[str, None]()
     for text in _texts(wanted, label, number, batches):
         texts[text] = None
-        if len(texts) == wanted.each:
+        if len(texts) == wanted.number:
             break
     return [(label, text) for text in texts]
 
@@ -274,7 +274,7 @@ def _model(name: str) -> tuple[Any, Any]:
 def _texts(wanted: Wanted, label: str, number: int, batches: Path) -> Iterator[str]:
     """Yield texts of a label, batch by batch, until three times as many as wanted were drawn; each batch is kept."""
     order = random.Random(f"{wanted.seed} {label}")  # noqa: S311  (public texts)
-    for turn in range(-(-3 * wanted.each // _BATCH)):
+    for turn in range(-(-3 * wanted.number // _BATCH)):
         state = order.getstate()
         prompts = [prompt(wanted.about, wanted.topics[label], order)]
         if wanted.guidance > 1:
@@ -345,8 +345,8 @@ def _likely(shares: Any, draws: Any) -> Any:
     drawn = shares.multinomial(1, generator=draws)
     outside = shares.new_ones(len(shares)) > 0
     while True:
-        some = shares[outside]
-        likelier = some * (some > some.gather(-1, drawn[outside]))
+        chances = shares[outside]
+        likelier = chances * (chances > chances.gather(-1, drawn[outside]))
         outside = outside.masked_scatter(outside, likelier.sum(-1) >= TOP_P)
         if not outside.any():
             return drawn

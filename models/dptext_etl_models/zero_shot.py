@@ -93,8 +93,10 @@ def _logs(model: Any, read: Any, tokens: Sequence[Sequence[int]], tell: Callable
     with torch.inference_mode():
         for start in range(0, len(order), _BATCH):
             rows = order[start : start + _BATCH]
-            some = [tokens[row] for row in rows]  # a mask hides tokens after the end
-            texts, real = (torch.from_numpy(stacked(part, 0)) for part in (some, [[1] * len(text) for text in some]))
+            chosen = [tokens[row] for row in rows]  # a mask hides tokens after the end
+            texts, real = (
+                torch.from_numpy(stacked(part, 0)) for part in (chosen, [[1] * len(text) for text in chosen])
+            )
             cache = copy.deepcopy(read.past_key_values)
             cache.batch_repeat_interleave(len(rows))
             seen = torch.cat([torch.ones((len(rows), length), dtype=torch.long), real], dim=1)

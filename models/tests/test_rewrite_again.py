@@ -100,7 +100,7 @@ def test_what_a_model_learnt_from_is_declared_once(tmp_path):
     for said in ("disjoint-records", "users"):
         with pytest.raises(PolicyError, match=r"and training\.json another one"):
             _ = make(model=places[said]).provenance
-    assert asked[None].model_hash == asked["public"].model_hash
+    assert asked[None].training.model_hash == asked["public"].training.model_hash
     assert asked[None].cfg() != asked["public"].cfg() != make(model=places["public"], l_max=4).cfg()
     moved = placed(asked["public"], asked["public"].artifacts())
     assert (moved.cfg(), moved.provenance) == (asked["public"].cfg(), "public")
@@ -108,7 +108,7 @@ def test_what_a_model_learnt_from_is_declared_once(tmp_path):
     facts = {"training_provenance": "public", **made_for, "settings": {"template": "Text : {text}", "longest": 40}}
     (tmp_path / "public" / "training.json").write_text(json.dumps(facts))
     trained = make(model=places["public"], training_provenance=None)
-    assert (trained.learnt_for, trained.prompts.limit, asked[None].prompts.limit) == ("ab" * 32, 40, 512)
+    assert (trained.training.mechanism, trained.prompts.limit, asked[None].prompts.limit) == ("ab" * 32, 40, 512)
     assert trained.prompts.encode(["time"])[0] == make(template="Text : {text}").prompts.encode(["time"])[0]
 
 

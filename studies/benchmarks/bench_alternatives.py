@@ -3,7 +3,7 @@
     python studies/benchmarks/bench_alternatives.py          # a table
     python studies/benchmarks/bench_alternatives.py --json   # the same rows as JSON
 
-Each tool gets an environment that pip fills from the index; a package that does not install is named and left out.
+Each tool gets an environment that pip fills from the index; a package that does not install is named and skipped.
 Texts and vectors are made here, as are the weights of the model: only packages are downloaded.
 """
 
@@ -66,10 +66,10 @@ def rows() -> list[Row]:
 def compared(tool: Tool, python: Path | str, rates: dict[str, float], folder: Path) -> Row:
     """Measure a tool, and ours if this was not measured before."""
     if isinstance(python, str):
-        return Row(tool.title, f"left out: {python}")
+        return Row(tool.title, f"skipped: {python}")
     theirs = run([str(python), str(HERE / "alternatives_tasks.py"), tool.task, str(folder)])
     if isinstance(theirs, str):
-        return Row(tool.title, f"left out: {theirs}")
+        return Row(tool.title, f"skipped: {theirs}")
     if tool.ours not in rates:
         ours = run([sys.executable, str(Path(__file__)), tool.ours, str(folder)])
         if isinstance(ours, str):

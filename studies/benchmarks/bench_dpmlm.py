@@ -136,7 +136,7 @@ def reduced(plain: dict[str, Any]) -> list[Row]:
 
     work = "DP-MLM, sequential, bfloat16 weights, one thread"
     if device.dtype("cpu") != "bfloat16":
-        return [Row(work, "left out: this CPU does not multiply bfloat16", goal=">= 5 where it does")]
+        return [Row(work, "skipped: this CPU does not multiply bfloat16", goal=">= 5 where it does")]
     one = task("dpmlm", jobs=[SEQUENTIAL], dtype="bfloat16")["jobs"][0]
     ratio = rate(one) / rate(plain, "drawn")
     return [Row(work, f"{rate(one):,.0f} words/CPU-min", "the plain loop, float32", ratio, ">= 5", ratio >= 5)]

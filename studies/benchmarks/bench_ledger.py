@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from dptext_etl import _kernel
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
-from dptext_etl.ledger import Charge, Ledger, ReleaseRef, Scope
+from dptext_etl.ledger import Charge, Ledger, Outcome, ReleaseRef, Scope
 from dptext_etl.policy import Cap
 
 BATCH = 100_000
@@ -65,12 +65,13 @@ def measure(
             epsilons = {"eps_pure": words * 2_000_000, "eps_tight": words * 1_900_001, "eps_approx": words * 2_000_000}
             spends = epsilons | {"delta": np.zeros(size, np.int64), "rho": words * 500_000}
             began, used = time.perf_counter(), time.process_time()
-            result = ledger.reserve("bench", scope, cap, ids, people, [Charge(ref, idem_keys, words, spends)])
-            ledger.commit("bench", ref, ids, idem_keys, digests, positions=words)
+            ready = ledger.make_ready(unit, ids, people, [Charge(ref, idem_keys, words, spends)])
+            outcome = ledger.reserve("bench", scope, cap, ready)
+            ledger.commit("bench", ledger.examine(ref, ids, idem_keys, digests, positions=words))
             walls.append(time.perf_counter() - began)
             cpus.append(time.process_time() - used)
-            if result.counts["RESERVED"] != size:
-                raise SystemExit(f"expected {size} reserved, got {result.counts}")
+            if not (outcome == Outcome.RESERVED).all():
+                raise SystemExit(f"expected {size} reserved, got {np.bincount(outcome)}")
         window = min(len(walls), max(1, WINDOW // size))
         report: dict[str, object] = {
             "work": f"ledger: reserve and commit, batches of {size:,}",

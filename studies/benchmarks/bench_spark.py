@@ -22,7 +22,7 @@ SECONDS = 30
 def rows() -> list[Row]:
     """Measure everything and return the rows of the table."""
     if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
-        print("left out: Spark needs pyspark and Java 17 or newer", file=sys.stderr)
+        print("skipped: Spark needs pyspark and Java 17 or newer", file=sys.stderr)
         return []
     return [*functions(), *frame(), *short_rows()]
 

@@ -31,7 +31,7 @@ def run(rows: int, decoding: str, model: str) -> dict[str, Any]:
     from dptext_etl_models.mechanisms.dpmlm import DPMLM
 
     if not shipped(model):
-        print(f"left out: {model} is not installed (dptext-etl-models)", file=sys.stderr)
+        print(f"skipped: {model} is not installed (dptext-etl-models)", file=sys.stderr)
         sys.exit(SKIPPED)
     folder = Path(tempfile.mkdtemp(prefix="dptext-bench-"))
     frame = pl.read_parquet(data("sst2/sst2.parquet")).filter(pl.col("split") != "train").head(rows)

@@ -91,7 +91,7 @@ def parts(folder: Path, device: str, size: gpu_models.Size) -> dict[str, Callabl
 def run(name: str, part: Callable[[], list[Row]], began: float) -> list[Row]:
     """Run one part; one that fails or comes too late is a row that says so."""
     if time.perf_counter() - began > SECONDS:
-        return [Row(name, "left out: the time was over", met=False, goal="run")]
+        return [Row(name, "skipped: the time was over", met=False, goal="run")]
     started = time.perf_counter()
     try:
         rows = part()
@@ -117,9 +117,9 @@ def in_both(folder: Path, device: str, size: gpu_models.Size) -> list[Row]:
 
 
 def tests() -> list[Row]:
-    """Run the tests of models, which use the GPU where there is one; left out without pytest."""
+    """Run the tests of models, which use the GPU where there is one; skipped without pytest."""
     if importlib.util.find_spec("pytest") is None:
-        return [Row("tests of models", "left out: pytest is not installed")]
+        return [Row("tests of models", "skipped: pytest is not installed")]
     command = [sys.executable, "-m", "pytest", "--tb=short", "-k", "cuda", "-p", "no:cacheprovider", *TESTS]
     try:
         done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, check=False, timeout=TESTS_SECONDS)

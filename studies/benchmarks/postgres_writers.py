@@ -112,8 +112,9 @@ def write(ready: Any, answers: Any, url: str, id_key: str, number: int, scope: i
         used = _cpu()
         for at, (ids, people, idem_keys, digests, words, spends) in enumerate(made):
             job = f"writer-{number}-{at}"
-            ledger.reserve(job, where, cap, ids, people, [Charge(ref, idem_keys, words, spends)])
-            ledger.commit(job, ref, ids, idem_keys, digests, positions=words)
+            ready = ledger.make_ready(where.unit, ids, people, [Charge(ref, idem_keys, words, spends)])
+            ledger.reserve(job, where, cap, ready)
+            ledger.commit(job, ledger.examine(ref, ids, idem_keys, digests, positions=words))
         answers.put({"cpu_s": _cpu() - used, "waited_s": waited()})
         ready.wait()
 

@@ -32,7 +32,7 @@ NUMBERS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
 def folder() -> Path | None:
     """Build the models once per run, in a folder that goes with it; None with a sentence where something is missing."""
     if not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "tokenizers")):
-        print("left out: language models need torch and transformers", file=sys.stderr)
+        print("skipped: language models need torch and transformers", file=sys.stderr)
         return None
     place = tempfile.mkdtemp(prefix="dptext-bench-models-")
     atexit.register(shutil.rmtree, place, ignore_errors=True)

@@ -82,7 +82,7 @@ class Results:
         return cls(path, order, {name: part for name, part in parts.items() if name in order})
 
     def put(self, name: str, rows: list[Row], origin: Origin) -> None:
-        """Replace the figures of a part; a part that was left out keeps its older rows."""
+        """Replace the figures of a part; a part that was skipped keeps its older rows."""
         if rows:
             self.parts[name] = {**origin.facts(name), "rows": [row.cells() for row in rows]}
 

@@ -27,7 +27,7 @@ def data(name: str) -> Path:
     """Return a file of real data, or end with a sentence."""
     path = SHARED / name
     if not path.exists():
-        print(f"left out: {name} does not lie in shared/data next to this checkout", file=sys.stderr)
+        print(f"skipped: {name} does not lie in shared/data next to this checkout", file=sys.stderr)
         sys.exit(SKIPPED)
     return path
 

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--kept", action="store_true", help="write from figures at hand, measure nothing")
     given = parser.parse_args(arguments)
     if not data.DATA.exists():
-        sys.exit("left out: shared/data does not lie next to this checkout")
+        sys.exit("skipped: shared/data does not lie next to this checkout")
     models = name_values(given.model, "a model is written MECHANISM=MODEL", "name each mechanism once")
     if not given.kept:
         _measure(list(cells(given.sets, given.only, models, given.keys)), given.again)

@@ -30,7 +30,7 @@ OTHERS = {
     ("dpbart", "CLV"): (500.0, 1000.0),
     ("dpmlm", "at once"): (50.0,),
 }
-"""The same on sets of writers, as paper 001 has them."""
+"""The same on sets of persons, as paper 001 has them."""
 SETS = {"SST-2": LINES, "movie_snippets4": OTHERS, "blog_gender": OTHERS}
 
 

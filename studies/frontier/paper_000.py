@@ -173,21 +173,24 @@ def reproduced(setup: setups.Setup) -> dict[str, Callable[[], setups.Shown]]:
     return {**tables, "4": partial(_added, setup)}
 
 
-def _mechanism(setup: setups.Setup, name: str, epsilon: float, way: str = "mechanism", **more: Any) -> Any:
+def _mechanism(
+    setup: setups.Setup, name: str, epsilon: float, way: str = "mechanism", *, table: str = "1", **more: Any
+) -> Any:
     """Return DP-MLM as the paper runs it, or ("second") in the mode that a release uses, or a rival.
 
     A rival generates as many tokens as the longest input allows, as its code does.
     """
     if name == "DP-MLM":
         kind: Any = load("dpmlm")
-        settings = {key: value for key, value in setup.settings["table"]["1"][way].items() if key != "name"}
+        settings = {key: value for key, value in setup.settings["table"][table][way].items() if key != "name"}
         return kind(epsilon=epsilon, model=setup.weights("roberta-base", "english-small"), **settings, **more)
     given, ours, loaded = {
         "DP-Paraphrase": ("gpt2-paraphraser", "english-paraphraser", "dp_paraphrase"),
         "DP-Prompt": ("flan-t5-base", "english-denoiser", "dp_prompt"),
     }[name]
     kind = load(loaded)
-    return kind(epsilon=epsilon, model=setup.weights(given, ours), mode="faithful")
+    mode = setup.settings["table"]["2"]["mechanism"]["mode"]
+    return kind(epsilon=epsilon, model=setup.weights(given, ours), mode=mode)
 
 
 MODES = (("faithful", "mechanism"), ("strict", "second"))
@@ -296,9 +299,9 @@ def _privacy(setup: setups.Setup, name: str) -> setups.Shown:
 def _added(setup: setups.Setup) -> setups.Shown:
     task, rows = setup.task("trustpilot", slow=True), []
     for (epsilon, addition), printed in LONGER.items():
-        if epsilon not in setup.budgets("4"):
+        if epsilon not in setup.budgets("4") or addition not in setup.settings["table"]["4"]["additions"]:
             continue
-        by = _mechanism(setup, "DP-MLM", float(epsilon), variant="plusminus", addition=addition)
+        by = _mechanism(setup, "DP-MLM", float(epsilon), table="4", addition=addition)
         released = tuple(setups.rewrite(by, part) for part in task.texts)
         rows.append([f"{epsilon}", f"{addition:g}", *_attacked(setup, "trustpilot", released, printed)])
     title = f"Table 4: words added, {setup.title('trustpilot')}"

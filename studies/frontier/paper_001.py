@@ -292,7 +292,7 @@ def made(setup: setups.Setup, task: setups.Task, mechanism: str, epsilon: float,
     """
     whole, used = total(task, mechanism, epsilon), tuple(score for score in scores if score in FIVE)
     cost = round(whole * (1.0 if mechanism == "DP-BART" else _reach()), 6)
-    formulas = {} if "corrected" in scores else _formulas(setup)
+    formulas = _encoder(setup) | ({} if "corrected" in scores else _formulas(setup))
     by_scores = {"total": cost, "eps_hi": cost, "scores": used or FIVE, **formulas}
     if mechanism != "DP-BART":
         return _diffractor(epsilon, allocation=by_scores) if used else Evenly(whole, "length" not in scores)
@@ -309,7 +309,13 @@ PIECES = 3
 def _formulas(setup: setups.Setup) -> dict[str, Any]:
     """Return the formulas of the paper's code, where WordNet's counts are there; otherwise the corrected ones."""
     counts = setup.file("nltk_data")
-    return {} if counts is None else {"printed": "code", "information": f"wordnet:{counts}"}
+    formulas = setup.settings["budget"]["formulas"]
+    return {} if counts is None else {"printed": formulas, "information": f"wordnet:{counts}"}
+
+
+def _encoder(setup: setups.Setup) -> dict[str, str]:
+    """Return the paper's encoder of the scores wi and sd, where it is given."""
+    return {"encoder": f"sentence-transformers:{setup.weights('gte-small', '')}"} if setup.has("gte-small") else {}
 
 
 def equal_totals(setup: setups.Setup, task: setups.Task, mechanism: str, epsilon: float) -> float:

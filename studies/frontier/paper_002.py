@@ -86,18 +86,16 @@ def anew(setup: setups.Setup, model: str, rows: setups.Rows) -> setups.Rows:
 
 def rewriters(setup: setups.Setup, mechanism: dict[str, Any], name: str, room: Path) -> tuple[str, str]:
     """Train T on public texts that the mechanism privatized, and T++ from T on texts of the data's own domain."""
-    count = max(16, int((setup.sizes["rows"] or PUBLIC) * setup.sizes["slow"]))
+    rewriter = setup.settings["rewriter"]
+    count = max(16, int((setup.sizes["rows"] or rewriter["texts"]) * setup.sizes["slow"]))
     own = f"{name}_domain"
     domain = own if setup.given(own) else DOMAIN[name]
-    base = setup.weights("flan-t5-large", MODEL)
+    base = setup.weights(rewriter["base"], MODEL)
     folders = []
     for stage, corpus in (("T", "c4" if setup.given("c4") else "wiki_en"), ("T-plus-plus", domain)):
         base = _trained(setup, mechanism, base, setup.public(corpus, count), room / stage)
         folders.append(base)
     return folders[0], folders[1]
-
-
-PUBLIC = 100_000
 
 
 def _trained(setup: setups.Setup, mechanism: dict[str, Any], base: str, texts: list[str], room: Path) -> str:

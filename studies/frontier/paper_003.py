@@ -136,19 +136,27 @@ def _latent(setup: setups.Setup, line: str, epsilon: float, name: str) -> Any:
         return kind(**common | {"model": folder if setup.has("adept") else str(SHIPPED / folder)})
     kind = load("dpbart")
     variant = {"CLV": "clv", "PR": "pr", "PR+": "pr_plus"}[line]
-    return kind(variant=variant, num_beams=BEAMS, length=setup.length(), **common)
+    return kind(variant=variant, num_beams=setup.settings["beams"], length=setup.length(), **common)
 
 
 def _pruned(setup: setups.Setup, line: str, epsilon: float) -> str:
     """Prune a BART model on public texts, for PR+ also under the noise of an epsilon; it is kept in target/."""
-    base, sizes = setup.weights("bart-base", OURS["CLV"]), setup.sizes
-    asked = json.dumps([base, sizes["steps"], sizes["words"], str(setup.tables), str(setup.data)])
-    work = ROOT / "target" / "paper-003" / hashlib.sha256(asked.encode()).hexdigest()[:16]
+    base, sizes, paper = setup.weights("bart-base", OURS["CLV"]), setup.sizes, setup.settings["pruning"]
+    stages, steps, texts = (
+        str(sizes[ours] or paper[name])
+        for ours, name in (("stages", "stages"), ("steps", "steps"), ("public", "texts"))
+    )
+    corpus = "openwebtext" if setup.given("openwebtext") else "imdb_unsup"
+    content = [base, stages, steps, texts, corpus, sizes["words"], str(setup.tables), str(setup.data)]
+    work = ROOT / "target" / "paper-003" / hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
     work.mkdir(parents=True, exist_ok=True)
-    pl.DataFrame({"text": setup.public("imdb_unsup", 3_000)}).write_parquet(work / "public.parquet")
-    more = ["--corpus", str(work / "public.parquet"), "--scale", "small", "--texts", "3000"]
+    public = work / "public.parquet"
+    if not public.is_file():
+        pl.DataFrame({"text": setup.public(corpus, int(texts))}).write_parquet(public)
+    scale = "paper" if setup.has("bart-base") else "small"
+    more = ["--corpus", str(public), "--scale", scale, "--texts", texts]
     pruned = work / GIVEN["PR"]
-    _train(pruned, ["dpbart-prune", "--model", base, *more, "--stages", "3", "--steps", str(sizes["steps"])])
+    _train(pruned, ["dpbart-prune", "--model", base, *more, "--stages", stages, "--steps", steps])
     if line == "PR":
         return str(pruned)
     epochs, minutes = sizes["noise_epochs"] or setup.settings["noise"]["epochs"][f"{epsilon:g}"], sizes["minutes"]
@@ -162,10 +170,6 @@ def _train(folder: Path, words: list[str]) -> None:
     """Run `dptext train`, unless its folder is complete."""
     if not (folder / "training.json").is_file():
         setups.train([*words, "--out", str(folder)])
-
-
-BEAMS = 10
-"""Appendix I."""
 
 
 def without_noise(mechanism: Any, rows: setups.Rows) -> setups.Rows:
@@ -183,7 +187,7 @@ def without_noise(mechanism: Any, rows: setups.Rows) -> setups.Rows:
 def first_tokens(setup: setups.Setup, rows: setups.Rows) -> setups.Rows:
     """Return the tokens of each text that the paper's models read: its BLEU compares with them (appendix I)."""
     tokens = language_model.tokenizer(language_model.model_files(setup.weights("bart-base", OURS["CLV"])))
-    longest = setup.settings["longest"]
+    longest = setup.settings["dpbart"]
     return [
         tuple(tokens.decode(tokens(text)["input_ids"][:longest], skip_special_tokens=True) for text in row)
         for row in rows
@@ -222,4 +226,4 @@ def _table_5(setup: setups.Setup, name: str) -> setups.Shown:
 
 
 LARGEST = 2500.0
-"""Epsilon of a mechanism whose noise is left out."""
+"""Epsilon of a mechanism whose noise is skipped."""

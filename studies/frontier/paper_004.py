@@ -75,14 +75,12 @@ def reproduced(setup: setups.Setup) -> dict[str, Callable[[], setups.Shown]]:
 
 def _glove(setup: setups.Setup) -> str:
     """Return given GloVe vectors, or vectors of the data folder (50 dimensions, 5,000 words), or the included ones."""
-    given = None if setup.models is None else setup.models / "glove.npz"
-    if given is not None and given.is_file():
-        return str(given)
-    return setup.file("word_vectors", "glove6b_50d_5k.npz") or DEFAULT_VECTORS
+    return setup.weights("glove.npz", setup.file("word_vectors", "glove6b_50d_5k.npz") or DEFAULT_VECTORS)
 
 
 def _counterfitted(setup: setups.Setup) -> str:
-    return setup.file("word_vectors", "counterfit_300d_30k.npz") or DEFAULT_VECTORS
+    ours = setup.file("word_vectors", "counterfit_300d_30k.npz") or DEFAULT_VECTORS
+    return setup.weights("counter-fitted.npz", ours)
 
 
 def _limit(setup: setups.Setup) -> dict[str, int]:
@@ -174,10 +172,10 @@ def _inferred(setup: setups.Setup) -> setups.Shown:
 
 
 def _customization(setup: setups.Setup) -> setups.Shown:
-    """Draw Figure 5 as a table, for K of 5 to 50."""
+    """Draw Figure 5 as a table, for each K."""
     rows = [
         [str(k), f"{epsilon:g}", *_traded(setup, _attacked(setup, "CusText, counter-fitted", float(epsilon), k=k))]
-        for k in (5, 20, 50)
+        for k in setup.settings["table"]["Figure 5"]["k"]
         for epsilon in setup.budgets("Figure 5")
     ]
     return setups.Shown("Figure 5 (here only; the paper draws it)", ["K", "ε", "privacy", "accuracy"], rows, "Figure 5")

@@ -18,37 +18,13 @@ from pathlib import Path
 
 from papers import settings
 
-from frontier import generated
+from frontier import described, generated
 from frontier.data import DATA, ROOT
-from frontier.setups import STAND_INS, Setup, Shown
+from frontier.setups import Setup, Shown
 
 PAGE = ROOT / "studies" / "reports" / "papers.md"
 PAPERS = ("000", "001", "002", "003", "004")
-LIBRARIES = ("sacrebleu", "sklearn", "torch", "transformers")
-INCLUDED = {
-    "roberta-base": "english-small",
-    "bart-base": "english-autoencoder",
-    "gpt2": "trigrams of public text",
-    "gpt2-paraphraser": "english-paraphraser",
-    "flan-t5-base": "english-denoiser",
-    "flan-t5-large": "english-denoiser",
-    "adept": "english-lstm",
-    "bart-base-pr": "english-autoencoder, pruned by this command",
-    "bart-base-pr-plus": "english-autoencoder, pruned and trained under noise by this command",
-    "all-MiniLM-L6-v2": "sums of word vectors",
-    "all-MiniLM-L12-v2": "sums of word vectors",
-    "all-mpnet-base-v2": "sums of word vectors",
-    "deberta-v3-base": "logistic regression",
-    "bert-base-uncased": "logistic regression, and english-small for masked words",
-}
-"""Weights of the papers, and the model that a run uses where they are not given."""
-USES = {
-    "000": ("roberta-base", "gpt2-paraphraser", "flan-t5-base", "all-MiniLM-L6-v2", "deberta-v3-base"),
-    "001": ("bart-base", "gpt2", "all-MiniLM-L12-v2", "deberta-v3-base", "bert-base-uncased"),
-    "002": ("bart-base", "flan-t5-large", "all-mpnet-base-v2", "all-MiniLM-L6-v2", "deberta-v3-base"),
-    "003": ("bart-base", "bart-base-pr", "bart-base-pr-plus", "adept", "bert-base-uncased"),
-    "004": ("bert-base-uncased",),
-}
+LIBRARIES = ("nltk", "sacrebleu", "sklearn", "torch", "transformers")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -72,12 +48,16 @@ def main(arguments: list[str] | None = None) -> None:
     if lacking:
         parser.error(f"these libraries are not installed: {', '.join(lacking)}")
     data = given.data or (DATA if DATA.is_dir() else None)
+    data = data if data is not None and any(data.glob("*/*.parquet")) else None
     setup = Setup(given.paper, given.size, given.rows, given.tests, given.models, given.tables, data, given.seed)
-    broken = [
-        name
-        for name in USES[given.paper]
-        if setup.has(name) and not Path(setup.weights(name, ""), "config.json").is_file()
-    ]
+    needed = (name for table in setup.settings["table"].values() if "partial" not in table for name in table["sets"])
+    absent = [name for name in dict.fromkeys(needed) if not setup.is_here(name)]
+    if absent:
+        parser.error(f"the data folder lacks sets, and --tables has none of them: {', '.join(absent)}")
+    if setup.has("gte-small") and importlib.util.find_spec("sentence_transformers") is None:
+        parser.error("the weights gte-small need the library sentence-transformers, which is not installed")
+    folders = (Path(setup.weights(name, "")) for name in settings.tools_of(given.paper) if setup.has(name))
+    broken = [path.name for path in folders if path.is_dir() and not (path / "config.json").is_file()]
     if broken:
         parser.error(f"these folders of weights have no config.json: {', '.join(broken)}")
     print(*missing(setup), sep="\n", flush=True)
@@ -133,7 +113,7 @@ def write(setup: Setup, path: Path, *, page: bool, kept: Path | None = None, onl
             continue
         texts.append(file.read_text(encoding="utf-8"))
         end = "" if len(texts) == len(tables) else f"\n*{len(texts)} of {len(tables)} tables are ready.*\n"
-        block = "\n".join([block_head(setup), *texts]) + end
+        block = "\n".join([described.head(setup), *texts]) + end
         if page:
             block = placed(placed(path.read_text(encoding="utf-8"), setup.paper, block), "sets", sets_table())
         _whole(path, block)
@@ -174,67 +154,16 @@ def commit() -> str:
     return name.stdout.strip() + (", changed" if changed.stdout.strip() else "")
 
 
-def block_head(setup: Setup) -> str:
-    """Return the command, the size, the models, and the seed of a run."""
-    asked = f"--size {setup.size}"
-    asked += "".join(f" --{name} {value}" for name, value in (("rows", setup.rows), ("tests", setup.tests)) if value)
-    command = f'make -C studies paper-{setup.paper} PAPER="{asked} --seed {setup.seed}"'
-    folders = {"MODELS": setup.models, "TABLES": setup.tables}
-    command += "".join(f" {name}={name.lower()}" for name, folder in folders.items() if folder is not None)
-    models = [f"{name} given" if setup.has(name) else f"no {name}: {INCLUDED[name]}" for name in USES[setup.paper]]
-    lines = [
-        f"`{command}`",
-        f"{rows(setup)}. Models: {'; '.join(models)}.",
-    ]
-    return "\n\n".join(lines) + "\n"
-
-
-def rows(setup: Setup) -> str:
-    """Return the numbers of rows of a run in words."""
-    train, test = (
-        f"{setup.sizes[name] or 'all'} {word} texts" for name, word in (("rows", "training"), ("tests", "test"))
-    )
-    return f"Size {setup.size}: {train} and {test} at most, {setup.sizes['slow']:g} of them with generative models"
-
-
 def _text(setup: Setup, table: Shown, seconds: float) -> str:
     """Return a table of the page: the paper's settings, what differs from them, the commit, and CPU-seconds."""
-    paper = settings.of_paper(setup.paper)
-    asked, training = paper["table"][table.number], paper["training"]
     words = setup.sizes["words"]
-    cut = f"; texts cut to {words} words" if words else ""
-    differs = [f"texts are cut to {words} words (the paper's limit: {paper['longest']} tokens)"] if words else []
-    if setup.sizes["rows"]:
-        differs.append(f"{setup.sizes['rows']} training and {setup.sizes['tests']} test texts at most")
-    if list(setup.budgets(table.number)) != asked["every"]:
-        differs.append(f"only ε = {', '.join(f'{value:g}' for value in setup.budgets(table.number))}")
-    recipe, runs = setup.recipe()
-    if not setup.has(training["classifier"]):
-        differs.append(f"{INCLUDED[training['classifier']]} in the place of {training['classifier']}, one run")
-    elif (recipe.epochs, len(runs)) != (training["epochs"], training["seeds"]):
-        differs.append(f"{recipe.epochs} epochs and {len(runs)} runs")
-    masked = setup.sizes["masked"] and any("masked" in figure for figure in asked["metrics"])
-    differs += [f"{setup.sizes['masked']} masked words at most"] if masked else []
-    distances = setup.sizes["vocabulary"] and "SanText" in asked["mechanism"]["name"]
-    differs += (
-        [f"a vocabulary of {setup.sizes['vocabulary']:,} words where all pairs have a distance"] if distances else []
+    shown = Shown(
+        table.title + (f"; texts cut to {words} words" if words else ""), table.head, table.rows, table.number
     )
-    if setup.length() < paper.get("dpbart", 0):
-        differs.append(f"DP-BART reads {setup.length()} tokens (the paper: {paper['dpbart']})")
-    lacking = [name for name in USES[setup.paper] if name != training["classifier"] and not setup.has(name)]
-    if lacking:
-        differs.append(f"included models for {', '.join(lacking)}")
-    absent = [name for name in asked["sets"] if not setup.given(name)]
-    played = [f"{STAND_INS[name][0]} for {name}" for name in absent if name in STAND_INS and setup.data is not None]
-    differs += [f"included sets: {', '.join(played)}"] if played else []
-    differs += [f"not run: {', '.join(asked['missing'])}"] if asked["missing"] else []
-    note = f"*{generated.NOTE}*\n\n" if setup.data is None and asked["sets"] else ""
-    shown = Shown(table.title + cut, table.head, table.rows, table.number)
-    below = (
-        f"\n{settings.written(setup.paper, table.number)}\n\nWhat differs here: {'; '.join(differs) or 'nothing'}.\n\n"
-        f"Commit {commit()}, {time.strftime('%Y-%m-%d')}; {seconds:,.0f} CPU-seconds.\n"
-    )
-    return note + shown.markdown() + below
+    sets = settings.of_paper(setup.paper)["table"][table.number]["sets"]
+    note = f"*{generated.NOTE}*\n\n" if setup.data is None and any(not setup.given(name) for name in sets) else ""
+    stamp = f"Commit {commit()}, {time.strftime('%Y-%m-%d')}; {seconds:,.0f} CPU-seconds.\n"
+    return f"{note}{shown.markdown()}\n{described.below(setup, shown)}\n{stamp}"
 
 
 def placed(page: str, paper: str, text: str) -> str:

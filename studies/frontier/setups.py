@@ -26,7 +26,7 @@ from dptext_etl.allocation.score import words_encoder
 from dptext_etl.mechanism import Mechanism
 from dptext_etl_eval.attacks.masked_tokens import Predictor
 from dptext_etl_eval.classifier import counted, fit
-from dptext_etl_eval.evaluators import sentence_vectors
+from dptext_etl_eval.evaluators import loaded, positions, sentence_vectors
 from dptext_etl_eval.fine_tuning import Recipe, Side, fine_tuned
 from dptext_etl_eval.ngrams import Ngrams
 from dptext_etl_eval.pairs import words_of
@@ -145,21 +145,27 @@ class Setup:
         return chosen, range(self.seed, self.seed + runs)
 
     def weights(self, name: str, ours: str) -> str:
-        """Return the folder of given weights, or the included model that replaces them."""
+        """Return the folder (or file) of given weights, or the included model that replaces them."""
         given = None if self.models is None else self.models / name
-        return str(given) if given is not None and given.is_dir() else ours
+        return str(given) if given is not None and given.exists() else ours
 
     def has(self, name: str) -> bool:
         """Return whether weights of that name are given."""
         return self.weights(name, "") != ""
 
+    def classifier(self, part: str | None = None) -> str:
+        """Return the name of the classifier of a set, or of an "attack": its own if that is given, else the paper's."""
+        training = self.settings["training"]
+        own = training.get(part, {}).get("classifier", "")
+        return own if own and self.has(own) else str(training["classifier"])
+
     def length(self) -> int:
-        """Return the tokens of a text that DP-BART reads: the paper's, or all that its model can read."""
+        """Return the tokens of a text that DP-BART reads: the paper's, its model's, or the size's."""
         asked, places = int(self.settings.get("dpbart", 0)), INCLUDED_LENGTH
         if self.has("bart-base"):
             config = json.loads(Path(self.weights("bart-base", ""), "config.json").read_text(encoding="utf-8"))
             places = int(config["max_position_embeddings"])
-        return min(asked, places)
+        return min(asked, places, self.sizes["tokens"] or places)
 
     def file(self, *names: str) -> str | None:
         """Return a file or folder of the data folder; None where it is not there."""
@@ -203,6 +209,9 @@ class Setup:
         part = self.sizes["slow"] if slow else 1.0
         rows, tests = (self.sizes[which] for which in ("rows", "tests"))
         task = read(name, self)
+        share = self.settings.get("sample", {}).get("dpbart", {}).get(name, 1.0) if slow else 1.0
+        if share < 1.0:
+            task = task.first(*(math.ceil(share * len(texts)) for texts in task.texts))
         return task.first(*(None if count == 0 else max(1, int(count * part)) for count in (rows, tests)))
 
 
@@ -273,7 +282,7 @@ def learned(
     use the learner of `dptext evaluate`, and pairs a regression on how alike their texts are.
     """
     truth = np.array(labels, float) if task.numbers and part != "attack" else np.array(labels).astype(str)
-    name = setup.settings["training"]["classifier"]
+    name = setup.classifier(part)
     if setup.has(name):
         guess = fine_tuned(setup.weights(name, ""), _side(texts), truth, seed=seed, recipe=setup.recipe(part)[0])
         return lambda rows: guess(_side(rows))
@@ -319,7 +328,7 @@ def figures(
     train_values, test_values = (task.secrets or task.labels) if secret else task.labels
     numbers = task.numbers and not secret
     truth = np.array(test_values, float) if numbers else np.array(test_values).astype(str)
-    runs = setup.recipe(part)[1] if setup.has(setup.settings["training"]["classifier"]) else [setup.seed]
+    runs = setup.recipe(part)[1] if setup.has(setup.classifier(part)) else [setup.seed]
     found = []
     for seed in runs:
         guessed = np.asarray(learned(setup, task, train, train_values, part=part, seed=seed)(test))
@@ -403,6 +412,10 @@ def rank(setup: Setup, raw: Rows, after: Rows) -> float:
     return float((1 + (close > diagonal).sum(axis=1) + ((close == diagonal).sum(axis=1) - 1) / 2).mean())
 
 
+PERPLEXITY = 256
+"""Tokens of a text whose perplexity counts (paper 001, section 4.3.2)."""
+
+
 def perplexity(setup: Setup, after: Rows) -> float:
     """Return the perplexity of texts: of GPT-2 if its weights are given, else of the included trigrams."""
     texts = flat(after)
@@ -410,15 +423,13 @@ def perplexity(setup: Setup, after: Rows) -> float:
         surprises = np.concatenate([np.zeros(0), *(Ngrams.load().surprise(words_of(text)) for text in texts)])
         return float(np.exp(surprises.mean()))
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    folder = setup.weights("gpt2", "")
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval()
+    tokenizer, model = loaded("AutoModelForCausalLM", setup.weights("gpt2", ""))
+    longest = min(PERPLEXITY, positions(model))
     total, count = 0.0, 0
     with torch.inference_mode():
         for text in texts:
-            ids = torch.tensor([tokenizer(text)["input_ids"][:256]])
+            ids = torch.tensor([tokenizer(text)["input_ids"][:longest]], device=model.device)
             if ids.shape[1] > 1:
                 total += float(model(ids, labels=ids).loss) * (ids.shape[1] - 1)
                 count += ids.shape[1] - 1
@@ -426,13 +437,13 @@ def perplexity(setup: Setup, after: Rows) -> float:
 
 
 @cache
-def predictor(folder: str) -> Predictor:
-    return Predictor(folder)
+def predictor(folder: str, longest: int) -> Predictor:
+    return Predictor(folder, longest)
 
 
 def inferred(setup: Setup, raw: Rows, after: Rows) -> dict[str, float]:
     """Return how often a masked model infers raw words: at the same place or anywhere, by 1 or 3 predictions."""
-    model = predictor(setup.weights("bert-base-uncased", "english-small"))
+    model = predictor(setup.weights("bert-base-uncased", "english-small"), setup.settings["longest"])
     before, then = ([words_of(text) for text in flat(rows)] for rows in (raw, after))
     masked = [item for row, words in enumerate(then) for item in model.masked(row, words)]
     masked = masked[: setup.sizes["masked"] or None]

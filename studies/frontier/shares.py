@@ -50,7 +50,7 @@ def points(table: pl.DataFrame) -> pl.DataFrame:
     """Return one row per cell, with `use`, `attack` and the shares of both that are kept.
 
     A share is 0 where a release does no better than someone who does not look, and 1 where it does as well as raw
-    texts. A cell without one of the two figures is left out.
+    texts. A cell without one of the two figures is skipped.
     """
     averages = means(table)
     parts = []

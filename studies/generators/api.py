@@ -27,6 +27,7 @@ PACKAGES = (
 )
 """Packages whose `__all__` is public (docs/policy.md, Upgrades and stability), and modules in `_CHOSEN`."""
 _CHOSEN = {
+    "dptext_etl.corpora": ("Corpus", "estimate_frequencies"),
     "dptext_etl.runner": ("scan_published", "open_classifier"),
     "dptext_etl.families.aggregate.classifier": ("Classifier",),
     "dptext_etl.checks.great_expectations.expectations": (
@@ -36,16 +37,19 @@ _CHOSEN = {
 """The public names of modules that hold others, too."""
 _FIRST = (
     "These packages export all public names except [mechanisms](mechanisms.md). The page has a sentence for each name "
-    "and argument. `help(NAME)` has the details, examples, and errors ([kinds](cli.md#exit-codes))."
+    "and argument. `help(NAME)` has types, details, examples, and errors ([kinds](cli.md#exit-codes))."
 )
 _LEFT_TO_HELP = ("Example", "Raises", "Returns")
 """Sections of docstrings that the page leaves out."""
 _ON_A_PAGE = {
+    "ColumnPolicy": ("Its entries", "policy.md#entries"),
     "Policy": ("Its entries", "policy.md#entries"),
     "LedgerSpec": ("Its entries", "policy.md#ledger"),
     "Ledger": ("How to use it", "ledger.md"),
 }
 """Classes whose entries another page describes."""
+_OF_PARENTS = ("Ledger", "Policy")
+"""Classes of which the page lists inherited methods, too."""
 _RESULTS = ("dptext_etl_eval",)
 """Packages whose functions serve commands and whose classes are results: the page describes no argument of them."""
 _SHORT = 6
@@ -80,10 +84,11 @@ def _entry(package: str, name: str) -> Iterator[str]:
     yield f"### {package}.{name}"
     yield _code(package, definition)
     if isinstance(definition, ast.ClassDef):
-        yield "\n".join(f"* `{name}`: {linked(said)}" for name, said in _methods(package, definition).items())
+        methods = _methods(package, definition, inherited=name in _OF_PARENTS)
+        yield "\n".join(f"* `{method}`: {linked(said)}" for method, said in methods.items())
 
 
-def _methods(package: str, definition: ast.ClassDef) -> dict[str, str]:
+def _methods(package: str, definition: ast.ClassDef, *, inherited: bool) -> dict[str, str]:
     """Return a sentence about each public method and property, then about those that parents define."""
     found = {
         method.name: first_sentence(ast.get_docstring(method) or "")
@@ -91,23 +96,22 @@ def _methods(package: str, definition: ast.ClassDef) -> dict[str, str]:
         if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
         if not method.name.startswith("_") and ast.get_docstring(method)
     }
-    for base in definition.bases if definition.name in _ON_A_PAGE else ():
-        if isinstance(parent := _found(_home(package, definition.name), ast.unparse(base)), ast.ClassDef):
-            found |= {name: said for name, said in _methods(package, parent).items() if name not in found}
+    home = _home(package, definition.name)
+    for base in definition.bases if inherited else ():
+        if isinstance(parent := _found(home, ast.unparse(base)), ast.ClassDef):
+            of_parent = _methods(_home(home, parent.name), parent, inherited=True)
+            found |= {key: said for key, said in of_parent.items() if key not in found}
     return found
 
 
 def _code(package: str, definition: Definition) -> str:
     """Return the signature of a definition, and its docstring as Markdown."""
-    if isinstance(definition, ast.ClassDef):
-        head = f"class {definition.name}({', '.join(map(ast.unparse, definition.bases))})".replace("()", "")
-    else:
-        head = _signature(definition)
+    head = "" if isinstance(definition, ast.ClassDef) else f"```text\n{_signature(definition)}\n```\n\n"
     said = _markdown(package, definition.name, ast.get_docstring(definition) or "")
     if definition.name in _ON_A_PAGE:
         text, target = _ON_A_PAGE[definition.name]
         said = said.partition("\n\n**Attributes**")[0] + f" [{text}]({target})."
-    return f"```text\n{head}\n```\n\n{said}".rstrip()
+    return f"{head}{said}".rstrip()
 
 
 def _markdown(package: str, name: str, docstring: str) -> str:
@@ -204,25 +208,12 @@ def _entries(block: str) -> Iterator[tuple[str, str]]:
 
 
 def _signature(definition: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """Return a function's signature, one argument per line if it is long."""
+    """Return a function's signature without the types of its arguments, as Python's own pages write it."""
+    for name in ast.walk(definition.args):
+        if isinstance(name, ast.arg):
+            name.annotation = None
     returns = f" -> {ast.unparse(definition.returns)}" if definition.returns else ""
-    line = f"{definition.name}({ast.unparse(definition.args)}){returns}"
-    if len(line) <= _WIDTH:
-        return line
-    given = definition.args
-    by_place = [*given.posonlyargs, *given.args]
-    defaults = [None] * (len(by_place) - len(given.defaults)) + list(given.defaults)
-    arguments = [_argument(name, value) for name, value in zip(by_place, defaults, strict=True)]
-    if given.vararg or given.kwonlyargs:
-        arguments.append(f"*{ast.unparse(given.vararg)}" if given.vararg else "*")
-    arguments += [_argument(name, value) for name, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
-    if given.kwarg:
-        arguments.append(f"**{ast.unparse(given.kwarg)}")
-    return f"{definition.name}(\n" + "".join(f"    {argument},\n" for argument in arguments) + f"){returns}"
-
-
-def _argument(name: ast.arg, default: ast.expr | None) -> str:
-    return ast.unparse(name) + (f" = {ast.unparse(default)}" if default is not None else "")
+    return "\n    ".join(textwrap.wrap(f"{definition.name}({ast.unparse(definition.args)}){returns}", _WIDTH))
 
 
 def _found(package: str, name: str) -> Definition | None:

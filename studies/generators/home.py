@@ -16,6 +16,8 @@ TABLE = re.compile(r"<!-- generated: all_forms .*?<!-- end -->\n\n", re.DOTALL)
 """The table of README, which `docs/choose.md` has, too, and the sentences about it."""
 OUTPUT = re.compile(r"^```text\n.*?^```\n", re.MULTILINE | re.DOTALL)
 """The output of the three commands, which the home page shows as a recorded terminal."""
+SECOND = re.compile(r" This second policy has the\n.*?(?=^Guides:)", re.MULTILINE | re.DOTALL)
+"""The calls of each engine, which the guides have."""
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -29,5 +31,6 @@ def home(readme: str) -> str:
         return match.group(0) if "://" in target else text
 
     page = LINK.sub(link, EXCLUDED.sub("", TABLE.sub("", readme)))
+    page = SECOND.sub("\n\n", page)
     terminal = f"![{session_words()}](images/session.svg)\n"
     return OUTPUT.sub(lambda _: terminal, FIGURES.sub("", page), count=1).rstrip() + "\n"

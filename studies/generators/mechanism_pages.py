@@ -82,10 +82,14 @@ def _section(facts: dict[str, Any]) -> list[str]:
     lines = [_parameter(item) for item in facts["parameters"]]
     consent = ", ".join(f"`{line}`" for line in facts["consent"])
     heading = "" if title(name).lower() == name else f" {{#{name}}}"
+    consent = f"**Consent in the policy**: {consent}." if consent else ""
+    in_table = [  # of other mechanisms, the table at the top has these
+        f"* **Guarantee**: `{claim['class']}`, ε per {claim['unit']}. **Released exactly**: {disclosed}.",
+        f"* **Cost of a text** at {_example(facts)}: {_cost(cost)}.",
+    ]
     facts_of_it = [
-        f"* **Guarantee**: `{claim['class']}`, ε per {claim['unit']}. **Released exactly**: {disclosed}."
-        + (f" **Consent in the policy**: {consent}." if consent else ""),
-        f"* **Cost of a text**{_length(facts)} at {_example(facts)}: {_cost(cost)}.",
+        *(in_table if name in RECOMMENDED else ()),
+        consent and f"* {consent}",
         f"* **Source**: {_source(source)}",
     ]
     return [
@@ -134,10 +138,6 @@ def _parameter(item: dict[str, Any]) -> str:
     kind = "" if default and kind in _PLAIN else kind
     required = "required" if item["required"] else ""
     return f"* `{item['name']}` ({', '.join(filter(None, (kind, default, required)))}): {said}"
-
-
-def _length(facts: dict[str, Any]) -> str:
-    return f" of {facts['spend']['words']} words" if facts["guarantee"]["unit"] == "word" else ""
 
 
 def _example(facts: dict[str, Any]) -> str:

@@ -47,21 +47,27 @@ def form_entries() -> str:
     )
 
 
+_BASICS = "`dataset`, `release`, `column.name`, `column.mechanism`, `column.allow`, `column.accept_unbounded`"
+"""The entries that every call needs."""
+
+
 def doors() -> str:
     """Return a row for each way to release a table: the entries of a policy that it refuses and applies."""
     path = Path(__file__).resolve().parents[2] / "tests" / "doors" / "doors.toml"
     listed = tomllib.loads(path.read_text(encoding="utf-8"))
-    rows = []
+    rows = dict[tuple[str, str], list[str]]()
     for column, title in enumerate(listed["doors"].values()):
         kinds: dict[str, list[str]] = {"A": [], "R": [], "-": []}
         for names, letters in listed["cells"].items():
             entries = names.split(", ")
             shown = [name for name in entries if name.rpartition(".")[0] not in entries] or entries
             kinds[letters.split()[column]] += [f"`{name}`" for name in shown]
-        applied, ignored = ", ".join(kinds["A"]), ", ".join(kinds["-"])
+        applied, ignored = ", ".join(kinds["A"]).replace(_BASICS, "basics"), ", ".join(kinds["-"])
         shorter = f"all others, except {ignored}" if len(ignored) < len(applied) else applied
-        rows.append((title, ", ".join(kinds["R"]) or "–", shorter if ignored else "all others"))
-    return table(("call", "refuses", "applies"), rows)
+        key = ", ".join(kinds["R"]) or "–", shorter if ignored else "all others"
+        rows.setdefault(key, []).append(title)
+    lines = [(", ".join(titles), *key) for key, titles in rows.items()]
+    return table(("call", "refuses", "applies"), lines)
 
 
 def _entries(models: dict[str, type[BaseModel]]) -> str:

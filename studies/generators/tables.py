@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
-import tomllib
 from pathlib import Path
 
-from generators.markdown import linked, table
+from generators.markdown import table
 from generators.mechanism_pages import RECOMMENDED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,20 +115,6 @@ def text_shapes() -> str:
 
     header = ("shape", "text", "words", "strict", "strict, unknown words vanish", "faithful")
     return table(header, shapes.rows())
-
-
-def rooms() -> str:
-    """Return the rooms by layer, as the import contract has them, each in the words of its own docstring."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
-    rows = []
-    for layer in contracts["contracts"][0]["layers"]:
-        for room in layer.split("|"):
-            path = ROOT.joinpath(*room.strip(" ()").split("."))
-            file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-            if file.exists():
-                said = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-                rows.append((f"`{room.strip(' ()')}`", linked(said.partition("\n\n")[0])))
-    return table(("room", "contents"), rows)
 
 
 SHOWN = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,31 +30,26 @@ def sets() -> dict[str, dict[str, str]]:
     return tomllib.loads((FOLDER / "sets.toml").read_text(encoding="utf-8"))
 
 
+@cache
+def tools() -> dict[str, dict[str, Any]]:
+    """Return the tools of papers (models, vectors, lists, libraries) and their replacements, by name."""
+    return tomllib.loads((FOLDER / "tools.toml").read_text(encoding="utf-8"))
+
+
+def tools_of(paper: str) -> list[str]:
+    """Return the tools of all tables of a paper, its classifiers first."""
+    training = of_paper(paper)["training"]
+    parts = [training, *(part for part in training.values() if isinstance(part, dict))]
+    learners = [part["classifier"] for part in parts if "classifier" in part]
+    used = [name for table in of_paper(paper)["table"].values() for name in table["uses"]]
+    return list(dict.fromkeys([*learners, *used]))
+
+
 def sets_of(paper: str) -> list[str]:
     """Return the sets that a paper uses, those that a rewriter learns from included."""
     settings = of_paper(paper)
     used = [name for table in settings["table"].values() for name in table["sets"]]
-    used += [name for part in ("rewriter", "paraphraser") for name in settings.get(part, {}).get("learns", [])]
-    return list(dict.fromkeys(used))
-
-
-def written(paper: str, number: str) -> str:
-    """Return the settings of a table as sentences of the page."""
-    settings = of_paper(paper)
-    table, training = settings["table"][number], settings["training"]
-    stopping = f", early stopping after {training['patience']} epochs" if training["patience"] else ""
-    learner = f"{training['classifier']}, {training['epochs']} epochs{stopping}, rate {training['rate']:g}"
-    parts = [
-        f"section {table['section']}",
-        f"sets {', '.join(table['sets']) or 'none'}",
-        f"mechanism {_pairs(table['mechanism'])}",
-        f"ε = {', '.join(f'{value:g}' for value in table['every'])}",
-        f"figures: {', '.join(table['metrics'])}",
-        f"{learner}, batches of {training['batch']}, seeds {training['seeds']}",
+    used += [
+        name for part in ("rewriter", "paraphraser", "pruning") for name in settings.get(part, {}).get("learns", [])
     ]
-    return f"The paper's settings (`studies/papers/paper-{paper}.toml`): {'; '.join(parts)}."
-
-
-def _pairs(values: Mapping[str, Any]) -> str:
-    name, *more = values.values()
-    return f"{name} ({', '.join(map(str, more))})" if more else str(name)
+    return list(dict.fromkeys(used))

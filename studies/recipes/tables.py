@@ -148,6 +148,14 @@ def c4(path: Path) -> pl.DataFrame:
     return _some(_said(rows.select("text", split=pl.lit("train"))), PUBLIC)
 
 
+def openwebtext(path: Path) -> pl.DataFrame:
+    """Read a folder with folders of .txt files, a page each: public texts on which PR and PR+ of paper 003 train."""
+    files = sorted(path.rglob("*.txt"))
+    chosen = random.Random(SEED).sample(files, min(PUBLIC, len(files)))
+    texts = [file.read_text(encoding="utf-8", errors="replace").strip() for file in sorted(chosen)]
+    return _said(pl.DataFrame({"text": texts}, schema={"text": pl.String}))
+
+
 RECIPES: dict[str, Callable[[Path], pl.DataFrame]] = {
     "trustpilot": trustpilot,
     "trustpilot_domain": trustpilot_domain,
@@ -157,6 +165,7 @@ RECIPES: dict[str, Callable[[Path], pl.DataFrame]] = {
     "drugs": drugs,
     "snli": snli,
     "c4": c4,
+    "openwebtext": openwebtext,
     **TASKS,
 }
 

@@ -35,7 +35,7 @@ DIGITS = 1
 LOWER = 0.25
 """Share of the sentences that are lower-cased, so that texts without capitals are read, too."""
 SMALLEST, LEAST_FEATURE = 1.0, 3.0
-"""Weights below the first are left out, and features without a weight of the second."""
+"""Weights below the first are skipped, and features without a weight of the second."""
 BROWN_FILE = re.compile(r"/c[a-r]\d\d$")
 LEAF = re.compile(r"\((\S+) ([^()\s]+)\)")
 BROWN = {"N": "NN", "NP": "NNP", "PP": "PR", "PN": "PR", "WP": "O", "V": "VB", "B": "VB", "H": "VB", "DO": "VB"}

@@ -34,7 +34,7 @@ def test_verdicts_travel_and_all_must_have_passed():
 
 def outcome(*, success=True, errored=False):
     return ExpectationOutcome(
-        "expect_x", "text", success, errored, {} if errored else {"checked": 3, "hits": int(not success)}
+        "expect_x", None, success, errored, {} if errored else {"checked": 3, "hits": int(not success)}
     )
 
 

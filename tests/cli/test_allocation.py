@@ -1,4 +1,4 @@
-"""`dptext explain` and `dptext preview` show how one budget is divided among the words of a public sentence."""
+"""`dptext preview` shows how one budget is divided among the words of a public sentence."""
 
 import pytest
 
@@ -13,14 +13,11 @@ ENTRIES = ("{total = 9.0, template = [2, 1]}", '{"total": 9.0, "template": [2, 1
 TEXT = "The doctor changed Anna's medicine"
 
 
-@pytest.fixture(scope="module")
-def explained(small_vectors):
-    named = ("-p", f"vectors={small_vectors}", "-p", "k=5")
-    return facts("explain", "custext", *named, "--allocation", "ic,sd", "--total", 30, "--public-text", TEXT)
-
-
-def test_explain_shows_what_each_word_would_get(explained):
-    found = explained["allocation"]
+def test_preview_shows_what_each_word_would_get(small_vectors):
+    named = ("preview", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5", "--public-text", TEXT)
+    named += ("--allocation", "ic,sd", "--epsilon", 30)
+    (row,) = facts(*named)["sentences"]
+    found = row["allocation"]
     allocation = Allocation(scores=("ic", "sd"), total=30.0)
     words = TEXT.split()
     assert [item["word"] for item in found["words"]] == words
@@ -28,12 +25,15 @@ def test_explain_shows_what_each_word_would_get(explained):
     assert found["sum"] <= found["total"] == 30
     assert found["words"][0]["epsilon"] > found["words"][1]["epsilon"], "an article gets more than a doctor"
     assert all(set(item["scores"]) == {"ic", "sd"} for item in found["words"])
-    assert explained["spend"]["epsilon"] == 30, "a text costs the total, whatever its length"
+    assert row["after"][0]["spend"] == 30, "a text costs the total, whatever its length"
+    said = dptext(*named).stdout
+    assert "A score of 1 asks for the least." in said
+    (line,) = (line for line in said.splitlines() if line.startswith("doctor "))
+    assert line.split()[3] == f"{found['words'][1]['epsilon']:.3f}".rstrip("0")
 
 
-def test_an_explanation_without_allocation_or_with_an_entry(small_vectors):
-    assert facts("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5")["allocation"] is None
-    named = ("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5", "--public-text", TEXT)
+def test_an_explanation_of_an_entry(small_vectors):
+    named = ("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5")
     written = [facts(*named, "-p", f"allocation={entry}")["configuration"]["allocation"] for entry in ENTRIES]
     assert written == [{"template": ["2.0", "1.0"], "total": "9.0"}] * 2
     assert "write it as in a policy" in refused(*named, "-p", "allocation={total: 9")
@@ -41,7 +41,7 @@ def test_an_explanation_without_allocation_or_with_an_entry(small_vectors):
 
 @pytest.mark.parametrize("scores", ["nonsense", "", "ic,ic"])
 def test_scores_that_are_none_are_refused_by_name(scores):
-    assert "Hint:" in refused("explain", "custext", "--allocation", scores)
+    assert "Hint:" in refused("preview", "custext", "--allocation", scores)
 
 
 @pytest.mark.parametrize(
@@ -52,30 +52,7 @@ def test_scores_that_are_none_are_refused_by_name(scores):
     ],
 )
 def test_a_mechanism_whose_budget_cannot_be_divided_says_why(name, said):
-    assert said in refused("explain", name, "--allocation", "ic")
-
-
-def test_preview_tells_every_word_with_its_epsilon(small_vectors):
-    named = ("preview", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5", "--allocation", "ic", "--epsilon", 30)
-    (row,) = facts(*named, "--public-text", TEXT)["sentences"]
-    assert sum(item["epsilon"] for item in row["allocation"]["words"]) <= 30
-    assert row["after"][0]["spend"] == 30
-    said = dptext(*named, "--public-text", TEXT).stdout
-    line = next(line for line in said.splitlines() if line.startswith("The["))
-    assert line.split()[1] == f"doctor[{row['allocation']['words'][1]['epsilon']:.2f}]"
-    assert preview.LEGEND in said
-
-
-def test_colors_go_from_the_least_epsilon_to_the_most(monkeypatch, capsys):
-    found = preview.division(CusText(allocation=Allocation(scores=("ic",), total=30.0)), TEXT)
-    colors = dict(zip(TEXT.split(), preview.colors(found["words"]), strict=True))
-    assert (colors["The"], colors["Anna's"]) == ("green", "red")
-    monkeypatch.setattr(preview.sys.stdout, "isatty", lambda: True, raising=False)
-    preview.show_colored(found["words"])
-    said = capsys.readouterr().out
-    assert "\x1b[32mThe" in said
-    assert "\x1b[31mAnna's" in said
-    assert "[" not in said.replace("\x1b[", ""), "on a terminal colors say it, not numbers"
+    assert said in refused("preview", name, "--allocation", "ic")
 
 
 def shown(mechanism, text=TEXT):

@@ -4,7 +4,7 @@ import pytest
 
 from dptext_etl.checks.text_counts import COPIES, CopyReport
 from dptext_etl.cli.commands import run
-from dptext_etl.runner.summary import RunSummary
+from dptext_etl.runner.report import RunSummary
 
 
 def summary(*reports):

@@ -26,6 +26,7 @@ def test_the_hash_of_the_sentences_is_pinned():
     assert hashlib.sha256(content).hexdigest() == TEXTS_SHA256
 
 
+@pytest.mark.thorough
 def test_the_files_that_ship_are_those_that_the_templates_give(everyday, monkeypatch, tmp_path):
     shipped = [pl.read_parquet(path) for path in (everyday.CORPUS, everyday.STAND_IN)]
     for name in ("CORPUS", "STAND_IN"):

@@ -110,6 +110,7 @@ def test_statistics_and_surrogates_encode_by_tokens(file, tmp_path, monkeypatch)
     assert TEXTS[0] in [corpus.texts[number] for number in mechanism.near_to(TEXTS[0])]
 
 
+@pytest.mark.thorough
 def test_task_directions_are_added_to_token_vectors(file, tmp_path):
     lines = "".join(f'"{text} {n}",{n % 2}\n' for n, text in enumerate(TEXTS * 6))
     (tmp_path / "texts.csv").write_text(f"text,label\n{lines}")

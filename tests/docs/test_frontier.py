@@ -85,12 +85,12 @@ def test_the_file_has_every_mechanism_and_baseline_and_stays_small(frontier):
     assert frontier.tidy.FILE.stat().st_size < 2 << 20
     table = frontier.tidy.read().filter(pl.col("measure") == frontier.baselines.MEASURE)
     labeled = [name for name, cut in frontier.data.CUTS.items() if cut.label]
-    wanted = {(f"{name} (baselines)", what) for name in labeled for what in ("label names alone", "public data alone")}
+    wanted = {(f"{name} (baselines)", what) for name in labeled for what in ("label names", "public data")}
     assert set(table.select("dataset", "figure").rows()) == wanted
     surrogate = frontier.tidy.read().filter(pl.col("measure") == "surrogate_utility")
     for name in surrogate.filter(pl.col("dataset").str.ends_with(" (surrogate)"))["dataset"].unique():
         here = set(surrogate.filter(pl.col("dataset") == name)["figure"])
-        assert {"label names alone", "public data alone"} <= here, name
+        assert {"label names", "public data"} <= here, name
 
 
 def test_the_report_is_made_of_the_file_and_loads_nothing(frontier):
@@ -152,7 +152,7 @@ def test_figures_of_one_family_take_the_place_of_its_earlier_ones(frontier, tmp_
 
 
 def test_a_form_is_advised_only_if_it_beats_every_guess(frontier):
-    best_form, free = frontier.forms.best_form, {"label names alone": 0.6, "public data alone": 0.5}
+    best_form, free = frontier.forms.best_form, {"label names": 0.6, "public data": 0.5}
     assert best_form(free, {"surrogate": 0.3, "synthetic": 0.61}) is None
     assert best_form(free, {"surrogate": 0.3, "synthetic": 0.8}) == "synthetic"
     assert best_form(free, {"surrogate": 0.79, "synthetic": 0.8}) == "surrogate"

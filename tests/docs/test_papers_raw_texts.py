@@ -8,13 +8,16 @@ import pytest
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 PAGE = (STUDIES / "reports" / "papers.md").read_text(encoding="utf-8")
-CELLS = {
-    "000": (r"^\| (\w+) \| \S+ / (-?\d\S*) \| ", {"digits": 1}),
-    "001": (r"^\*\*Table 1: (\w+).*; attacker on raw texts \S+ / (-?\d[^,;*]*)", {"digits": 1, "secret": True}),
-    "002": (r"^\*\*Table 1: (\w+).*; attacker on raw texts \S+ / (-?\d[^;*]*)", {"digits": 1, "secret": True}),
-    "003": (r"^\*\*Table 5: (\w+).*; raw texts \S+ / (-?\d[^;*]*)", {"digits": 2, "macro": True}),
-    "004": (r"^\*\*Table 1: (\w+), accuracy; raw texts \S+ / (-?\d[^;*]*)", {"digits": 3}),
-}
+CELLS = [
+    ("000", r"^\| (\w+) \| \S+ / (-?\d\S*) \| ", {"digits": 1}),
+    ("000", r"^\| (\w+), Pearson \| \S+ / (-?\d\S*) \| ", {"digits": 1, "measure": "Pearson"}),
+    ("000", r"^\| (\w+), Spearman \| \S+ / (-?\d\S*) \| ", {"digits": 1, "measure": "Spearman"}),
+    ("001", r"^\*\*Table 1: (\w+).*; attacker on raw texts \S+ / (-?\d[^,;*]*)", {"digits": 1, "secret": True}),
+    ("001", r"^\*\*Table 1: (\w+).*, use \S+ / (-?\d[^,;*]*)", {"digits": 1}),
+    ("002", r"^\*\*Table 1: (\w+).*; attacker on raw texts \S+ / (-?\d[^;*]*)", {"digits": 1, "secret": True}),
+    ("003", r"^\*\*Table 5: (\w+).*; raw texts \S+ / (-?\d[^;*]*)", {"digits": 2, "measure": "macro-F1"}),
+    ("004", r"^\*\*Table 1: (\w+), accuracy; raw texts \S+ / (-?\d[^;*]*)", {"digits": 3}),
+]
 """Where a block has a set and our figure of its raw texts, and how the command computes and writes that figure."""
 
 
@@ -28,8 +31,8 @@ def setups(monkeypatch):
         del sys.modules[name]
 
 
-@pytest.mark.parametrize("paper", CELLS)
-def test_the_figures_of_raw_texts_are_those_of_the_command(setups, paper):
+@pytest.mark.parametrize(("paper", "pattern", "asked"), CELLS)
+def test_the_figures_of_raw_texts_are_those_of_the_command(setups, paper, pattern, asked):
     pytest.importorskip("dptext_etl_models")
     if not setups.DATA.is_dir():
         pytest.skip("the public data sets are not next to this checkout")
@@ -39,13 +42,13 @@ def test_the_figures_of_raw_texts_are_those_of_the_command(setups, paper):
         pytest.skip("no block of this paper was run without given weights")
     size, rows, tests, seed = command.groups()[:4]
     setup = setups.Setup(paper, size, rows and int(rows), tests and int(tests), seed=int(seed))
-    pattern, asked = CELLS[paper]
     shown, digits = re.findall(pattern, block.split("Table 2")[0], re.MULTILINE), asked["digits"]
-    scale = 1 if digits == 1 else 100
-    more = {name: value for name, value in asked.items() if name != "digits"}
+    scale, secret = 1 if digits == 1 else 100, asked.get("secret", False)
     again = []
     for name, _ in shown:
         task = setup.task(name, slow=paper in setups.SLOW)
-        again.append((name, f"{setups.figure(setup, task, *task.texts, **more) / scale:,.{digits}f}"))
+        measure = asked.get("measure", "Pearson" if task.numbers else "accuracy")
+        (figure,) = setups.figures(setup, task, *task.texts, measures=(measure,), secret=secret)
+        again.append((name, f"{figure / scale:,.{digits}f}"))
     assert again
     assert again == shown

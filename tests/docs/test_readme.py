@@ -57,8 +57,9 @@ def left(request, tmp_path_factory, warm, warm_commands):
     return leave
 
 
-LATER = {"allocation", "evidence", "models", "great-expectations"}
-"""Pages that are thorough: of the two other packages, and of expectations, which tests/leaks runs on every engine."""
+LATER = {"allocation", "evidence", "models", "great-expectations", "dagster", "runbook", "spark", "surrogate-corpus"}
+LATER |= {"table-formats"}
+"""Pages that are thorough: they start servers, Spark, or jobs of Dagster, or need the two other packages."""
 
 
 @pytest.mark.slow
@@ -78,6 +79,7 @@ def test_every_example_runs(page, left):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_other_engines_of_readme_read_the_same_release(left, spark, monkeypatch):
     pytest.importorskip("dagster")
     readme = ROOT / "README.md"

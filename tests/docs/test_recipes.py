@@ -178,3 +178,10 @@ def test_corpora_of_folders_and_files_become_tables(tmp_path):
     assert found["imdb"] == [("A\ntext", "positive", "train"), ("B", "negative", "test")]
     assert [row[2] for row in found["snips"]] == ["train", "validation", "test"]
     assert found["medsts"] == [("One.", "Two.", 4.5)]
+
+
+def test_openwebtext_reads_a_page_per_file(tmp_path):
+    for at, text in enumerate(["one page\nof text", "another", " \n"]):
+        (tmp_path / "pages" / str(at)).mkdir(parents=True)
+        (tmp_path / "pages" / str(at) / "page.txt").write_text(text)
+    assert set(made("openwebtext", tmp_path / "pages", tmp_path)["text"]) == {"one page\nof text", "another"}

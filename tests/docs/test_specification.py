@@ -179,6 +179,7 @@ def verified(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, folder / script], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.thorough
 def test_the_claims_hold():
     pytest.importorskip("scipy")
     done = verified(SPEC, "verify_privacy.py")

@@ -45,8 +45,8 @@ def test_a_section_is_measured_through_the_mechanism(utility, tmp_path, monkeypa
     asked = {"lines": [utility.Line("example")], "epsilons": (2.0, 16.0)}
     rows = list(utility.section(utility.FigureCache(tmp_path / "kept"), data, {"toy": data}, tmp_path, **asked))
     assert {row["figure"]: row["value"] for row in rows if row["figure"] in utility.GUESSES} == {
-        "label names alone": 1.0,
-        "public data alone": 1.0,
+        "label names": 1.0,
+        "public data": 1.0,
     }
     assert {(row["dataset"], row["mechanism"], row["n"]) for row in rows} == {("toy (surrogate)", "surrogate", 40)}
     assert next(row["value"] for row in rows if row["figure"] == utility.TESTED) == 3

@@ -37,11 +37,12 @@ def charge_all(place, id_key, name, keys, people, per_subject, batch):
             identities = pa.array([hashlib.sha256(f"r{i}".encode()).digest() for i in numbers], pa.binary(32))
             spends = {"eps_pure": np.full(batch, EPSILON), "eps_tight": np.full(batch, EPSILON)}
             charge = Charge(ref, identities, np.ones(batch, int), spends)
-            outcome = ledger.reserve(name, SCOPE, cap, ids, subjects, [charge]).outcome
+            outcome = ledger.reserve(name, SCOPE, cap, ledger.make_ready(SCOPE.unit, ids, subjects, [charge]))
             outcomes.update(outcome.tolist())
             taken = pa.array(np.flatnonzero(outcome < Outcome.OVER_CAP))
             committed += len(taken)
-            ledger.commit(name, ref, ids.take(taken), identities.take(taken), identities.take(taken))
+            results = ids.take(taken), identities.take(taken), identities.take(taken)
+            ledger.commit(name, ledger.examine(ref, *results))
     named = {Outcome(code).name: number for code, number in outcomes.items()}
     return {"outcomes": named, "committed": committed, "batches": len(starts)}
 

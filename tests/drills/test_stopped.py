@@ -61,5 +61,6 @@ def test_a_writer_that_is_stopped(drill, tmp_path, postgres):
 def charge_one(ledger, ref, name):
     ids, identities = pa.array([name]), pa.array([hashlib.sha256(name.encode()).digest()], pa.binary(32))
     charge = Charge(ref, identities, np.ones(1, int), {"eps_pure": np.full(1, EPSILON)})
-    ledger.reserve("other", Scope("letters"), None, ids, pa.array(["ann"]), [charge])
-    ledger.commit("other", ref, ids, identities, identities)
+    ready = ledger.make_ready("subject", ids, pa.array(["ann"]), [charge])
+    ledger.reserve("other", Scope("letters"), None, ready)
+    ledger.commit("other", ledger.examine(ref, ids, identities, identities))

@@ -39,8 +39,9 @@ def write(place, id_key, batch, hold):
             ids, people = pa.array([f"r{i}" for i in numbers]), pa.array([f"p{i % 1000}" for i in numbers])
             identities = pa.array([hashlib.sha256(f"r{i}".encode()).digest() for i in numbers], pa.binary(32))
             charge = Charge(ref, identities, np.ones(batch, int), {"eps_pure": np.full(batch, EPSILON)})
-            counted(lambda i=ids, p=people, c=charge: ledger.reserve("writer", SCOPE, None, i, p, [c]))
-            counted(lambda i=ids, k=identities: ledger.commit("writer", ref, i, k, k))
+            ready = ledger.make_ready(SCOPE.unit, ids, people, [charge])
+            counted(lambda batch=ready: ledger.reserve("writer", SCOPE, None, batch))
+            counted(lambda i=ids, k=identities: ledger.commit("writer", ledger.examine(ref, i, k, k)))
             done += batch
     return {"records": done, "ended": ended}
 

@@ -10,7 +10,6 @@ import pyarrow.compute
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from dptext_etl import _kernel
 from dptext_etl.corpora import Corpus
@@ -18,8 +17,11 @@ from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.aggregate import Noisy, describe, linear_discriminant, noisy, partial_sum, scored, table
 from dptext_etl.families.aggregate.contributions import unpacked
 from dptext_etl.families.aggregate.max_entropy import drawn_rows, flattened, floored, shares_of_rows
+from tests.later import later
 
 from ..examples import examples
+
+stats = later("scipy.stats")
 
 LABELS = ("music", "money", "health")
 SAYS = {

@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from dptext_etl import _kernel
 from dptext_etl.errors import PolicyError
+from tests.later import later
 
 from ..examples import examples
 from .test_discrete_laplace import RECORD, Oracle, law_of
 from .test_discrete_laplace import Walk as LaplaceWalk
+
+stats = later("scipy.stats")
 
 STATISTIC = 9
 VARIANCES = st.builds(Fraction, st.integers(1, 2**20), st.integers(1, 2**20)) | st.builds(

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from dptext_etl import _kernel
 from dptext_etl.errors import PolicyError
+from tests.later import later
 
 from ..examples import examples
+
+stats = later("scipy.stats")
 
 OVERFLOW = 1 << 31
 RECORD = bytes.fromhex("e353bcaa494e7cd3361f12b7817fe00ddc0ba5328def9e8517aee79144a557b8")

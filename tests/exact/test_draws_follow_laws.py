@@ -7,17 +7,19 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from dptext_etl import _kernel
 from dptext_etl.families.words import sample_many
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.mechanisms.santext import SanText
+from tests.later import later
 
 from .choice_toys import mechanism as surrogate
 from .choice_toys import record_keys, released, toy
 from .listed_words import permuted
+
+stats = later("scipy.stats")
 
 SECRET = _kernel.Secret.from_bytes(bytes(range(50, 82)))
 N = 20_000

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dptext_etl.sampling import epsilon_implemented, epsilon_star, integer_weights, smallest_weight, weight_bits
+from dptext_etl.sampling import epsilon_implemented, integer_weights, smallest_weight, weight_bits
+from tests.score_oracle import epsilon_star
 
 from ..examples import examples
 

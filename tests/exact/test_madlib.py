@@ -8,7 +8,6 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 import pytest
-from scipy import stats
 
 from dptext_etl import _kernel
 from dptext_etl.embeddings import search
@@ -18,9 +17,12 @@ from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.mechanism import PAD
 from dptext_etl.mechanisms import madlib
 from dptext_etl.mechanisms.madlib import IDEAL, Madlib
+from tests.later import later
 from tests.quick import quick
 
 from .fixed_keys import release_with_keys
+
+stats = later("scipy.stats")
 
 SECRET = _kernel.Secret.from_bytes(bytes(range(7, 39)))
 LINE = np.array([[-3.0], [0.0], [1.0], [1.5], [5.0]])

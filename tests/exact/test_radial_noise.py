@@ -8,11 +8,15 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from scipy import integrate, special, stats
 
 from dptext_etl import _kernel
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.madlib import least_tail, longest_noise
+from tests.later import later
+
+integrate = later("scipy.integrate")
+special = later("scipy.special")
+stats = later("scipy.stats")
 
 VECTOR = 5
 RECORD = bytes.fromhex("e353bcaa494e7cd3361f12b7817fe00ddc0ba5328def9e8517aee79144a557b8")

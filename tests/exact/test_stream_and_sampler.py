@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from dptext_etl import _kernel
 from dptext_etl.families.stored_distributions import TableParts
 from dptext_etl.families.words import STRICT_INPUT
+from tests.later import later
 
 from ..examples import examples
 from .stream_oracle import (
@@ -36,6 +36,8 @@ from .stream_oracle import (
     oracle_words,
     record_key,
 )
+
+stats = later("scipy.stats")
 
 
 def test_golden_configuration():

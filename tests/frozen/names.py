@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 from safetensors import safe_open
 
-from dptext_etl import catalog, guarantee
+from dptext_etl import catalog, extensions, guarantee
 from dptext_etl.ledger import types
 from dptext_etl.policy import Cap, ColumnPolicy, ColumnSpec, LedgerSpec, Policy
 
@@ -129,7 +129,7 @@ def entries():
     """Entries of policies and parameters of mechanisms: users' files hold them, and configurations are hashed."""
     models = {model.__name__: model for model in (Policy, ColumnSpec, ColumnPolicy, Cap, LedgerSpec)}
     models |= {name: catalog.load(name) for name in catalog.available()}
-    models |= {name: catalog.load_postprocess(name) for name in catalog.postprocesses()}
+    models |= {name: catalog.load_postprocess(name) for name in extensions.names("postprocesses")}
     return {
         name: sorted(field.alias or key for key, field in model.model_fields.items()) for name, model in models.items()
     }
@@ -138,7 +138,7 @@ def entries():
 def versions():
     """Versions of what mechanisms release."""
     made = {name: catalog.load(name).version for name in catalog.available()}
-    return made | {name: catalog.load_postprocess(name).version for name in catalog.postprocesses()}
+    return made | {name: catalog.load_postprocess(name).version for name in extensions.names("postprocesses")}
 
 
 def observed(folder):

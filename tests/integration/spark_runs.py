@@ -8,6 +8,26 @@ def frame_of(spark, job, parts=3):
     return spark.read.parquet(str(job.folder / "raw.parquet")).repartition(parts)
 
 
+def failing_once(failures, failed, how):
+    """A checkpoint at which every task fails once after a step, and leaves a file there."""
+
+    def checkpoint(name):
+        import os
+
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        if task is None or name != failed or task.attemptNumber():
+            return
+        (failures / f"{task.partitionId()}").touch()
+        if how == "dies":
+            os._exit(13)
+        raise ValueError("zzqsentinelqzz")
+
+    failures.mkdir()
+    return checkpoint
+
+
 def published(job):
     return scan_published(str(job.folder / "published")).collect().sort("id")
 

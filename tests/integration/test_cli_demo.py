@@ -34,6 +34,7 @@ def test_the_sample_is_the_same_everywhere_and_holds_what_must_be_hidden():
         assert personal in joined
 
 
+@pytest.mark.thorough
 def test_the_report_is_complete(done):
     folder, facts = done
     assert tuple(facts) == demo.KEYS
@@ -49,11 +50,13 @@ def test_the_report_is_complete(done):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_questions_of_an_auditor_have_the_answers_of_their_page(done, warm, warm_commands):
     folder, _ = done
     follow(QUESTIONS, Reader(folder.parent, warm, warm_commands), demo=True)
 
 
+@pytest.mark.thorough
 def test_three_forms_cost_a_person_the_same_and_lead(done):
     folder, facts = done
     found = facts["three_forms"]
@@ -73,6 +76,7 @@ def test_three_forms_cost_a_person_the_same_and_lead(done):
     assert all(row["epsilon_by_words"] > 4 for row in facts["rows"])
 
 
+@pytest.mark.thorough
 def test_the_planted_bug_is_stopped_by_real_gates(done):
     folder, facts = done
     assert facts["planted_bug"]["exit_code"] == 4
@@ -83,6 +87,7 @@ def test_the_planted_bug_is_stopped_by_real_gates(done):
     assert not list((folder / "planted-bug").glob("published/*.manifest.json"))
 
 
+@pytest.mark.thorough
 def test_nothing_personal_is_published(done):
     folder, _ = done
     published = pl.read_parquet(folder / "published" / "*" / "*.parquet")

@@ -90,6 +90,7 @@ def privacy(project, small_vectors):
     return Policy.load(path)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_from_nothing_to_a_published_partition(project, dg, small_vectors, sentinel):
     code, said = dg("list", "components")
@@ -150,8 +151,6 @@ def test_wrong_yaml_is_told_by_its_line(project, dg):
     assert "polcy" in said
     assert "'policy' is a required property" in said
 
-
-later("dagster", reason="dagster is not installed")
 
 SAMPLE = Path(__file__).resolve().parents[2] / "dagster_project"
 

@@ -12,7 +12,7 @@ from dptext_etl import Ledger, orchestration
 from dptext_etl.engines import local
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.stored_distributions import TableMechanism
-from dptext_etl.runner.observing import origins
+from dptext_etl.runner.report import origins
 
 from ..later import later
 from ..synthetic_runs import used, verified
@@ -316,9 +316,6 @@ def test_staging_is_automatic_where_it_is_asked_for(job, instance):
     automation.asks()
     instance.report_runless_asset_event(dg.AssetMaterialization("raw_reviews"))
     assert list(automation.asks()) == [STAGED]
-
-
-later("dagster")
 
 
 def test_the_job_publishes_what_a_run_publishes(make_synthetic, reviews, sentinel):

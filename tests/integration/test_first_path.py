@@ -21,6 +21,7 @@ def commands():
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_three_commands_beat_every_baseline_by_more_than_a_fiftieth(tmp_path, monkeypatch):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
     pytest.importorskip("dptext_etl_eval")

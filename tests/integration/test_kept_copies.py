@@ -8,9 +8,10 @@ from dptext_etl.engines.spark.frames import examine, open_table
 from dptext_etl.errors import GateError, PolicyError
 from dptext_etl.runner import plan
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.source import copies
 from dptext_etl.runner.source import examine as examine_module
+from dptext_etl.runner.source.examine import copied_over, count_copied
 
+from ..quick import quick
 from ..refusals import same_refusal
 
 LONG = pl.col("review")
@@ -30,7 +31,7 @@ FORMS = {
     "structs in a list": pl.concat_list(pl.struct(x=OTHER), pl.struct(x=LONG)),
     "another column": pl.when(pl.col("note").str.len_chars() >= 20).then("note"),
 }
-SPARK = ("a copy", "bytes", "a list", "a struct", "structs in a list", "another column")
+SPARK = ("structs in a list", "a copy", "bytes", "a list", "a struct", "another column")
 """Forms that Spark reads from Parquet files as they are written; a part is the same to it as a copy."""
 
 
@@ -69,14 +70,14 @@ def few(reviews, copied, compared, rows=240):
     ("copied", "compared", "refused"), [(1, 1, False), (2, 2, True), (2, 200, True), (2, 201, False), (3, 240, True)]
 )
 def test_the_share_is_of_rows_with_long_strings(reviews, copied, compared, refused):
-    names = copies.over([copies.count(few(reviews, copied, compared), ["body"], ["review", "note"])])
+    names = copied_over([count_copied(few(reviews, copied, compared), ["body"], ["review", "note"])])
     assert names == (("body",) if refused else ())
 
 
 def test_counts_of_parts_of_a_table_add_up(reviews):
     frame = few(reviews, 2, 200)
-    parts = [copies.count(frame.slice(start, 7), ["body"], ["review"]) for start in range(0, 240, 7)]
-    assert copies.over(parts) == ("body",)
+    parts = [count_copied(frame.slice(start, 7), ["body"], ["review"]) for start in range(0, 240, 7)]
+    assert copied_over(parts) == ("body",)
 
 
 def test_other_columns_pass(make_job, reviews):
@@ -101,7 +102,7 @@ def test_other_files(make_job, reviews, suffix):
 
 def test_texts_are_read_only_if_another_column_has_long_strings(make_job, reviews, monkeypatch):
     counted = []
-    monkeypatch.setattr(copies, "count", lambda frame, *_: counted.append(frame.height) or {})
+    monkeypatch.setattr(examine_module, "count_copied", lambda frame, *_: counted.append(frame.height) or {})
     job = make_job(frame=reviews(60).with_columns(city=pl.lit("Boston"), title=OTHER))
     plan(job.policy(keep=["stars", "city"]))
     assert not counted
@@ -138,15 +139,20 @@ def test_gates_find_no_part_of_a_text_and_pass_few_copies(make_job, reviews, mon
     assert verdicts["rows_ledgered"].counts["copied_columns"] == 1
 
 
-def test_spark_finds_the_same(spark, make_job, reviews):
-    for form in SPARK:
-        job = make_job(form, frame=with_copy(reviews(60), form), keep=["stars", "body"])
-        policy, layout = job.policy(), Layout.of(job.policy(), None)
-        frame = spark.read.parquet(str(job.folder / "raw.parquet")).repartition(3)
-        assert examine(open_table(frame, policy, layout), policy, layout).copied == ("body",), form
-        accepted = job.policy(keep_copies=["body"])
-        assert examine(open_table(frame, accepted, layout), accepted, layout).copied == ()
+@pytest.mark.parametrize("form", quick(SPARK))
+def test_spark_finds_the_same(spark, make_job, reviews, form):
+    job = make_job(form, frame=with_copy(reviews(60), form), keep=["stars", "body"])
+    policy, layout = job.policy(), Layout.of(job.policy(), None)
+    frame = spark.read.parquet(str(job.folder / "raw.parquet")).repartition(3)
+    assert examine(open_table(frame, policy, layout), policy, layout).copied == ("body",)
+    accepted = job.policy(keep_copies=["body"])
+    assert examine(open_table(frame, accepted, layout), accepted, layout).copied == ()
+
+
+@pytest.mark.thorough
+def test_spark_passes_few_copies(spark, make_job, reviews):
     job = make_job(frame=few(reviews, 2, 201), keep=["body"])
+    layout = Layout.of(job.policy(), None)
     frame = spark.read.parquet(str(job.folder / "raw.parquet")).repartition(3)
     assert examine(open_table(frame, job.policy(), layout), job.policy(), layout).copied == ()
 
@@ -160,10 +166,10 @@ def test_a_run_on_spark_is_refused_before_any_charge(spark, make_job, reviews):
     assert not (job.folder / "ledger.db").exists()
 
 
-def test_gates_on_executors_compare_kept_columns(spark, make_job, reviews, monkeypatch):
+def test_gates_of_spark_compare_kept_columns(spark, make_job, reviews, monkeypatch):
     from dptext_etl.spark import run_frame
 
     job = make_job(frame=with_copy(reviews(60), "structs in a list"), keep=["body"])
-    monkeypatch.setattr(copies, "over", lambda _: ())
+    monkeypatch.setattr("dptext_etl.engines.spark.frames.copied_over", lambda _: ())
     with pytest.raises(GateError, match="kept columns hold raw texts of their rows: 'body'"):
         run_frame(spark.read.parquet(str(job.folder / "raw.parquet")).repartition(3), job.policy(shard_rows=20))

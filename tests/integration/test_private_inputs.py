@@ -11,11 +11,10 @@ from dptext_etl.artifacts import MADE_FROM, canon, listed, made_from
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.vectors import write_grid
 from dptext_etl.errors import PolicyError
-from dptext_etl.orchestration.component import _proposals
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.export import export
 from dptext_etl.runner.publish.forgetting import source_of
-from dptext_etl.runner.source.provenance import refuse_raw
+from dptext_etl.runner.source.roles import refuse_raw
 
 from ..refusals import same_refusal
 
@@ -108,6 +107,8 @@ def test_commands_refuse_a_file_of_a_policy(job, tmp_path, monkeypatch, where):
 
 def test_names_of_folders_and_files_are_no_patterns(make_job, tmp_path, monkeypatch):
     """Provenance of artifacts, a request to forget, and a project of Dagster find a source whose name holds `[`."""
+    from dptext_etl.orchestration.component import _proposals
+
     job = make_job("raw [1]")
     raw(job).rename(place := raw(job).with_name("[ab].parquet"))
     policy = job.write_policy(staging=None, source=str(place))

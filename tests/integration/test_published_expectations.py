@@ -15,18 +15,29 @@ later("great_expectations")
 expectations = later("dptext_etl.checks.great_expectations.expectations")
 
 
-def test_policies_whose_tables_name_no_record_have_no_suite(job, make_synthetic):
+def test_a_table_without_ids_has_no_downstream_suite(job):
     with pytest.raises(PolicyError, match="with ids = 'drop'"):
         expectations.downstream_suite(job.policy(ids="drop"))
-    with pytest.raises(PolicyError, match="publishes a synthetic table"):
-        expectations.suite_for(make_synthetic("synthetic").policy())
+
+
+def test_a_synthetic_table_is_judged_by_its_gates(make_synthetic):
+    job = make_synthetic("synthetic")
+    policy = job.policy()
+    run(policy)
+    table = scan_published(policy.sink).collect()
+    record = expectations.validate(table, policy)
+    assert record.success
+    assert {item.gate for item in record.outcomes} == {"raw_column_absent", "texts_in_corpus", "labels_in_list"}
+    (column,) = {policy.synthetic.column} & {*table.columns}
+    leaking = expectations.validate(table.with_columns(pl.lit("a raw text").alias(column)), policy)
+    assert {item.gate for item in leaking.outcomes if not item.success} == {"texts_in_corpus"}
 
 
 @pytest.mark.parametrize("ids", ["keyed", "drop"])
 def test_a_table_without_its_own_ids_is_validated_without_the_rows_in_the_ledger(job, ids):
     policy = job.policy(ids=ids)
     run(policy)
-    with pytest.warns(UserWarning, match="leaves out ExpectReleasedRowsToBeLedgered; `dptext check"):
+    with pytest.warns(UserWarning, match=r"leaves out ExpectGateToPass\(rows_ledgered\); `dptext check"):
         assert expectations.validate(job.published(), policy).success
     for wrong in (pl.col("stars").alias("raw"), pl.lit("zxqv").alias("review"), pl.lit("r1").alias("id")):
         with pytest.warns(UserWarning, match="leaves out"):

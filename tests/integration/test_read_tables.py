@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from dptext_etl.runner import scan_published
+from tests.later import later
 from tests.quick import THOROUGH
 
 from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
@@ -14,7 +15,7 @@ from .test_boundary import BLIND, long, short, table
 
 pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
 pytest.importorskip("pyiceberg", reason="pyiceberg is not installed (extra: tables)")
-pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed (extra: dev)")
+later("sqlalchemy", reason="sqlalchemy is not installed (extra: dev)")
 
 
 def entry(form, folder):

@@ -158,7 +158,7 @@ def test_a_table_whose_hash_differs(job, warm):
 @pytest.mark.parametrize("rows", quick([230, 300]))
 def test_a_source_that_changes_meanwhile(make_job, reviews, save, rows, monkeypatch):
     from dptext_etl import run
-    from dptext_etl.runner.source import cutting
+    from dptext_etl.runner.shard import charging as cutting
 
     monkeypatch.setattr(cutting, "KEPT_BYTES", 0)  # rows of a small source are kept in memory
     job = make_job(suffix=".ndjson")
@@ -174,7 +174,7 @@ def test_a_source_that_changes_meanwhile(make_job, reviews, save, rows, monkeypa
 
 def test_a_file_that_is_replaced_meanwhile(job, reviews, save, monkeypatch):
     from dptext_etl import run
-    from dptext_etl.runner.source import cutting
+    from dptext_etl.runner.shard import charging as cutting
 
     monkeypatch.setattr(cutting, "KEPT_BYTES", 0)  # rows of a small source are kept in memory
 

@@ -14,7 +14,7 @@ from dptext_etl.errors import BudgetError, DisclosureError, DPTextError, LedgerE
 from dptext_etl.guarantee import micro
 from dptext_etl.ledger import Scope
 from dptext_etl.runner import forecast as forecasting
-from dptext_etl.runner import plan, scan_published
+from dptext_etl.runner import plan, scan_published, statement
 
 from ..review_jobs import STAGED
 
@@ -59,6 +59,9 @@ def test_records_over_the_cap_are_quarantined_in_row_order(job, reviews):
     excluded = (set(frame["id"]) - set(expected)).pop()
     assert excluded not in json.dumps(summary.as_dict())
     assert excluded.encode() not in b"".join(job.files().values())
+    facts = statement.facts(policy=job.policy(**capped(100.0)))
+    assert f"| over the cap | {240 - len(expected)} records" in statement.markdown(facts)
+    assert "over the cap" not in statement.markdown(statement.facts(policy=job.policy(**capped(100.0)), public=True))
     again = job.run(**capped(100.0))
     assert not again.changed
     assert again.rows["quarantined"] == summary.rows["quarantined"]

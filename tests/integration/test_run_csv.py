@@ -13,7 +13,7 @@ from dptext_etl.engines.spark.session import read_source
 from dptext_etl.errors import InputError
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.source import cutting
+from dptext_etl.runner.shard import charging as cutting
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.spark import run_frame
 from tests.command_line import dptext

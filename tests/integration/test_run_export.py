@@ -8,15 +8,18 @@ import re
 import shutil
 
 import duckdb
-import pandas as pd
 import polars as pl
 import pytest
 
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.errors import GateError, InputError
 from dptext_etl.runner.publish.export import CONTRACT, MANIFEST, REHEARSAL, SUMS, contract_text, export, verify
-from dptext_etl.runner.publish.manifest import Manifest, scan_published
+from dptext_etl.runner.publish.manifest import scan_published
 from tests.command_line import dptext, facts
+from tests.later import later
 from tests.review_jobs import SURROGATE
+
+pd = later("pandas")
 
 
 def contents(place):
@@ -131,7 +134,7 @@ VERDICT = "Use a synthetic table at epsilon 3 per record to train classifiers; d
 def rehearsal(place, *figures, **changes):
     """Write what `dptext rehearse --json` prints, with the policy lines of each figure."""
     facts = {"rows": 4711, "verdict": VERDICT, "tested": 2000, "labels": 3, "raw": 1.0, "installs": ["pip"]}
-    facts["baselines"] = {"label names alone": 0.5}
+    facts["baselines"] = {"label names": 0.5}
     facts["figures"] = [
         {"form": form, "corpus": "", "asked": 1.0, "macro_f1": f1, "entries": lines, "person": 1.0}
         for form, f1, lines in figures
@@ -166,7 +169,7 @@ def test_an_export_shows_the_rehearsal_of_its_own_release(request, form, tmp_pat
     page = (tmp_path / "out" / "README.md").read_text()
     assert f"> {VERDICT}" in page
     assert re.findall(r"^(0\.\d+|1\.00) +█+ +(.*)$", page, re.MULTILINE) == [
-        ("0.50", "label names alone"),
+        ("0.50", "label names"),
         ("0.80", form),
         ("1.00", "raw texts"),
     ]

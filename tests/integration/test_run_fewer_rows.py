@@ -116,6 +116,7 @@ def test_frames_have_the_same_door(released):
     assert run_frame(frame, job.policy(**entries), accept_fewer_rows=True).published_rows == 120
 
 
+@pytest.mark.thorough
 def test_spark_counts_the_same_rows(spark, released):
     from dptext_etl.spark import run_frame as run_on_spark
 

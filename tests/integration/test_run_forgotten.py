@@ -18,9 +18,9 @@ from dptext_etl.ledger import Scope
 from dptext_etl.policy import Cap
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.cleaning import clean
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.parts import id_finder
+from dptext_etl.runner.publish.versions import clean
 from tests.quick import quick
 
 from ..review_jobs import STAGED, StopError, stopping_at

@@ -8,14 +8,15 @@ import pytest
 
 from dptext_etl.errors import BusyError, InputError, PolicyError
 from dptext_etl.runner.planning import plan
-from dptext_etl.runner.publish.cleaning import clean
 from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.runner.publish.versions import clean
+from tests.later import later
 
 from ..quick import quick
 from .table_kinds import Iceberg
 
 pytest.importorskip("pyiceberg", reason="pyiceberg is not installed (extra: tables)")
-pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed (extra: dev)")
+later("sqlalchemy", reason="sqlalchemy is not installed (extra: dev)")
 
 table, rows = Iceberg.table, Iceberg.rows
 

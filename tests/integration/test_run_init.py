@@ -84,7 +84,7 @@ def test_ids_that_others_know_are_hashed_and_spellings_are_joined(tmp_path, revi
     frame = reviews().with_columns(id=pl.format("T-{}", number + 10), user_id=persons)
     values, text = guessed(tmp_path, frame, save)
     assert (values["ids"], values["normalize"]) == ("keyed", ["nfc", "casefold", "strip"])
-    assert "40 spellings of 20 persons differ in case or blanks" in text
+    assert "40 variants of 20 ids of persons differ in case or blanks" in text
     assert "at most 10^8.69 times as likely" in text
     assert "plus delta" in text
     said = " ".join(lines_of(guess(str(tmp_path / "raw.parquet")), Choices("rows")))

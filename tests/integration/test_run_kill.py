@@ -13,7 +13,6 @@ import pytest
 from dptext_etl import storage
 from dptext_etl.errors import INTERRUPTED, UnavailableError
 from dptext_etl.ledger import Scope
-from tests.quick import quick
 
 from ..object_store import remote, upload
 
@@ -22,8 +21,6 @@ TIMES |= {"committed": [1, 2, 3, 6]}
 ONCE = ("gated", "parts written", "recorded", "version written", "manifest written", "shown", "cleared")
 STEPS = [(step, at) for step, times in TIMES.items() for at in times] + [(step, 1) for step in ONCE]
 """A step, and after how many times of it the process dies; three shards of two columns."""
-FIRST = [("reserved", 3), ("committed", 2), ("recorded", 1), ("version written", 1)]
-"""One after each thing that stays: charges, commits, the record, the version."""
 
 CHILD = """
 import json, os, signal, sys
@@ -59,7 +56,8 @@ def undisturbed(make_job):
     return job
 
 
-@pytest.mark.parametrize(("step", "times"), quick(sorted(STEPS, key=lambda step: step not in FIRST), first=len(FIRST)))
+@pytest.mark.thorough
+@pytest.mark.parametrize(("step", "times"), STEPS)
 def test_a_killed_run_goes_on(undisturbed, make_job, killed, step, times):
     job = make_job("killed")
     died, said = killed(job.policy(), step, times)
@@ -77,7 +75,8 @@ def test_a_killed_run_goes_on(undisturbed, make_job, killed, step, times):
     assert not list((job.folder / "published.staging").rglob("shard-*"))
 
 
-@pytest.mark.parametrize("gone", quick(["draws", "parquet", "json"]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("gone", ["draws", "parquet", "json"])
 def test_killed_while_the_staged_files_were_removed(undisturbed, make_job, killed, gone):
     job = make_job("killed")
     assert killed(job.policy(), "manifest written", 1)[0]
@@ -87,6 +86,7 @@ def test_killed_while_the_staged_files_were_removed(undisturbed, make_job, kille
     assert (job.files(), job.charged()) == (undisturbed.files(), undisturbed.charged())
 
 
+@pytest.mark.thorough
 def test_readers_never_see_half_a_version(make_job, killed, reviews, save):
     from dptext_etl.runner import scan_published
 
@@ -147,6 +147,7 @@ main()
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("phase", "kept"), [("reserve", False), ("release", True)])
 def test_a_terminated_run_releases_its_lease_and_gives_back_what_it_did_not_compute(job, store, warm, phase, kept):
     upload(job, store)

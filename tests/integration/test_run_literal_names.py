@@ -1,14 +1,18 @@
 """Names of columns are literal. Polars reads `*` and `^…$` as patterns of several names, and a series reads its own so.
 
-A policy refuses such a name, and a source may have such columns next to those that the policy names.
+A policy names such columns, and a source may have them next to those that the policy names.
 """
 
 import polars as pl
 import pytest
 
+from dptext_etl import run
+from dptext_etl.data_types import by_name
 from dptext_etl.engines.spark.session import read_source
-from dptext_etl.errors import PolicyError
+from dptext_etl.engines.spark.spark_engine import SparkEngine
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.planning import plan
+from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.source.guessing import guess
 from dptext_etl.runner.source.roles import open_table
 from tests.quick import quick
@@ -17,13 +21,41 @@ NAMES = ["*", "^.*$", "^review$", "^id$"]
 SUFFIXES = [".csv", ".parquet", ".ndjson"]
 
 
-@pytest.mark.parametrize("name", [*NAMES, "^a\nb$"])
-@pytest.mark.parametrize("role", ["id", "subject", "keep", "column"])
-def test_a_policy_names_no_pattern(job, role, name):
-    column = {"name": name, "mechanism": {"name": "custext", "epsilon": 2.0}, "allow": ["cluster"]}
-    values = {"id": name, "subject": name, "keep": [name], "column": [column]}
-    with pytest.raises(PolicyError, match="Polars reads such a name as a pattern of other names"):
-        job.policy(**{role: values[role]})
+ROLES = {"id": "id", "subject": "user_id", "keep": "note", "column": "review"}
+NULLS = {"on_null_subject": "quarantine", "per_subject": 2}
+
+
+def named(job, reviews, role, name):
+    """Let the column of a role have another name, and return its table and the names of all roles."""
+    names = {**ROLES, role: name}
+    mechanism = {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": job.vectors}
+    job.values |= {"id": names["id"], "subject": names["subject"], "keep": [names["keep"]], "strict_columns": False}
+    job.values |= {"column": [{"name": names["column"], "mechanism": mechanism, "allow": ["cluster"]}]}
+    return reviews().rename({ROLES[role]: name}), names
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("name", quick(["^review$", "^.*$", "*", "^a\nb$"]))
+@pytest.mark.parametrize("entries", quick([{}, {"ids": "keyed"}, {"ids": "drop"}, NULLS]), ids=str)
+def test_the_columns_of_a_policy_may_have_such_names(job, reviews, role, name, entries):
+    frame, names = named(job, reviews, role, name)
+    frame.write_parquet(job.folder / "raw.parquet")
+    job.values |= entries
+    plan(job.policy())
+    job.run()
+    shown = job.published()
+    assert set(shown.columns) == {
+        names["keep"],
+        names["column"],
+        *({} if "drop" in entries.values() else {names["id"]}),
+    }
+    if not entries:
+        cells = [*zip(*(shown[names[role]].to_list() for role in ("id", "keep")), strict=True)]
+        assert sorted(cells, key=str) == sorted(reviews().select("id", "note").rows(), key=str)
+    frame.filter(by_name(names["subject"]) != "u007").write_parquet(job.folder / "raw.parquet")
+    if "per_subject" not in entries:
+        forget(job.policy(), subjects=["u007"])
+        assert job.published().height < shown.height
 
 
 def between(frame):
@@ -50,3 +82,12 @@ def test_spark_reads_them(spark, make_job, reviews, suffix):
     here = open_table(job.policy(), Layout.of(job.policy())).frame.collect()
     there = read_source(spark, job.policy()).select(here.columns).collect()
     assert [tuple(row) for row in there] == here.rows()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_spark_releases_them(spark, job, reviews, role):
+    frame, names = named(job, reviews, role, "^review$")
+    frame.head(40).write_parquet(job.folder / "raw.parquet")
+    with SparkEngine.started(job.policy(), None) as engine:
+        run(job.policy(), engine=engine)
+    assert set(job.published().columns) == {names["id"], names["keep"], names["column"]}

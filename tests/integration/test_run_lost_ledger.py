@@ -180,21 +180,6 @@ def lose(job, copy):
     shutil.rmtree(job.folder.parent / "empty", ignore_errors=True)
 
 
-def test_a_restored_ledger_is_noticed_by_the_anchors_in_a_store(pod, store):
-    pod.values.update(ledger(pod, anchors="s3://bucket/anchors"), storage_options=store.options)
-    pod.run()
-    with pod.ledger() as opened:
-        opened.backup(pod.folder / "copy.db")
-    pod.run(release="r2")
-    anchors = {name: content for name, content in store.objects.items() if name.startswith("anchors/")}
-    assert len(anchors) == 1
-    assert not (pod.folder.parent / "empty").exists(), "no anchor is anywhere else"
-    lose(pod, pod.folder / "copy.db")
-    with pytest.raises(FrozenLedgerError, match="this ledger misses the anchor that an earlier run stored"):
-        pod.run(release="r3")
-    assert {name: store.objects[name] for name in anchors} == anchors
-
-
 def test_a_run_without_a_named_place_is_refused_where_one_is_required(pod):
     error = same_refusal(pod, ledger(pod, require_anchors=True), LedgerError)
     assert 'anchors = "s3://bucket/anchors"' in error.hint

@@ -225,9 +225,9 @@ def test_the_ledger_itself_counts(bounded):
         assert ledger.records(ref) == 240
         more = pl.DataFrame({"id": ["x"], "user_id": ["u"], "review": ["a text"]})
         asked = charge(more, [Column(item, ref, item.release_key())], policy)
-        batch = ("job", Scope.of(policy), policy.cap, asked.ids, asked.subjects, asked.charges)
+        ready = ledger.make_ready(policy.unit, asked.ids, asked.subjects, asked.charges)
         with pytest.raises(InputError, match="would hold 241 records over all partitions"):
-            ledger.reserve(*batch, forms=asked.forms)
+            ledger.reserve("job", Scope.of(policy), policy.cap, ready, forms=asked.forms)
         assert ledger.records(ref) == 240
         assert ledger.verify().ok
 

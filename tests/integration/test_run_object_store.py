@@ -10,13 +10,13 @@ import pytest
 
 from dptext_etl import file_formats, object_stores, run
 from dptext_etl.checks.published import check_published
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.engines import stage
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.cleaning import clean
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.publish.versions import clean
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.table import Files, partitions_of_source
 from dptext_etl.text_files import require_rows

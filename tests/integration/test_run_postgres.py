@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import psycopg
 import pytest
@@ -40,25 +38,6 @@ def test_a_run_gives_the_same_release_and_charges_once(make_job, ledger):
         report = book.verify()
         assert (report.problems, report.counts["pending"]) == ([], 0)
     assert b"pass-word" not in b"".join(there.files("").values())
-
-
-def test_two_runs_at_once_charge_once(make_job, ledger):
-    job = make_job()
-    policy = job.policy(ledger=ledger, sink=str(job.folder / "other"))
-    code = "import sys, json; from dptext_etl import Policy, run; print(run(Policy.parse(json.load(sys.stdin))).rows)"
-    other = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    written = policy.model_dump(mode="json", by_alias=True, exclude_none=True)
-    assert other.stdin is not None
-    other.stdin.write(json.dumps(written))
-    other.stdin.close()
-    job.run(ledger=ledger)
-    assert other.wait(600) == 0, other.stderr.read()
-    with Ledger.open(ledger["url"], ledger["id_key"]) as book:
-        assert book.verify().problems == []
-        shown = {row["column"]: (row["records"] - row["canaries"], row["pending"]) for row in book.reports.show()}
-    assert shown == {"review": (240, 0), "note": (240, 0)}
 
 
 def test_the_command_line_reads_it(make_job, ledger):

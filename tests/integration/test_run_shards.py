@@ -11,10 +11,11 @@ from polars.testing import assert_frame_equal
 from dptext_etl import run
 from dptext_etl.checks import canaries as canary_sets
 from dptext_etl.data_types import size_of
-from dptext_etl.engines.local import ParallelShards, shards_at_once, turns
+from dptext_etl.engines.local import shards_at_once
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.source import cutting
+from dptext_etl.runner.shard import charging as cutting
+from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.source.examine import examine
 from dptext_etl.runner.source.roles import open_table
 from tests.quick import quick
@@ -23,15 +24,15 @@ from tests.quick import quick
 def test_shards_are_bounded_whatever_is_read_at_a_time(job, monkeypatch):
     policy = job.policy(shard_rows=50, shard_bytes=2_000)
     frame = pl.scan_parquet(job.folder / "raw.parquet").select("id", "stars", "review", "note", "user_id")
-    cut = [shard["id"].to_list() for shard in cutting.shards(frame, policy)]
-    assert cutting.count(frame, policy) == len(cut) > 240 / 50
+    cut = [shard["id"].to_list() for shard in cutting.cut_shards(frame, policy)]
+    assert cutting.count_shards(frame, policy) == len(cut) > 240 / 50
     assert [one for ids in cut for one in ids] == frame.collect()["id"].to_list()
     monkeypatch.setattr(cutting, "READ_ROWS", 7)
     monkeypatch.setattr(cutting, "COUNT_ROWS", 11)
-    assert [shard["id"].to_list() for shard in cutting.shards(frame, policy)] == cut
-    assert cutting.count(frame, policy) == len(cut)
+    assert [shard["id"].to_list() for shard in cutting.cut_shards(frame, policy)] == cut
+    assert cutting.count_shards(frame, policy) == len(cut)
     size = size_of(frame.collect_schema())
-    assert all(shard.select(size)["size"].sum() <= 2_000 for shard in cutting.shards(frame, policy))
+    assert all(shard.select(size)["size"].sum() <= 2_000 for shard in cutting.cut_shards(frame, policy))
 
 
 def test_a_row_that_is_too_large_is_a_shard_of_its_own_and_runs_go_on(job, reviews, save):
@@ -58,9 +59,9 @@ def test_sets_of_canary_rows_are_spread_over_shards(job, monkeypatch, rows, size
 
 def test_rows_of_a_small_source_are_kept_until_they_are_computed(job):
     frame = pl.scan_parquet(job.folder / "raw.parquet").select("id", "review")
-    rows = cutting.kept(frame)
+    rows = cutting.kept_rows(frame)
     assert_frame_equal(rows.lazy(), frame)
-    assert cutting.kept(frame.head(0)).schema == frame.collect_schema()
+    assert cutting.kept_rows(frame.head(0)).schema == frame.collect_schema()
 
 
 @pytest.mark.parametrize(("name", "least"), [("KEPT_BYTES", 0), ("KEPT_ROWS", 0)])
@@ -71,7 +72,7 @@ def test_rows_of_a_large_source_are_read_again_and_their_shards_counted_with_the
     table = open_table(policy, layout)
     source = examine(table, policy, layout, sharded=True)
     assert source.rows is table.frame
-    assert source.shards == cutting.count(table.frame, policy) == 5
+    assert source.shards == cutting.count_shards(table.frame, policy) == 5
     assert examine(table, policy, layout).shards is None
 
 
@@ -153,79 +154,72 @@ def test_mechanisms_whose_draws_are_given_back_go_one_after_the_other(job, monke
     assert shards_at_once(job.policy(cap=None)) == 1
 
 
-class Steps:
-    """Work that waits for its turns like a shard, and notes its steps."""
+class Steps(Shards):
+    """Shards that note when they are charged and committed, and fail on request."""
 
-    def __init__(self, numbers, width, failing=()):
-        self.shards, self.done, self.ended, self.failing = ParallelShards(numbers, width), [], [], set(failing)
-        self.begun = []
+    def __init__(self, failing=()):
+        self.done, self.failing, self.ended = [], set(failing), []
 
     def note(self, step, index):
         self.done.append((step, index))
         if (step, index) in self.failing:
             raise LedgerError(f"{step} {index}")
 
-    def work(self, index, _):
-        self.begun.append(index)
-        self.shards.run("reserve", index, lambda: self.note("reserve", index))
-        self.shards.run(None, index, lambda: None)
-        if ("compute", index) in self.failing:
-            raise LedgerError(f"compute {index}")
-        if ("skip", index) not in self.failing:
-            self.shards.run("commit", index, lambda: self.note("commit", index))
+    def prepare(self, index, raw, *, sealed):
+        return sealed
+
+    def begin(self, index, raw, prepared, phase):
+        self.note("reserve", index)
         return index
 
-    def go(self, frames):
-        self.shards.each(iter(frames), self.work, self.ended.append)
+    def draw(self, begun):
+        if ("compute", begun) in self.failing:
+            raise LedgerError(f"compute {begun}")
+
+    def end(self, begun, drawn):
+        drawn()
+        self.note("commit", begun)
+        self.ended.append(begun)
+        return begun
+
+    def go(self, frames, width):
+        return list(self.results(frames, "release", width))
+
+
+def turns(numbers, width):
+    for at in range(len(numbers) + width - 1):
+        if at < len(numbers):
+            yield "reserve", numbers[at]
+        if at >= width - 1:
+            yield "commit", numbers[at - width + 1]
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 8])
-def test_turns_come_in_one_order_whoever_is_faster(width):
-    numbers = range(3, 11)
-    steps = Steps(numbers, width)
-    steps.go((index, None) for index in numbers)
+def test_shards_are_charged_and_committed_in_one_order_whichever_is_faster(width):
+    numbers, steps = range(3, 11), Steps()
+    assert steps.go(((index, None) for index in numbers), width) == list(numbers)
     assert steps.done == list(turns(numbers, width))
-    assert sorted(steps.ended) == list(numbers)
 
 
-@pytest.mark.parametrize("width", [2, 3])
-def test_shards_without_a_turn_and_shards_that_never_come_stop_nobody(width):
-    steps = Steps(range(6), width, failing=[("skip", 1), ("skip", 2)])
-    steps.go((index, None) for index in range(4))
-    assert sorted(steps.ended) == [0, 1, 2, 3]
-    assert [index for step, index in steps.done if step == "commit"] == [0, 3]
-
-
-@pytest.mark.parametrize("width", [2, 3])
+@pytest.mark.parametrize("width", [1, 2, 3])
 @pytest.mark.parametrize("step", ["reserve", "compute", "commit"])
 def test_shards_before_one_that_fails_end_and_those_after_it_stop(width, step):
-    steps = Steps(range(12), width, failing=[(step, 4), (step, 5)])
+    steps = Steps(failing=[(step, 4), (step, 5)])
     with pytest.raises(LedgerError, match=f"{step} 4"):
-        steps.go((index, None) for index in range(12))
-    assert sorted(steps.ended) == [0, 1, 2, 3]
+        steps.go(((index, None) for index in range(12)), width)
+    assert steps.ended == [0, 1, 2, 3]
     assert not {("commit", index) for index in range(5, 12)} & set(steps.done)
-    if step == "reserve":
-        assert not {("reserve", index) for index in range(5, 12)} & set(steps.done), "none is charged after a refusal"
-    assert max(steps.begun) <= 4 + width
+    begun = [index for name, index in steps.done if name == "reserve"]
+    assert max(begun) == (4 if step == "reserve" else 4 + width - 1), "none is charged after a refusal"
 
 
-def test_a_source_that_cannot_be_read_on_lets_shards_end():
+def test_a_source_that_cannot_be_read_on_lets_charged_shards_end():
     def frames():
         yield 0, None
         yield 1, None
         raise InputError("gone")
 
-    steps = Steps(range(5), 3)
+    steps = Steps()
     with pytest.raises(InputError, match="gone"):
-        steps.go(frames())
-    assert sorted(steps.ended) == [0, 1]
-
-
-def test_who_interrupts_a_run_waits_for_no_turn():
-    steps = Steps(range(9), 3)
-
-    def interrupt(_):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        steps.shards.each(((index, None) for index in range(9)), steps.work, interrupt)
+        steps.go(frames(), 3)
+    assert steps.ended == [index for step, index in steps.done if step == "reserve"] == [0]

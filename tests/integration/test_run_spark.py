@@ -19,20 +19,20 @@ from dptext_etl import ColumnPolicy, device
 from dptext_etl.checks import canaries
 from dptext_etl.cli.app import app
 from dptext_etl.cli.commands import run as command
-from dptext_etl.engines import run
+from dptext_etl.engines import run, stage
 from dptext_etl.engines.spark import session, spark_engine, worker_policy
 from dptext_etl.engines.spark.session import read_source
 from dptext_etl.engines.spark.spark_engine import SparkEngine
 from dptext_etl.engines.spark.tasks import TaskMessages
 from dptext_etl.errors import DPTextError, InputError, LedgerError, PolicyError
-from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.polars import run_frame as run_polars
-from dptext_etl.runner import check, plan, scan_published
+from dptext_etl.runner import check, plan
 from dptext_etl.spark import published as read_published
 from dptext_etl.spark import register, register_view, run_frame
-from dptext_etl.spark.spark_frame import stage_frame
 
+from ..quick import quick
 from ..refusals import same_refusal
 from .spark_runs import frame_of, published, used
 
@@ -40,7 +40,7 @@ from .spark_runs import frame_of, published, used
 @pytest.mark.thorough
 def test_a_run_in_one_shard_plants_several_sets_of_canary_rows(spark, job, monkeypatch):
     monkeypatch.setattr(canaries, "SET_ROWS", 100)
-    staged = stage_frame(frame_of(spark, job), job.policy(shard_rows=300))
+    staged = stage(job.policy(shard_rows=300), engine=SparkEngine(frame_of(spark, job)))
     assert (len(staged.shards), len(staged.canaries)) == (1, 3)
     frame = pl.read_parquet(staged.parts[0])
     assert frame.filter("__dptext_canary").height == 8 * 3
@@ -49,37 +49,12 @@ def test_a_run_in_one_shard_plants_several_sets_of_canary_rows(spark, job, monke
 
 @pytest.mark.thorough
 def test_a_shard_holds_at_most_shard_rows_and_its_canaries(spark, job):
-    staged = stage_frame(frame_of(spark, job), job.policy(shard_rows=30, cap=None))
+    staged = stage(job.policy(shard_rows=30, cap=None), engine=SparkEngine(frame_of(spark, job)))
     shards = [pl.read_parquet(part) for part in staged.parts]
     assert sum(shard.height for shard in shards) == 240 + 8 * len(staged.canaries)
     for shard, canary in zip(shards, staged.canaries, strict=True):
         assert shard.filter(~pl.col("__dptext_canary")).height <= 30
         assert set(shard.filter("__dptext_canary")["id"]) == set(canary.ids())
-
-
-@pytest.mark.thorough
-def test_the_policy_of_one_column(spark, job):
-    whole = job.policy()
-    column = ColumnPolicy(**dict(whole.column_policies()[0]))
-    places = {"sink": whole.sink, "staging": whole.staging, "ledger": whole.ledger.url}
-    entries = {**places, "cap": whole.cap.model_dump(), "keep": ["stars"]}
-    renamed = frame_of(spark, job).withColumnRenamed("id", "record")
-    summary = run_frame(renamed, column, id="record", subject="user_id", **entries)
-    assert summary.rows["released"] == 240
-    with Ledger.open(whole.ledger.url) as ledger:
-        ledger.people.accept_units("reviews", {"eps_pure": 0.0}, "the column of ids was renamed")
-    job.run(column=[whole.columns[0].model_dump()], sink=str(job.folder / "other"))
-    other = scan_published(str(job.folder / "other")).collect().sort("id")
-    mine = scan_published(str(job.folder / "published")).collect().rename({"record": "id"}).sort("id")
-    assert_frame_equal(mine, other)
-
-
-@pytest.mark.thorough
-def test_the_path_of_a_policy_and_a_partition(spark, job):
-    path = job.write_policy(source="{partition}.parquet", sink=str(job.folder / "out" / "{partition}"))
-    summary = run_frame(frame_of(spark, job), path, partition="2026-10")
-    assert (summary.partition, summary.rows["released"]) == ("2026-10", 240)
-    assert summary.published.endswith("out/2026-10")
 
 
 def test_strings_that_are_not_utf8_are_refused_before_the_charge(spark, make_job, reviews):
@@ -208,14 +183,6 @@ def test_the_command(spark, make_job):
 
 
 @pytest.mark.thorough
-def test_a_refusal_of_the_executors_has_its_exit_code(spark, job):
-    cap = {"measure": "pure", "epsilon": 100.0, "period": "2026"}
-    done = CliRunner().invoke(app, ["run", str(job.write_policy(cap=cap, on_cap="refuse")), "--engine", "spark"])
-    assert done.exit_code == 3
-    assert "nothing was computed or charged" in done.stderr
-
-
-@pytest.mark.thorough
 def test_a_session_of_its_own(java, job, sentinel):
     """The command on the page about Spark starts one, too."""
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
@@ -284,7 +251,7 @@ def persons_of(frame, draw):
     return frame.mapInArrow(drawn, frame.schema)
 
 
-@pytest.mark.parametrize("entries", [{}, {"per_subject": 3}])
+@pytest.mark.parametrize("entries", quick([{"per_subject": 3}, {}]))
 def test_persons_that_differ_between_two_evaluations_are_refused_before_the_charge(spark, job, entries):
     frame = persons_of(frame_of(spark, job), lambda: f"u{os.urandom(1)[0] % 40}")
     with pytest.raises(InputError, match="their persons, are not those that were checked"):
@@ -293,6 +260,7 @@ def test_persons_that_differ_between_two_evaluations_are_refused_before_the_char
     assert not (job.folder / "ledger.db").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("lost_before", ["reserve", "release"])
 def test_persons_that_differ_after_an_executor_is_lost_are_refused(spark, job, lost_before):
     """Executors keep the rows of a run; rows that are lost with one are read again."""
@@ -437,7 +405,7 @@ def test_a_defect_is_no_quotation(spark, job, sentinel, capfd):
             raise ValueError(sentinel)
 
     with pytest.raises(DPTextError, match=r"computing on Spark failed \(\w+\)") as caught:
-        stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
+        stage(job.policy(), engine=SparkEngine(frame_of(spark, job)), checkpoint=checkpoint)
     assert caught.value.__cause__ is caught.value.__context__ is None
     assert "run it again" in caught.value.hint
     assert sentinel not in "".join([str(caught.value), *capfd.readouterr()])

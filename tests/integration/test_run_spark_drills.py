@@ -9,13 +9,13 @@ import sys
 import pytest
 
 from dptext_etl import _kernel
+from dptext_etl.engines import stage
+from dptext_etl.engines.spark.spark_engine import SparkEngine
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish
 from dptext_etl.spark import run_frame
-from dptext_etl.spark.spark_frame import stage_frame
-from tests.quick import quick
 
-from .spark_runs import frame_of, used
+from .spark_runs import failing_once, frame_of, used
 
 
 @pytest.fixture
@@ -34,26 +34,13 @@ RETRIED = [
 ]
 
 
-@pytest.mark.parametrize(("how", "step"), quick(RETRIED))
+@pytest.mark.thorough
+@pytest.mark.parametrize(("how", "step"), RETRIED)
 def test_every_task_fails_once_after_a_step_and_is_retried(spark, undisturbed, make_job, how, step):
     job = make_job("job")
     failures = job.folder / "failures"
-    failures.mkdir()
-
-    def checkpoint(name):
-        import os
-
-        from pyspark import TaskContext
-
-        task = TaskContext.get()
-        if task is None or name != step or task.attemptNumber():
-            return
-        (failures / f"{task.partitionId()}").touch()
-        if how == "dies":
-            os._exit(13)
-        raise ValueError("zzqsentinelqzz")
-
-    staged = stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
+    checkpoint = failing_once(failures, step, how)
+    staged = stage(job.policy(), engine=SparkEngine(frame_of(spark, job)), checkpoint=checkpoint)
     # a worker that dies ends the first attempts of other partitions in it, before their step
     assert 0 < len(list(failures.iterdir())) <= len(staged.canaries)
     publish(staged, check(staged))
@@ -77,7 +64,8 @@ os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": values.p
 from pathlib import Path
 from pyspark.sql import SparkSession
 from dptext_etl import Policy, _kernel
-from dptext_etl.spark.spark_frame import stage_frame
+from dptext_etl.engines import stage
+from dptext_etl.engines.spark.spark_engine import SparkEngine
 driver, seen = os.getpid(), Path(values.pop("seen"))
 def checkpoint(name):
     import os, signal
@@ -90,7 +78,7 @@ def checkpoint(name):
         os.kill(driver, signal.SIGKILL)
 spark = SparkSession.builder.master("local[2]").getOrCreate()
 policy = Policy.parse(values)
-stage_frame(spark.read.parquet(policy.source), policy, checkpoint=checkpoint)
+stage(policy, engine=SparkEngine(spark.read.parquet(policy.source)), checkpoint=checkpoint)
 """
 
 
@@ -114,7 +102,7 @@ def test_a_driver_killed_half_way_and_a_run_that_goes_on(spark, spark_settings, 
 @pytest.mark.thorough
 def test_a_run_in_one_process_goes_on_with_what_executors_staged(spark, job):
     """Shards are cut otherwise there, so they are computed again; nothing is charged again."""
-    stage_frame(frame_of(spark, job), job.policy())
+    stage(job.policy(), engine=SparkEngine(frame_of(spark, job)))
     charged = used(job)
     summary = job.run()
     assert summary.rows["replayed"] == 240
@@ -128,7 +116,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from dptext_etl import Policy, _kernel
 from dptext_etl.runner import check, publish
-from dptext_etl.spark.spark_frame import stage_frame
+from dptext_etl.engines import stage
+from dptext_etl.engines.spark.spark_engine import SparkEngine
 def checkpoint(name):
     import time
     from pyspark import TaskContext
@@ -140,7 +129,7 @@ def checkpoint(name):
         time.sleep(30)
 spark = SparkSession.builder.master(master).config(map=settings).getOrCreate()
 policy = Policy.parse(values)
-staged = stage_frame(spark.read.parquet(policy.source), policy, checkpoint=checkpoint)
+staged = stage(policy, engine=SparkEngine(spark.read.parquet(policy.source)), checkpoint=checkpoint)
 publish(staged, check(staged))
 """
 

@@ -10,7 +10,7 @@ from dptext_etl.polars import label
 from dptext_etl.spark import label_function
 
 from ..synthetic_runs import SCORED, labeled, used, verified
-from .spark_runs import frame_of
+from .spark_runs import failing_once, frame_of
 
 
 @pytest.fixture
@@ -29,21 +29,7 @@ def make_pair(make_synthetic):
 def test_a_task_that_is_retried_counts_once(spark, make_pair, how, step):
     here, expected, there = make_pair(shard_rows=60)
     failures = there.folder / "failures"
-    failures.mkdir()
-
-    def checkpoint(name):
-        import os
-
-        from pyspark import TaskContext
-
-        task = TaskContext.get()
-        if task is None or name != step or task.attemptNumber():
-            return
-        (failures / f"{task.partitionId()}").touch()
-        if how == "dies":
-            os._exit(13)
-        raise ValueError("zzqsentinelqzz")
-
+    checkpoint = failing_once(failures, step, how)
     summary = run(there.policy(), engine=SparkEngine(frame_of(spark, there)), checkpoint=checkpoint)
     assert len(list(failures.iterdir())) >= 2
     assert (there.files(), summary.manifest) == (here.files(), expected.manifest)
@@ -89,6 +75,7 @@ def test_a_source_that_changes_between_two_readings_is_not_published(spark, make
     assert verified(job) == []
 
 
+@pytest.mark.thorough
 def test_a_table_with_scores_has_the_bytes_of_this_process(spark, make_pair):
     here, expected, there = make_pair(synthetic=SCORED)
     summary = run(there.policy(), engine=SparkEngine(frame_of(spark, there)))

@@ -8,9 +8,8 @@ import pytest
 from dptext_etl import run
 from dptext_etl.engines import local
 from dptext_etl.engines.spark import spark_engine
-from dptext_etl.engines.spark.session import read_source
+from dptext_etl.engines.spark.session import located, read_source
 from dptext_etl.engines.spark.spark_engine import SparkEngine
-from dptext_etl.engines.spark.spark_types import located
 from dptext_etl.errors import InputError
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
@@ -25,8 +24,9 @@ deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed 
 
 def run_on_spark(spark, policy):
     """As `dptext run --engine spark` does."""
-    source = Files.find(Layout.of(policy))
-    return run(policy, engine=SparkEngine(read_source(spark, policy, None, source), source=source))
+    assert spark is not None
+    with SparkEngine.started(policy, None) as engine:
+        return run(policy, engine=engine)
 
 
 def published(job):
@@ -108,6 +108,7 @@ def test_a_delta_table_whose_files_are_not_its_rows_is_refused(spark, job, revie
     assert not (job.folder / "ledger.db").exists()
 
 
+@pytest.mark.thorough
 def test_an_iceberg_table_is_read_by_the_ids_of_its_columns(spark, job, reviews, steps):
     if not hasattr(spark.range(1), "toArrow"):
         pytest.skip("Spark 3.5 returns no table of Arrow")
@@ -188,6 +189,7 @@ def test_parquet_files_of_a_folder_are_read_as_polars_reads_them(spark, make_job
         read_source(spark, job.policy())
 
 
+@pytest.mark.thorough
 def test_every_reader_of_files_refuses_checksums_of_other_bytes_and_hidden_names(spark, job, reviews):
     reviews().write_delta(str(job.folder / "delta"))
     run(job.policy())
@@ -205,3 +207,17 @@ def test_every_reader_of_files_refuses_checksums_of_other_bytes_and_hidden_names
             read()
     with pytest.raises(InputError, match=r"begins with .* and Spark ignores such files"):
         located("s3://bucket/raw/day=1/_part.parquet")
+
+
+def test_a_damaged_file_is_named(spark, job, reviews):
+    """Spark's reader fails on an executor, and executors look for the file."""
+    place = job.folder / "raw"
+    place.mkdir()
+    for name, first in (("a", 0), ("b", 500)):
+        reviews(500, first).write_parquet(place / f"{name}.parquet")
+    bad = place / "b.parquet"
+    content = bad.read_bytes()
+    third = len(content) // 3
+    bad.write_bytes(content[:third] + bytes(third) + content[2 * third :])
+    with pytest.raises(InputError, match=rf"the file {bad} cannot be read as Parquet"):
+        run_on_spark(spark, job.policy(source=str(place)))

@@ -27,7 +27,6 @@ from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.shard import ShardResult
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.spark import run_frame
-from dptext_etl.spark.spark_frame import stage_frame
 
 from ..object_store import remote
 from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
@@ -207,6 +206,7 @@ def test_a_look_waits_for_a_ledger_that_is_busy(staging_job, monkeypatch, step):
 
 @pytest.mark.usefixtures("toys")
 def test_draws_that_were_forged_between_two_attempts_charge_nothing_less(make_job):
+    pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
     steps = {"name": "steps", "epsilon": 2.0}
     staging_job = make_job(column=[{"name": name, "mechanism": steps} for name in ("review", "note")])
     bench, failing = Bench(staging_job), DPTextError("stopped")
@@ -377,7 +377,7 @@ def test_a_driver_reads_no_staged_row_and_writes_no_part(spark, make_job, monkey
     last = {report.phase: report for report in seen}
     assert last["publish"].rows_done == 240
     assert 240 < last["gates"].rows_done == last["gates"].rows_total
-    staged = stage_frame(frame_of(spark, other), other.policy())
+    staged = stage(other.policy(), engine=SparkEngine(frame_of(spark, other)))
     publish(staged, check(staged))
     assert [name for name in job.files() if "part-" in name]
     assert job.files() == other.files()

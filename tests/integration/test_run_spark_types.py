@@ -12,6 +12,7 @@ from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.spark import run_frame
 
+from ..quick import quick
 from ..review_jobs import make_reviews
 
 NOON = pl.lit("2026-07-01 12:00:00").str.to_datetime("%Y-%m-%d %H:%M:%S")
@@ -44,6 +45,7 @@ def test_a_moment_is_published_in_utc_whatever_the_zone_of_the_session(spark, ma
     assert {*table["at"].dt.hour(), *table["plain"].dt.hour()} == {12}
 
 
+@pytest.mark.thorough
 def test_a_table_that_was_published_with_a_zone_keeps_it(spark, make_job, zone):
     job = make_job(frame=moments(BERLIN), keep=["at", "plain"])
     frame = spark.read.parquet(str(job.folder / "raw.parquet"))
@@ -57,7 +59,7 @@ def test_a_table_that_was_published_with_a_zone_keeps_it(spark, make_job, zone):
     assert in_zones(batch, {"at": "Europe/Berlin"}).schema == {"at": BERLIN, "inner": pl.Struct({"at": UTC})}
 
 
-@pytest.mark.parametrize("column", ["id", "user_id"])
+@pytest.mark.parametrize("column", quick(["id", "user_id"]))
 def test_ids_of_type_char_are_refused_and_varchar_is_a_string(spark, job, column):
     raw = spark.read.parquet(str(job.folder / "raw.parquet"))
     policy = job.policy()

@@ -205,7 +205,7 @@ def test_the_page_leads_with_the_loss_of_the_most_charged_person(job, tmp_path):
     job.run(dataset="Calls", sink=str(job.folder / "calls"), cap=cap)
     policy = job.policy(dataset="Reviews")
     with job.ledger() as ledger:
-        ledger.reports.write_tables(tmp_path / "tables")
+        ledger.write_tables(tmp_path / "tables")
     records = pl.read_parquet(tmp_path / "tables" / "record.parquet").filter(~pl.col("canary"))
     by_person = pl.col("eps_pure").sum().over("unit_hash")
     expected = {

@@ -5,8 +5,8 @@ import pytest
 
 from dptext_etl.corpora import Corpus, corpus, sentences
 from dptext_etl.errors import DPTextError, LedgerError
-from dptext_etl.runner.publish.cleaning import clean
 from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.runner.publish.versions import clean
 from tests.quick import quick
 
 from ..synthetic_runs import SYNTHETIC, ref_of, used, verified

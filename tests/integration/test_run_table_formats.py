@@ -9,8 +9,8 @@ from dptext_etl.engines import stage
 from dptext_etl.errors import InputError
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.planning import plan
-from dptext_etl.runner.publish.cleaning import clean
 from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.runner.publish.versions import clean
 from dptext_etl.storage import Storage
 from dptext_etl.table_formats import rewrites
 from tests.quick import quick

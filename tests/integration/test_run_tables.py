@@ -13,7 +13,7 @@ from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.planning import plan
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.source import table_versions
+from dptext_etl.runner.source import table as table_versions
 from dptext_etl.runner.source.table import partitions_of_source
 from tests.command_line import dptext
 from tests.quick import quick

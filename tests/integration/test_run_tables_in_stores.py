@@ -12,13 +12,13 @@ from dptext_etl.errors import InputError
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.storage import Storage
-from tests.quick import quick
+from tests.later import later
 
 from ..refusals import foretold, head, same_refusal
 
 deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
-server = pytest.importorskip("moto.server", reason="moto is not installed (extra: dev)")
+server = later("moto.server", reason="moto is not installed (extra: dev)")
 
 SINK = "s3://bucket/published/reviews"
 
@@ -136,7 +136,8 @@ def test_a_table_in_a_store(job, options, reviews, save):
     assert not failing(job.policy())
 
 
-@pytest.mark.parametrize("step", quick(["version written", "recorded", "manifest written", "shown"]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("step", ["version written", "recorded", "manifest written", "shown"])
 def test_a_run_that_died_settles_without_a_second_version(job, options, step):
     assert job.stop(step)
     job.run()
@@ -145,6 +146,7 @@ def test_a_run_that_died_settles_without_a_second_version(job, options, step):
     assert not failing(job.policy())
 
 
+@pytest.mark.thorough
 def test_an_iceberg_table_in_a_store(job, options, reviews, save):
     pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed (extra: dev)")
     from pyiceberg.catalog import load_catalog
@@ -164,6 +166,7 @@ def test_an_iceberg_table_in_a_store(job, options, reviews, save):
     assert not failing(job.policy())
 
 
+@pytest.mark.thorough
 def test_a_plan_foretells_who_may_not_write(job, user, checked, tmp_path):
     """The server checks rights as an administrator wrote them; nothing comes into the bucket."""
     pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed (extra: dev)")

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from dptext_etl import __version__, run, telemetry
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.errors import GateError, LedgerError, PolicyError
 from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.guarantee import FINE
@@ -16,9 +17,8 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.anchor_files import maintain
 from dptext_etl.mechanism import Released, worst_spend
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.observing import named
 from dptext_etl.runner.publish.export import contract
-from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.report import named
 
 from ..later import later
 from ..review_jobs import SENTINEL

@@ -197,7 +197,7 @@ def test_a_run_that_fails_reads_no_file_to_its_end_and_notes_nothing(job, monkey
 
 def test_a_file_that_nobody_asks_for_any_more_has_no_hash(job):
     attempt = Attempt.of(job.policy(), None)
-    source = Input.of(attempt, local.LocalEngine().files(attempt.layout))
+    source = Input.of(attempt, local.LocalEngine().files(attempt.layout), str)
     source._stopped.set()
     with pytest.raises(InputError, match="is not needed"):
         _ = source.seal

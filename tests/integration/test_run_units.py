@@ -13,7 +13,7 @@ from dptext_etl.errors import BudgetError, InputError, LedgerError, PolicyError
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Scope
-from dptext_etl.runner import plan, scan_published
+from dptext_etl.runner import plan, scan_published, statement
 from dptext_etl.runner.planning import further
 from dptext_etl.runner.publish.forgetting import forget
 from tests.command_line import dptext, facts
@@ -287,6 +287,8 @@ def test_excluded(nameless):
     raw = pl.read_parquet(nameless.folder / "raw.parquet").filter(pl.col("user_id").is_not_null())
     assert nameless.published()["id"].to_list() == raw["id"].to_list()
     assert "24 rows without a person" in " ".join(summary.notes)
+    page = statement.markdown(statement.facts(policy=nameless.policy(on_null_subject="quarantine")))
+    assert "| without a person | 24 rows" in page
     again = nameless.run(on_null_subject="quarantine")
     assert (again.changed, again.rows["replayed"]) == (False, 216)
 

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.cli.app import app
 from dptext_etl.engines import run
 from dptext_etl.engines.engine import stage
@@ -15,13 +16,11 @@ from dptext_etl.guarantee import MICRO
 from dptext_etl.ledger import Scope
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import Kept
-from dptext_etl.runner import plan, planning, scan_published, statement, table_check
+from dptext_etl.runner import forecast, plan, planning, scan_published, statement, table_check
 from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.shard.staging import from_json, to_json
-from dptext_etl.runner.source import guessing
 from dptext_etl.runner.source.column_types import coarse, coarse_type
 from tests.quick import quick
 
@@ -34,7 +33,7 @@ def test_persons_are_counted_by_spelling():
         ("who", ("nfc",), {"persons": 5, "alike": 3, "folded": 3}),
         ("number", (), {}),
     ]:
-        spelled = guessing.Spelled(how)
+        spelled = forecast.Spelled(how)
         spelled.add(frame[column])
         assert spelled.counts() == counts
 
@@ -42,15 +41,15 @@ def test_persons_are_counted_by_spelling():
 def test_spellings_that_differ_in_punctuation_and_accents_are_reported():
     same = ["O'Brien", "o brien", "OBrien", "O\u2019Brien", "\uff2f\uff22rien", "\u00d3Br\u00eden"]
     apart = ["1-11", "11-1", "u1", "u-2", "u.3", "--", "??"]
-    spelled = guessing.Spelled()
+    spelled = forecast.Spelled()
     for part in (same[:3], same[3:] + apart, [None, "obrien", "u 2"]):
         spelled.add(pl.Series(part, dtype=pl.String))
     counts = spelled.counts()
     assert counts == {"persons": 15, "alike": 14, "folded": 1 + len(apart)}
-    first, second = guessing.spelling_lines(counts)
+    first, second = forecast.spelling_lines(counts)
     assert first.startswith("15 persons; 14 without case and blanks")
-    assert second == "6 more would join without punctuation and accents: spell these alike in the source"
-    assert guessing.spelling_lines({**counts, "alike": 8, "persons": 8}) == ["8 persons"]
+    assert second == "6 more would join without punctuation and accents: write these alike in the source"
+    assert forecast.spelling_lines({**counts, "alike": 8, "persons": 8}) == ["8 persons"]
 
 
 @pytest.mark.parametrize(("most", "share"), [(1, 3 / 10), (2, 5 / 10), (6, 9 / 10), (7, 1.0)])
@@ -262,7 +261,6 @@ def test_tickets_with_minutes_are_refused_and_with_months_nearly_none_is_traced(
         ("at", pl.int_range(270, eager=True).cast(pl.String), "top = [public values]"),
         ({"column": "at", "top": [*map(str, range(270))]}, pl.int_range(270, eager=True).cast(pl.String), None),
         ("at", pl.int_range(270, eager=True).cast(pl.Binary), None),
-        ("user_name", pl.int_range(270, eager=True).cast(pl.String), None),
     ],
 )
 def test_a_hint_fits_the_type_of_the_column(make_job, kept, values, way):

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from dptext_etl import Policy, files, run
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.runner import plan
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest
 
 from ..command_line import dptext
 

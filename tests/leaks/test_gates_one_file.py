@@ -122,7 +122,7 @@ def test_great_expectations_judges_it(bench, toy):
 
     assert validate(bench.published, bench.policy).success
     record = validate(broken(bench.published), bench.policy)
-    (found,) = [item for item in record.outcomes if item.name == "expect_gate_to_pass"]
+    (found,) = [item for item in record.outcomes if item.gate == "control_characters"]
     assert (found.success, dict(found.counts)) == (False, {"checked": 250, "cells": 50})
 
 

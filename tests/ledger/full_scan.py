@@ -77,7 +77,7 @@ class Scan:
         for entry in db.journal.entries():
             if entry.hash not in cache:
                 names = [name for name, _ in segments.LAYOUTS.get(entry.kind, ())]
-                cache[entry.hash] = entry.facts, db.segments.read(entry.seq, names) if names else {}
+                cache[entry.hash] = entry.facts, db.journal.read(entry.seq, names) if names else {}
             self.head = entry.hash
             self._take(entry.seq, entry.kind, *cache[entry.hash])
 

@@ -16,6 +16,7 @@ import pytest
 from dptext_etl.errors import BusyError, FullLedgerError, InputError, LedgerError
 from dptext_etl.ledger import Ledger, Outcome, Scope, anchor_files
 from dptext_etl.ledger.anchor_files import (
+    VARIABLE,
     AnchorFile,
     anchored,
     is_named,
@@ -387,9 +388,10 @@ def test_no_writer_overwrites_a_head_that_the_ledger_misses(sqlite, tmp_path, fo
     sqlite.sound()
 
 
-def test_nothing_is_written_to_a_ledger_that_misses_a_head(sqlite, tmp_path, folder):
+def test_nothing_is_written_to_a_ledger_that_misses_a_head(sqlite, tmp_path, folder, monkeypatch):
     scope, _ = forgetful(sqlite, tmp_path, folder)
-    with pytest.raises(LedgerError, match=FROZEN), anchored(sqlite.ledger, scope, "r1", settings(folder)[0]):
+    monkeypatch.setenv(VARIABLE, str(folder))
+    with pytest.raises(LedgerError, match=FROZEN), anchored(sqlite.ledger, scope, "r1"):
         pytest.fail("the block must not begin")
 
 

@@ -11,6 +11,7 @@ from dptext_etl.ledger import Outcome, Scope
 from dptext_etl.ledger.caps import LARGEST, limits
 from dptext_etl.policy import Cap
 
+from ..ledger_kit import reserve_batch
 from .conftest import each_store
 
 NEW, OVER = Outcome.RESERVED, Outcome.OVER_CAP
@@ -116,7 +117,7 @@ def test_leaving_the_cap_out_does_not_lift_it(kit):
 
 def test_a_first_cap_on_what_was_infinite_is_refused(kit):
     charge = kit.charge(kit.ref(), ["a"], eps_pure=[math.inf])
-    kit.ledger.reserve("job", SCOPE, None, pa.array(["a"]), pa.array(["ann"]), [charge])
+    reserve_batch(kit.ledger, "job", SCOPE, None, pa.array(["a"]), pa.array(["ann"]), [charge])
     with pytest.raises(LedgerError, match="charges that are infinite on pure, made before it had a cap"):
         kit.ledger.set_cap(SCOPE, Cap(epsilon=5, period="2026"))
     assert kit.ledger.reports.caps()[0]["measure"] is None
@@ -126,7 +127,7 @@ def approx(kit, ids, deltas, cap, release="r1"):
     """Charge deltas to Ann, in steps of 10^-15."""
     charge = kit.charge(kit.ref(release=release), ids, eps_approx=np.full(len(ids), 1), delta=np.array(deltas))
     names = pa.array(["ann"] * len(ids))
-    return kit.ledger.reserve("job", SCOPE, cap, pa.array(ids), names, [charge]).outcome.tolist()
+    return reserve_batch(kit.ledger, "job", SCOPE, cap, pa.array(ids), names, [charge]).tolist()
 
 
 @each_store
@@ -157,11 +158,11 @@ def test_charges_that_add_up_beyond_64_bits_leave_nothing_of_a_later_cap(kit, me
         ids = [f"{batch}-{at}" for at in range(size)]
         large = {"eps_pure": np.full(size, 1), name: np.full(size, (1 << 54) - 1)}
         charge = kit.charge(kit.ref(), ids, **large)
-        kit.ledger.reserve("job", SCOPE, None, kit.ids(*ids), kit.ids(*["ann"] * size), [charge])
+        reserve_batch(kit.ledger, "job", SCOPE, None, kit.ids(*ids), kit.ids(*["ann"] * size), [charge])
     kit.ledger.set_cap(SCOPE, cap)
     small = kit.charge(kit.ref(), ["new"], rho=np.array([1]))
-    found = kit.ledger.reserve("job", SCOPE, cap, kit.ids("new"), kit.ids("ann"), [small])
-    assert found.outcome.tolist() == [OVER]
+    found = reserve_batch(kit.ledger, "job", SCOPE, cap, kit.ids("new"), kit.ids("ann"), [small])
+    assert found.tolist() == [OVER]
     assert kit.used("ann") == ["inf"]
     assert kit.ledger.abort("job", compute_never_started=True)
     assert kit.used("ann") == [0], "what was given back counts no more"
@@ -177,7 +178,7 @@ def test_requests_that_wrap_once_or_twice_fit_once(kit, size):
         ids = [f"{batch}-{at}" for at in range(size)]
         charge = kit.charge(kit.ref(), ids, eps_pure=np.full(size, 9 * 10**15))
         asked = kit.ids(*ids), kit.ids(*["ann"] * size), [charge]
-        found = kit.ledger.reserve("job", SCOPE, cap, *asked).outcome.tolist()
+        found = reserve_batch(kit.ledger, "job", SCOPE, cap, *asked).tolist()
         assert found == [NEW if batch == 0 else OVER, *[OVER] * (size - 1)]
     assert kit.used("ann") == [9e9]
     assert kit.ledger.reports.largest()["epsilon"] == 9 * 10**15
@@ -189,6 +190,6 @@ def test_requests_that_wrap_once_or_twice_fit_once(kit, size):
 def test_a_spend_beyond_64_bits_is_infinite(kit, amount):
     amounts = amount if isinstance(amount, np.ndarray) else [amount]
     charge = kit.charge(kit.ref(), ["a"], eps_pure=amounts)
-    kit.ledger.reserve("job", SCOPE, None, kit.ids("a"), kit.ids("ann"), [charge])
+    reserve_batch(kit.ledger, "job", SCOPE, None, kit.ids("a"), kit.ids("ann"), [charge])
     assert kit.used("ann") == ["inf"]
     kit.sound()

@@ -59,7 +59,7 @@ def test_ids_are_found_where_they_are(wanted, others):
     found = WantedIds(hashed(wanted))
     distinct = list(dict.fromkeys(wanted))
     assert (len(found), found.repeated) == (len(distinct), len(wanted) - len(distinct))
-    assert [distinct[at] for at in found.places_as_passed()] == wanted
+    assert [distinct[at] for at in found.places_as_passed] == wanted
     rows, places = found.find(hashed(others))
     assert [(row, distinct[at]) for row, at in zip(rows.tolist(), places.tolist(), strict=True)] == [
         (row, pair) for row, pair in enumerate(others) if pair in set(wanted)

@@ -9,10 +9,9 @@ import pytest
 
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.ledger import CommitOutcome, Outcome, Scope
-from dptext_etl.ledger.batch import IdKey
-from dptext_etl.ledger.plan import LedgerPlan
-from dptext_etl.ledger.storage.hashed_ids import WantedIds, concatenated, hashed_ids
-from dptext_etl.ledger.storage.segments import Segments
+from dptext_etl.ledger.holdings import LedgerPlan
+from dptext_etl.ledger.storage.hashed_ids import IdKey, WantedIds, concatenated, hashed_ids
+from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.policy import Cap
 
 from .conftest import each_store
@@ -73,14 +72,14 @@ def test_the_same_job_may_ask_again_and_still_abort(kit):
 def test_a_commit_neither_hashes_nor_looks_up_again_what_its_reservation_did(kit, monkeypatch):
     batches = [kit.reserve([name, f"{name}-more"]) and seq_of_last(kit) for name in "abc"]
     hashed, read = [], []
-    real_hash, real_read = IdKey._hash, Segments.read
+    real_hash, real_read = IdKey._hash, Journal.read
 
     def noted(self, seq, names, *more, **options):
         read.append((seq, *names))
         return real_read(self, seq, names, *more, **options)
 
     monkeypatch.setattr(IdKey, "_hash", lambda self, kind, ids: hashed.append(kind) or real_hash(self, kind, ids))
-    monkeypatch.setattr(Segments, "read", noted)
+    monkeypatch.setattr(Journal, "read", noted)
     names = ["d", "e", "f"]
     kit.reserve(names)
     assert (hashed, [seq for seq, *names in read if names == ["record"]]) == (["rec", "sub"], batches[-1:])
@@ -104,11 +103,11 @@ def test_results_that_were_examined_ahead_are_committed_as_the_ledger_is_then(ki
     ready = kit.ledger.examine(*kit.results(["a", "b", "c"]))
     assert kit.sound()["committed"] == 0, "nothing is written yet"
     assert kit.commit(["a", "b"], outputs=["out", "other"]) == [DONE, DONE]
-    assert kit.ledger.commit_examined("job", ready).tolist() == [ALREADY, DIVERGED, DONE]
-    assert kit.ledger.commit_examined("job", ready).tolist() == [ALREADY, DIVERGED, ALREADY]
+    assert kit.ledger.commit("job", ready).tolist() == [ALREADY, DIVERGED, DONE]
+    assert kit.ledger.commit("job", ready).tolist() == [ALREADY, DIVERGED, ALREADY]
     ready = kit.ledger.examine(*kit.results(["d"]))
     kit.ledger.expire("job")
-    assert kit.ledger.commit_examined("job", ready).tolist() == [DONE]
+    assert kit.ledger.commit("job", ready).tolist() == [DONE]
     counts = kit.sound()
     assert (counts["committed"], counts["diverged"], counts["expired"]) == (4, 2, 0)
 
@@ -118,10 +117,10 @@ def test_results_whose_reservation_is_given_back_are_not_committed(kit):
     ready = kit.ledger.examine(*kit.results(["a"]))
     kit.ledger.abort("job", compute_never_started=True)
     with pytest.raises(LedgerError, match="1 record was never reserved"):
-        kit.ledger.commit_examined("job", ready)
+        kit.ledger.commit("job", ready)
     kit.reserve(["a"], cap=9, texts="another text", job="later")
     with pytest.raises(LedgerError, match=r"0 records were never reserved .*, 1 was reserved with another text"):
-        kit.ledger.commit_examined("job", ready)
+        kit.ledger.commit("job", ready)
     assert kit.sound()["committed"] == 0
 
 
@@ -183,7 +182,7 @@ def test_a_sum_that_was_added_in_part_is_not_added_again(kit, monkeypatch, fails
     pinned, units = kit.db.contents.latest().scopes[1], hashed_ids(kit.db.id_key.subjects(kit.ids("ann")))
     plan = LedgerPlan("reviews", WantedIds(concatenated(())), WantedIds(units))
     plan.catch_up(kit.db)
-    read, calls = kit.db.segments.read, []
+    read, calls = kit.db.journal.read, []
 
     def lost(*args, **options):
         calls.append(args)
@@ -191,7 +190,7 @@ def test_a_sum_that_was_added_in_part_is_not_added_again(kit, monkeypatch, fails
             raise LedgerError("lost")
         return read(*args, **options)
 
-    monkeypatch.setattr(kit.db.segments, "read", lost)
+    monkeypatch.setattr(kit.db.journal, "read", lost)
     with suppress(LedgerError):
         plan.used(kit.db, pinned)
     assert len(calls) >= fails

@@ -18,7 +18,7 @@ from dptext_etl.ledger.ledger import Ledger
 from dptext_etl.ledger.types import NEW
 from dptext_etl.policy import Cap
 
-from ..ledger_kit import Kit
+from ..ledger_kit import Kit, reserve_batch
 
 CAPS = (Cap(epsilon=5, period="2026"), Cap(measure="approx", epsilon=5, delta=5e-6, period="2026"))
 PEOPLE = ("ann", "bob", "eve", "joe")
@@ -45,16 +45,16 @@ def test_batches_are_judged_as_they_are_reserved(rows, ends, held, cap, data):
 
         places = [0, *sorted(end for end in ends if end < len(rows)), len(rows)]
         if held:
-            kit.ledger.reserve("before", scope, cap, *batch(0, min(held, len(rows))))
+            reserve_batch(kit.ledger, "before", scope, cap, *batch(0, min(held, len(rows))))
         head, before = kit.ledger.anchor(), EarlierCharges()
         judged = []
         for pair in pairwise(places):
             ready = kit.ledger.make_ready(unit, *batch(*pair))
             judged.append(kit.ledger.judge(scope, cap, ready, before=before))
-            before.add(ready.batch.unit_ids, judged[-1].admitted)
+            before.add(ready.unit_ids, judged[-1].admitted)
         assert kit.ledger.anchor() == head
-        run = [kit.ledger.reserve("job", scope, cap, *batch(*pair)) for pair in pairwise(places)]
-        assert [item.outcome.tolist() for item in judged] == [item.outcome.tolist() for item in run]
+        run = [reserve_batch(kit.ledger, "job", scope, cap, *batch(*pair)) for pair in pairwise(places)]
+        assert [item.outcome.tolist() for item in judged] == [item.tolist() for item in run]
         kit.ledger.close()
 
 
@@ -65,7 +65,7 @@ def test_a_ledger_in_memory_judges_where_there_is_none(kit):
             charge = Charge(replace(kit.ref(), id=NEW), kit.keys(kit.ref(), [name]), [1], {"eps_pure": [3_000_000]})
             ready = ledger.make_ready("subject", pa.array([name]), pa.array(["ann"]), [charge])
             answer = ledger.judge(scope, cap, ready, before=before)
-            before.add(ready.batch.unit_ids, answer.admitted)
+            before.add(ready.unit_ids, answer.admitted)
             assert answer.outcome.tolist() == [Outcome.RESERVED if fits else Outcome.OVER_CAP]
         assert ledger.anchor().seq == 0
 

@@ -10,7 +10,7 @@ from dptext_etl.checks import comparison
 from dptext_etl.checks.comparison import ANY, LedgerComparison, Mismatches, batches_of, compared, located
 from dptext_etl.ledger import Outcome, Scope
 from dptext_etl.ledger.storage.hashed_ids import matrix
-from dptext_etl.ledger.storage.segments import Segments
+from dptext_etl.ledger.storage.journal import Journal
 
 from ..ledger_kit import binaries, digest
 from .conftest import each_store
@@ -40,12 +40,7 @@ def test_steps_say_what_a_whole_look_up_says(kit):
         lookup = kit.ledger.lookup(ref, chain)
         places = lookup.places(lookup.hashed(pa.array(ids)))
         mask, digests, _ = lookup.digests(places)
-        one = [
-            kit.ledger.postprocessed(ref, chain, pa.array([name]))
-            if chain
-            else kit.ledger.committed(ref, pa.array([name]))
-            for name in ids
-        ]
+        one = [kit.ledger.committed(ref, pa.array([name]), chain=chain) for name in ids]
         assert mask.tolist() == [found.mask[0] for found in one], chain
         expected = [found.digests[0].as_py() for found in one]
         assert [bytes(cell) if known else None for cell, known in zip(digests, mask, strict=True)] == expected
@@ -119,13 +114,13 @@ def test_cells_on_the_disk_are_compared_batch_by_batch(kit, monkeypatch, tmp_pat
         kit.commit(ids[at : at + 31])
     if planned:
         kit.ledger.use(kit.ledger.plan(Scope("reviews"), [(pa.array(ids), pa.array(ids), None)]))
-    lookup, read, real = kit.ledger.lookup(kit.ref()), Counter(), Segments.read
+    lookup, read, real = kit.ledger.lookup(kit.ref()), Counter(), Journal.read
 
     def noted(self, seq, names, *args, **options):
         read[seq, names[-1]] += 1
         return real(self, seq, names, *args, **options)
 
-    monkeypatch.setattr(Segments, "read", noted)
+    monkeypatch.setattr(Journal, "read", noted)
     monkeypatch.setattr(comparison, "HELD_BYTES", 1 << 10)
     monkeypatch.setattr(comparison, "FEW", 1)
     cells = LedgerComparison(lookup, tmp_path)

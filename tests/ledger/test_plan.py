@@ -20,10 +20,11 @@ from hypothesis.stateful import run_state_machine_as_test as run
 from dptext_etl.accounting import MEASURES
 from dptext_etl.errors import BudgetError, LedgerError
 from dptext_etl.guarantee import MICRO, PURE, millionths
-from dptext_etl.ledger import CommitOutcome, Scope, State, plan
-from dptext_etl.ledger.batch import IdKey
+from dptext_etl.ledger import CommitOutcome, Scope, State
+from dptext_etl.ledger import holdings as plan
+from dptext_etl.ledger.reports import QUANTILES
 from dptext_etl.ledger.storage import postgres_sql
-from dptext_etl.ledger.views import QUANTILES
+from dptext_etl.ledger.storage.hashed_ids import IdKey
 from dptext_etl.policy import Cap
 
 from ..examples import examples
@@ -122,11 +123,10 @@ class FullScan(RuleBasedStateMachine):
         ledger, scope = self.kits[writer].ledger, request.scope
         ids, charges = pa.array(request.ids, pa.string()), request.charges()
         people = None if scope.unit == "record" else pa.array(request.people, pa.string())
-        more = {"canary": request.canary, "again": request.again}
+        more = {"again": request.again}
         more["on_cap"] = "refuse" if request.refuse else "quarantine"
-        if request.sealed:
-            more["ready"] = ledger.make_ready(scope.unit, ids, people, charges, canary=request.canary, sealed=True)
-        return ledger.reserve(request.job, scope, request.cap, ids, people, charges, **more).outcome.tolist()
+        batch = ledger.make_ready(scope.unit, ids, people, charges, canary=request.canary, sealed=request.sealed)
+        return ledger.reserve(request.job, scope, request.cap, batch, **more).tolist()
 
     def reserved(self, writer, request, meanwhile=None):
         """Reserve, and compare the answer and all that is charged with a scan; `meanwhile` ends with one."""
@@ -176,7 +176,8 @@ class FullScan(RuleBasedStateMachine):
     def commit_now(self, writer, job, results):
         ref, ids, identities, digests, given = results
         ids = pa.array(ids, pa.string())
-        return self.kits[writer].ledger.commit(job, ref, ids, binaries(identities), binaries(digests), **given).tolist()
+        ledger = self.kits[writer].ledger
+        return ledger.commit(job, ledger.examine(ref, ids, binaries(identities), binaries(digests), **given)).tolist()
 
     def committed(self, writer, job, results, meanwhile=None):
         before = expected = None

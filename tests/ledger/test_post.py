@@ -24,10 +24,10 @@ def test_the_first_result_is_the_one_and_costs_nothing(kit):
     assert kit.post(["a", "b"]) == [DONE, ALREADY]
     assert kit.post(["b", "a"], outputs=["other", "again"]) == [DIVERGED, ALREADY]
     assert kit.post(["a"], outputs="third", chain="2" * 64) == [DONE]
-    found = kit.reopen().postprocessed(kit.ref(), "1" * 64, pa.array(["c", "a", "nobody", "b"]))
+    found = kit.reopen().committed(kit.ref(), pa.array(["c", "a", "nobody", "b"]), chain="1" * 64)
     assert found.mask.tolist() == [False, True, False, True]
     assert found.digests.to_pylist() == [None, digest("a", "again"), None, digest("b", "again")]
-    assert kit.ledger.postprocessed(kit.ref(), "2" * 64, pa.array(["a", "b"])).mask.tolist() == [True, False]
+    assert kit.ledger.committed(kit.ref(), pa.array(["a", "b"]), chain="2" * 64).mask.tolist() == [True, False]
     assert kit.used("of-a", "of-b", "of-c") == before
     assert (kit.sound()["rewritten"], kit.sound()["committed"]) == (3, 2)
     shown = kit.ledger.reports.show()[0]["postprocess"]

@@ -255,21 +255,6 @@ def test_a_closed_ledger_says_so(kit):
         kit.reserve(["a"], cap=9)
 
 
-def test_no_id_stands_in_any_table(kit, raw):
-    names = [f"findable-{i:05d}" for i in range(300)]
-    kit.reserve(names, [f"person-{i}" for i in range(300)], cap=9, texts="a sentence to be found")
-    kit.commit(names[:200], texts="a sentence to be found", outputs="released words")
-    schema = schema_of(kit.place)
-    tables = [name for (name,) in raw.execute("select tablename from pg_tables where schemaname=%s", (schema,))]
-    assert sorted(tables) == ["event", "meta", "segment"]
-    for table in tables:
-        for row in raw.execute(f"select * from {schema}.{table}"):
-            for value in row:
-                held = value if isinstance(value, bytes) else str(value).encode()
-                for needle in (b"findable", b"person-", b"sentence", b"released words"):
-                    assert needle not in held, table
-
-
 CLIENTS = 16
 
 

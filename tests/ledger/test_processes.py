@@ -12,28 +12,12 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl.ledger import Outcome
-from tests.quick import quick
 
 from .conftest import each_store
 
 HERE = Path(__file__).resolve().parents[1]
 START = f"import sys; sys.path.insert(0, {str(HERE)!r}); from ledger_kit import Kit; kit = Kit(sys.argv[1]);"
 
-CONTENDER = (
-    START
-    + """
-import random
-mine = random.Random(int(sys.argv[2]))
-shards = [[f"r{i}" for i in range(start, start + 50)] for start in range(0, 500, 50)]
-mine.shuffle(shards)
-for shard in shards:
-    people = [f"p{int(name[1:]) % 20}" for name in shard]
-    outcome = kit.reserve(shard, people, 1, cap=15, job=sys.argv[2])
-    taken = [name for name, got in zip(shard, outcome) if got < 3]
-    if taken:
-        kit.commit(taken, job=sys.argv[2])
-"""
-)
 VICTIM = (
     START
     + """
@@ -105,17 +89,7 @@ def test_a_forked_process_opens_its_own_connection(kit):
     kit.sound()
 
 
-def test_one_charge_and_an_exact_cap_under_contention(kit, spawn):
-    """20 subjects of 25 records each and a cap of 15: anyone who comes first, 15 of each are charged, once."""
-    writers = [spawn(CONTENDER, kit.place, seed) for seed in range(4)]
-    for writer in writers:
-        writer.communicate(timeout=600)
-    assert [writer.returncode for writer in writers] == [0] * 4
-    counts = kit.sound()
-    assert (counts["records"], counts["committed"], counts["pending"]) == (300, 300, 0)
-    assert kit.used(*(f"p{i}" for i in range(20))) == [15] * 20
-
-
+@pytest.mark.thorough
 @each_store
 def test_processes_may_make_one_ledger_at_once(new_place, tmp_path, spawn):
     paths = [new_place(f"new{i}") for i in range(5)]
@@ -131,7 +105,8 @@ def test_processes_may_make_one_ledger_at_once(new_place, tmp_path, spawn):
     assert len(left) in (0, 10), "ledgers and their keys; if the last two close at one moment, SQLite leaves a log"
 
 
-@pytest.mark.parametrize("seed", quick(range(6)))
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(6))
 def test_killed_at_any_instant_it_opens_sound(kit, seed, spawn):
     kit.ledger.close()
     victim = spawn(VICTIM, kit.place)

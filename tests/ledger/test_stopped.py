@@ -18,7 +18,6 @@ from dptext_etl.errors import LedgerError, LockedLedgerError, UnavailableLedgerE
 from dptext_etl.ledger import Outcome, Scope
 from dptext_etl.ledger.storage import postgres_sql, store
 from dptext_etl.ledger.storage.store import wait_for_ledger
-from tests.quick import quick
 
 from ..ledger_kit import Kit
 
@@ -61,17 +60,15 @@ def new_place(postgres):
     return lambda name: postgres.url()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("before", "dataset"),
-    quick(
-        [
-            ("insert into event", "others"),
-            ("insert into event", "reviews"),
-            ("update segment", "others"),
-            ("update segment", "reviews"),
-        ],
-        first=2,
-    ),
+    [
+        ("insert into event", "others"),
+        ("insert into event", "reviews"),
+        ("update segment", "others"),
+        ("update segment", "reviews"),
+    ],
 )
 def test_others_go_on_while_a_writer_is_stopped(kit, warm, before, dataset):
     """It may hold the journal, and the scope that others charge."""
@@ -125,9 +122,10 @@ class Stalling:
                 (server if source is client else client).sendall(data)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("bytes_", "dataset"),
-    quick([(3000, "others"), (700_000, "reviews"), (60_000, "others"), (200_000, "others")], first=2),
+    [(3000, "others"), (700_000, "reviews"), (60_000, "others"), (200_000, "others")],
 )
 def test_others_go_on_while_a_message_is_stuck(kit, postgres, monkeypatch, bytes_, dataset):
     """Within a message no timeout of a server before 17 ends a session: the next writer does."""
@@ -155,12 +153,9 @@ def test_others_go_on_while_a_message_is_stuck(kit, postgres, monkeypatch, bytes
     kit.sound()
 
 
-CALLS = [("reserve", 2000), ("verify", 1), ("commit", 1), ("used", 300), ("judge", 2000), ("backup", 300)]
-"""Every call, and after how many bytes it hears no more; those after the third, and other pairs, are thorough."""
-PAIRS = itertools.product([call for call, _ in CALLS], [1, 300, 2000])
-
-
-@pytest.mark.parametrize(("call", "bytes_"), quick([*CALLS, *sorted({*PAIRS} - {*CALLS})], first=3))
+@pytest.mark.thorough
+@pytest.mark.parametrize("bytes_", [1, 300, 2000])
+@pytest.mark.parametrize("call", ["reserve", "verify", "commit", "used", "judge", "backup"])
 def test_an_answer_that_never_arrives_is_given_up(kit, postgres, monkeypatch, tmp_path, call, bytes_):
     """A proxy keeps the connection open and carries nothing more; a repeated call opens another connection."""
     kit.reserve(["a"], cap=9)

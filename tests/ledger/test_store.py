@@ -172,10 +172,10 @@ def test_hashes_are_those_of_the_specification(kit):
 
     db = kit.db
     first, second = db.contents.latest().batches
-    columns = db.segments.read(first, ["record", "unit"])
+    columns = db.journal.read(first, ["record", "unit"])
     assert columns["record"].tobytes() == keyed(b"rec", "récord")
     assert columns["unit"].tobytes() == keyed(b"sub", "ann")
-    columns = db.segments.read(second, ["record", "unit"])
+    columns = db.journal.read(second, ["record", "unit"])
     assert columns["record"].tobytes() == keyed(b"canary", "planted")
     assert columns["unit"].tobytes() == bytes(32)
 
@@ -271,5 +271,5 @@ def test_subjects_and_records_of_one_name_are_two(kit):
     kit.reserve(["same"], ["same"], 2, cap=9)
     db = kit.db
     (seq,) = db.contents.latest().batches
-    columns = db.segments.read(seq, ["record", "unit"])
+    columns = db.journal.read(seq, ["record", "unit"])
     assert columns["record"].tobytes() != columns["unit"].tobytes()

@@ -22,18 +22,18 @@ from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE, steps
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger import IdForms, Ledger, Scope
-from dptext_etl.ledger.audit import Rebuilt, charges
+from dptext_etl.ledger.audit import Verification, charges
 from dptext_etl.ledger.caps import LARGEST
-from dptext_etl.ledger.plan import Database
-from dptext_etl.ledger.reports import SCHEMAS, in_units
+from dptext_etl.ledger.holdings import Database
+from dptext_etl.ledger.reports import tracked_components
 from dptext_etl.ledger.storage.hashed_ids import fold
-from dptext_etl.ledger.storage.segments import id_ranges
+from dptext_etl.ledger.storage.journal import id_ranges
+from dptext_etl.ledger.ledger_tables import SCHEMAS, in_units
 from dptext_etl.ledger.types import State
-from dptext_etl.ledger.views import tracked_components
 from dptext_etl.policy import Cap
 from tests import ledger_events as events
 
-from ..ledger_kit import ID_KEY
+from ..ledger_kit import ID_KEY, reserve_batch
 from .conftest import each_store
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spec" / "ledger-tables.md"
@@ -52,7 +52,7 @@ def full(new_place):
 
 
 def exported(ledger, folder, ids=()):
-    counts = ledger.reports.write_tables(folder, ids)
+    counts = ledger.write_tables(folder, ids)
     tables = {name: pl.read_parquet(folder / f"{name}.parquet") for name in SCHEMAS}
     assert counts == {name: frame.height for name, frame in tables.items()}
     return tables
@@ -68,8 +68,8 @@ def test_the_tables_hold_what_verify_derives(full, tmp_path):
     tables = exported(full, tmp_path / "tables")
     db = full._db
     with db.store.snapshot():
-        derived = Rebuilt(Database(db.store, None))
-    assert derived.problems == []
+        derived = Verification(Database(db.store, None))
+    assert not derived.problems
     assert Counter(tables["event"]["kind"]) == derived.events
     assert dict(tables["event"].select("event", "event_hash").iter_rows()) == {
         entry.seq: entry.hash.hex() for entry in db.journal.entries()
@@ -105,7 +105,7 @@ def test_balances_are_the_sums_that_verify_derives_and_those_of_the_records(full
     tables = exported(full, tmp_path / "tables")
     db, compared = full._db, 0
     with db.store.snapshot():
-        derived = Rebuilt(Database(db.store, None))
+        derived = Verification(Database(db.store, None))
         for number, pinned in derived.contents.scopes.items():
             of_scope = (pl.col("scope") == pinned.name) & (pl.col("period") == pinned.period)
             stored = tables["balance"].filter(of_scope)
@@ -186,14 +186,14 @@ def test_an_amount_in_units_is_exact_or_an_upper_bound(amount, component):
 def test_an_export_takes_no_place_that_is_taken_and_leaves_nothing_half(kit, tmp_path, monkeypatch):
     kit.reserve(["a"])
     (tmp_path / "empty").mkdir()
-    kit.ledger.reports.write_tables(tmp_path / "empty")
+    kit.ledger.write_tables(tmp_path / "empty")
     with pytest.raises(InputError, match="holds something already"):
-        kit.ledger.reports.write_tables(tmp_path / "empty")
+        kit.ledger.write_tables(tmp_path / "empty")
     with pytest.raises(InputError, match="cannot be written"):
-        kit.ledger.reports.write_tables(tmp_path / "no" / "folder")
-    monkeypatch.setattr(kit.db.segments, "read", lambda *_, **__: 1 / 0)
+        kit.ledger.write_tables(tmp_path / "no" / "folder")
+    monkeypatch.setattr(kit.db.journal, "read", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        kit.ledger.reports.write_tables(tmp_path / "broken")
+        kit.ledger.write_tables(tmp_path / "broken")
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["empty"]
 
 
@@ -265,7 +265,7 @@ def test_further_releases_are_judged_by_each_component(kit):
         amounts = np.array(epsilons)
         spends = {"eps_approx": amounts * 1_000_000, "delta": np.full(len(ids), 10)}
         charge = kit.charge(kit.ref(release=release), ids, amounts, **spends)
-        kit.ledger.reserve("job", SCOPE, cap, pa.array(ids), pa.array(people, pa.string()), [charge], **options)
+        reserve_batch(kit.ledger, "job", SCOPE, cap, pa.array(ids), pa.array(people, pa.string()), [charge], **options)
 
     reserve(["z"], ["bob"], [1], "r1")
     reserve(["lost"], ["ann"], [9], "r2")

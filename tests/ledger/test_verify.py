@@ -9,11 +9,12 @@ import pytest
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.ledger.plan import Database, LedgerPlan
-from dptext_etl.ledger.storage import segments as module
+from dptext_etl.ledger.holdings import Database, LedgerPlan
+from dptext_etl.ledger.storage import journal as module
+from dptext_etl.ledger.storage.store import COLUMNS
 from dptext_etl.policy import Cap
 
-from ..ledger_kit import EPSILON, ID_KEY, UndoError
+from ..ledger_kit import EPSILON, ID_KEY, UndoError, reserve_batch
 from .conftest import each_store
 
 TWICE = ("a record", "an identity")
@@ -138,9 +139,8 @@ def test_an_empty_ledger_is_sound(kit):
 
 def test_every_stored_field_may_hold_anything(full):
     """A verdict or a refusal comes of every edit, and no error of json, NumPy or the database's driver."""
-    columns = full.db.store.columns()
     for table in ("event", "meta"):
-        for name in columns[table]:
+        for name in COLUMNS[table]:
             for value in ("{", '["x"]', "{}", "", -1, 2**62):
                 edit = f"update {table} set {name}=?", value
                 report = ended(lambda edit=edit: full.problems(edit))
@@ -156,7 +156,7 @@ def run_after(kit, statement, value):
         ledger = Ledger(Database(kit.db.store, f"env:{ID_KEY}" if "://" in kit.place else None))
         ledger.agree_on_cap(scope, cap)
         ids, people = pa.array(["late"]), pa.array(["p1"])
-        ledger.reserve("late", scope, cap, ids, people, [kit.charge(kit.ref(), ["late"])])
+        reserve_batch(ledger, "late", scope, cap, ids, people, [kit.charge(kit.ref(), ["late"])])
         ledger.reports.show()
         raise UndoError
 
@@ -169,7 +169,7 @@ def test_a_charge_and_a_plan_refuse_an_edited_segment(full, column):
     edited, scope, cap = bytes([data[0] ^ 1, *data[1:]]), Scope("reviews", "2026"), Cap(epsilon=50, period="2026")
     ids, people = pa.array(["a0"]), pa.array(["p0"])
     steps = (
-        lambda ledger, charge: ledger.reserve("late", scope, cap, ids, people, charge),
+        lambda ledger, charge: reserve_batch(ledger, "late", scope, cap, ids, people, charge),
         lambda ledger, charge: ledger.judge(scope, None, ledger.make_ready("subject", ids, people, charge)),
     )
     for step in steps[: 2 if column == "record" else 1]:  # without a cap, no balance is read

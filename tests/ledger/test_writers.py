@@ -13,8 +13,8 @@ import pytest
 
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.ledger import CommitOutcome, Outcome, Scope
+from dptext_etl.ledger.charges import scope_lock
 from dptext_etl.policy import Cap
-from tests.quick import quick
 
 from ..ledger_kit import binaries, digest
 
@@ -96,7 +96,7 @@ def test_other_scopes_do_not_wait_and_the_same_scope_does(two):
     other.reserve(["x"], cap=9, refs=[elsewhere])
     db = one.db
     with db.store.transaction(shared=True):
-        db.store.lock(db.scopes.lock_name(db.scopes.find(Scope("reviews", "2026"))))
+        db.store.lock(scope_lock(db.scopes.find(Scope("reviews", "2026"))))
         assert other.reserve(["y"], cap=9, refs=[elsewhere]) == [Outcome.RESERVED]
         assert other.commit(["x", "y"], ref=elsewhere) == [0, 0]
         assert other.commit(["a0"], ref=ref) == [CommitOutcome.COMMITTED], "a commit takes nothing from a cap"
@@ -198,6 +198,7 @@ def test_given_back_budget_is_spent_once(two, monkeypatch):
     one.sound()
 
 
+@pytest.mark.thorough
 def test_writers_in_crossing_scopes_and_releases_do_not_deadlock(two):
     """They lock scopes and releases, then states, then the journal, each in one order, and settle their spends."""
     one, _ = two
@@ -275,7 +276,8 @@ for name, start in batches:
 """
 
 
-@pytest.mark.parametrize("scopes", quick(["reviews", "a,b/people,c/people"]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("scopes", ["reviews", "a,b/people,c/people"])
 def test_many_writers_charge_what_one_does(new_place, new_kit, warm, scopes):
     """Four processes over the same batches, some by two of them: balances, counts and states of one writer."""
     found = []

@@ -2,7 +2,6 @@
 
 import json
 
-import pandas as pd
 import polars as pl
 import pytest
 
@@ -10,6 +9,8 @@ from dptext_etl import Policy, _kernel, orchestration
 from dptext_etl.errors import GateError, PolicyError
 from tests.later import later
 from tests.policy_files import custext_column, policy_in, write_policy
+
+pd = later("pandas")
 
 dg = later("dagster", reason="dagster is not installed")
 trees = later("dagster.components.core.component_tree")

@@ -110,7 +110,7 @@ def test_a_recipe_runs_on_the_command_line(study, tmp_path, monkeypatch):
     figures = utility.released(folder, recipe, 4.0, 0)
     # word vectors without weights: the recipe has better ones
     assert figures["linear discriminant of the statistic"] > 0.7
-    assert figures["public labeled texts alone"] > 0.8
+    assert figures["public labeled texts"] > 0.8
     monkeypatch.setattr(utility, "dptext", None)
     assert utility.released(folder, recipe, 4.0, 0) == figures
     shown = list(utility.lines({"toy": {1.0: [figures], 4.0: [figures]}}, {"toy": 2.0}))

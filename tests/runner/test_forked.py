@@ -10,11 +10,19 @@ import pytest
 
 from dptext_etl import _kernel
 from tests.policy_files import custext_column, policy_in
+from tests.quick import quick
 
 FORKED = """
 import json, os, sys
 import polars as pl
-values, used, door, late = json.loads(sys.argv[1])
+values, used, door, late, elsewhere = json.loads(sys.argv[1])
+if elsewhere:  # where the system shows no threads
+    from pathlib import Path
+    from dptext_etl import parallel
+    parallel._TASKS = Path("/nowhere")
+    if elsewhere == "daemon":
+        import polars
+        parallel.fork_unused()
 if late:
     if used:
         pl.scan_parquet(values["source"]).group_by("id").len().collect()
@@ -41,25 +49,32 @@ os.wait()
 
 
 @pytest.mark.parametrize(
-    ("used", "door", "said", "late"),
-    [
-        (True, "run", "PolicyError this process was forked from one that had used Polars", False),
-        (True, "run", "PolicyError this process was forked from one that had used Polars", True),
-        (True, "expression", "PolicyError this process was forked from one that had used Polars", False),
-        (False, "run", "60", False),
-        (False, "run", "60", True),
-    ],
+    ("used", "door", "refused", "late", "elsewhere"),
+    quick(
+        [
+            (True, "run", True, False, None),
+            (False, "run", False, True, None),
+            (True, "run", True, True, None),
+            (True, "expression", True, False, None),
+            (False, "run", False, False, None),
+            (True, "run", True, False, "macOS"),
+            (False, "run", True, False, "macOS"),
+            (False, "run", False, False, "daemon"),
+        ],
+        first=2,
+    ),
 )
-def test_a_forked_process_releases_or_is_refused(tmp_path, small_vectors, used, door, said, late):
-    """Also one that imports this package only after the fork (`late`)."""
+def test_a_forked_process_releases_or_is_refused(tmp_path, small_vectors, used, door, refused, late, elsewhere):
+    """Also one that imports this package only after the fork (`late`), and where no threads are shown (`elsewhere`)."""
+    said = "PolicyError this process was forked from one that had used Polars" if refused else "60"
     _kernel.Secret().write(str(tmp_path / "noise.key"))
     pq.write_table(
         pa.table({"id": [f"r{n}" for n in range(60)], "text": ["wordaa wordab"] * 60}), tmp_path / "raw.parquet"
     )
     policy = policy_in(tmp_path, custext_column(small_vectors))
-    given = json.dumps([policy.model_dump(mode="json", by_alias=True), used, door, late])
+    given = json.dumps([policy.model_dump(mode="json", by_alias=True), used, door, late, elsewhere])
     done = subprocess.run(
         [sys.executable, "-c", FORKED, given], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.stdout.startswith(said), done.stdout + done.stderr
-    assert (tmp_path / "inside").exists() == (tmp_path / "ledger.db").exists() == (not used), "nothing is locked"
+    assert (tmp_path / "inside").exists() == (tmp_path / "ledger.db").exists() == (not refused), "nothing is locked"

@@ -15,9 +15,9 @@ from dptext_etl.errors import DISK_HINT, InputError, PolicyError
 from dptext_etl.file_formats import FORMATS, format_of
 from dptext_etl.runner.layout import folder_name, is_remote
 from dptext_etl.runner.progress import Meter
+from dptext_etl.runner.shard.charging import Cutter
 from dptext_etl.runner.source import examine
 from dptext_etl.runner.source.column_types import logical_types
-from dptext_etl.runner.source.cutting import Cutter
 from dptext_etl.runner.source.table import Files, batches
 
 

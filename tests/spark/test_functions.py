@@ -15,7 +15,7 @@ from dptext_etl import privatize
 from dptext_etl.engines.spark.worker_policy import Location, WorkerPolicy, ship
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.mechanisms.custext import CusText
-from dptext_etl.spark import register, worker
+from dptext_etl.spark import label_function, register, worker
 from tests.later import later
 from tests.quick import quick
 
@@ -126,6 +126,8 @@ def test_functions_of_pandas_refuse_ids_without_zone_and_policies_say_what_to_do
     monkeypatch.delattr("pyspark.sql.pandas.functions.arrow_udf")
     with pytest.raises(PolicyError, match='form="pandas"'):
         register(films, "f", policy)
+    with pytest.raises(PolicyError, match=r"label_function needs Spark 4\.1 or newer"):
+        label_function("published")
 
 
 @pytest.mark.parametrize("form", quick(FORMS))
@@ -135,16 +137,6 @@ def test_a_failing_query_says_our_sentence_and_quotes_nothing(films, policy, for
     assert "the first argument is the text column and holds strings, got int" in message
     assert "no two of them are swapped" in message
     assert "film" not in message.replace("private_review", "").replace("FROM films", "")
-
-
-def test_a_function_describes_itself(films, policy):
-    register(films, "private_review", policy, form=FORMS[0])
-    said = "\n".join(column(films, "DESCRIBE FUNCTION EXTENDED private_review"))
-    assert "private_review(text, id) - releases the text of a record of films.review" in said
-    assert "For callers who may read the raw column" in said
-    assert column(films, "SELECT private_review(review, id) FROM films WHERE n = 1") != []
-    again = films.sql("SELECT private_review(review, id) AS r FROM films")._jdf.queryExecution().analyzed().toString()
-    assert "private_review(review" in again
 
 
 TEXTS, NAMES, NUMBERS = pa.array(["fine", "fine", None]), pa.array(["a", "b", "c"]), pa.array([1, 2, 3])

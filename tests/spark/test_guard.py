@@ -207,6 +207,8 @@ def test_arguments_are_known_by_their_names(films, policy):
     assert guard(films.sql("SELECT rel(id => id, TEXT => review) FROM films"), policy=policy, id="id")
     with pytest.raises(GateError, match="as an id"):
         guard(films.sql("SELECT rel(id => review, text => id) FROM films"), policy=policy, id="id")
+    with pytest.raises(GateError, match="other names of arguments than text, id, and subject"):
+        guard(films.sql("SELECT rel(review => review, id => id) FROM films"), policy=policy, id="id")
 
 
 REFUSED = {

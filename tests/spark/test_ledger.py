@@ -109,6 +109,7 @@ def fail_after_rows(folder):
     return passing
 
 
+@pytest.mark.thorough
 def test_a_task_that_fails_after_its_rows_is_retried_for_nothing(films, policy, url, tmp_path):
     register(films, "private_review", policy, ledger=url, cap=Cap(epsilon=10_000))
     (tmp_path / "attempts").mkdir()
@@ -142,6 +143,7 @@ def test_ledgers_and_caps_that_cannot_serve_are_refused(url, tmp_path, films, po
         register_only(policy, url)
 
 
+@pytest.mark.thorough
 def test_a_ledger_in_postgresql_serves_any_master(postgres, policy, key, monkeypatch):
     monkeypatch.setenv("DPTEXT_THREADS", "1")
     monkeypatch.setenv("DPTEXT_TEST_LEDGER_URL", postgres.url(password=":pass-word"))

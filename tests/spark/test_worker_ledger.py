@@ -290,8 +290,6 @@ def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, er
 
     monkeypatch.setattr(store, "RETRY_SECONDS", 0)
     monkeypatch.setattr(tasks, "pieces", lambda *_: iter([(0, pl.DataFrame({CANARY: [False] * 7}))]))
-    monkeypatch.setattr(ShardResult, "of", done)
-    releasing = tasks._Releasing(None, "release")
     monkeypatch.setattr(tasks, "policies", lambda *_: (None, None))
     monkeypatch.setattr(tasks, "coarsened", lambda rows, *_: rows)
     config = SimpleNamespace(
@@ -299,7 +297,7 @@ def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, er
         names=(),
         most=1,
         step=1,
-        open=lambda _: releasing,
+        open=lambda _: (done, lambda: None),
         policy="",
         columns=(),
         bundled=False,

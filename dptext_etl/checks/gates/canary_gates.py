@@ -62,6 +62,7 @@ class CanaryTextAbsent(Gate):
     )
     stages = frozenset(Stage)
     order = 30
+    problems = ("hits",)
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)
@@ -167,8 +168,8 @@ class CanaryRowsComplete(_RowsGate):
         self.state = {"marked": Counter[str](), "unmarked": 0, "filled": 0}
 
     def rows(self, batch: pl.DataFrame) -> None:
-        marked, others = canary_rows(batch), other_rows(batch)[self.policy.id].drop_nulls()
-        self.state["marked"].update(canonical_series(marked[self.policy.id].drop_nulls()))
+        marked, others = canary_rows(batch), other_rows(batch)[self.policy.id].alias("id").drop_nulls()
+        self.state["marked"].update(canonical_series(marked[self.policy.id].alias("id").drop_nulls()))
         self.state["unmarked"] += int(canonical_series(others).is_in(self._ids).sum())
         kept = [name for name in self.policy.kept_columns if name in batch.columns]
         self.state["filled"] += sum(marked[name].len() - marked[name].null_count() for name in kept)

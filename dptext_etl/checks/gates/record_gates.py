@@ -133,6 +133,8 @@ class RowsLedgered(Gate):
     )
     stages = frozenset(Stage)
     order = 80
+    problems = ("uncommitted", "different", "misshapen", "unregistered_columns", "copied_columns")
+    reads_ledger = True
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)
@@ -206,7 +208,7 @@ class RowsLedgered(Gate):
             if not strings:
                 continue
             cells = pl.concat(strings).unique(maintain_order=True)
-            ids = canonical_ids(rows[self.policy.id].gather(cells[ROW]).to_arrow())
+            ids = canonical_ids(rows[self.policy.id].alias("id").gather(cells[ROW]).to_arrow())
             bounds = np.full((cells.height, 2), (0, ANY), np.uint32)
             for text in self._columns:
                 if (comparison := self._kept.get((kept, text))) is not None:

@@ -12,7 +12,7 @@ import polars as pl
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.gate import Candidate, Gate, Stage, declared_lineage
 from dptext_etl.checks.published import changed, published_types
-from dptext_etl.checks.sink_files import PublishedManifest, place_of
+from dptext_etl.checks.sink_files import Manifest, Part, place_of
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.data_types import carries
 from dptext_etl.errors import GateError, counted
@@ -37,6 +37,7 @@ class RawColumnAbsent(Gate):
     )
     stages = frozenset(Stage)
     order = 20
+    problems = ("missing", "unknown", "mistyped")
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)
@@ -122,17 +123,18 @@ class PublishedFiles(Gate):
 
     def verdict(self) -> Verdict | tuple[Verdict, ...]:
         """Judge folders only: a single file or a table has no manifest."""
-        folder, ledger = self.candidate.manifest, self.candidate.ledger
-        if folder is None:
+        manifest, folder, ledger = self.candidate.manifest, self.candidate.sink, self.candidate.ledger
+        if manifest is None or folder is None:
             return ()
         if ledger is None:
             raise GateError("the ledger is not open, so the manifest cannot be looked up")
-        parts, manifest, policy = folder.parts, folder.facts, self.policy
-        refs, digest = self.candidate.refs.values(), folder.digest
-        sink = place_of(policy.sink.replace(PARTITION, manifest.get("partition") or ""))
+        parts, policy = manifest.parts, self.policy
+        refs, digest = self.candidate.refs.values(), manifest.digest
+        sink = place_of(policy.sink.replace(PARTITION, manifest.partition or ""))
+        as_written = self.candidate.texts == (manifest.text().encode(),)  # else it says the same in other bytes
         recorded = bool(refs) and all(digest in ledger.releases.published(ref, sink).values() for ref in refs)
-        paths = [folder.file(part) for part in parts]
-        listing = folder.listing()
+        paths = [folder.of_part(part) for part in parts]
+        listing = folder.listing(manifest)
         names = list(zip(paths, listing or paths, strict=True))  # each file, and what readers of the folder see of it
         listed = {path for pair in names for path in pair if path is not None}
         folders = {path.parent for path in listed}
@@ -141,29 +143,25 @@ class PublishedFiles(Gate):
             configured = {item.column: (item.mechanism.cfg(), item.chain) for item in policy.column_policies()}
         else:
             configured = {policy.synthetic.column: (policy.statistic.cfg(), None)}
-        stated = {
-            column.get("name"): (column.get("cfg"), column.get("chain")) for column in manifest.get("columns", [])
-        }
+        stated = {column.get("name"): (column.get("cfg"), column.get("chain")) for column in manifest.columns}
         counts = {
             "files": len(paths),
             "missing": sum(not all(path and path.is_file() for path in pair) for pair in names),
             "changed": _changed(names, parts),
-            "shown_otherwise": 0 if folder.listed is None else len(folder.listed ^ {part["path"] for part in parts}),
-            "changed_classifier": int(not folder.classifier),
+            "shown_otherwise": 0 if folder.listed is None else len(folder.listed ^ {part.path for part in parts}),
+            "changed_classifier": int(not manifest.holds_classifier(folder)),
             "unlisted": sum(item not in listed for path in folders if path.is_dir() for item in path.iterdir()),
-            "other_release": int(
-                (manifest.get("dataset"), manifest.get("release")) != (policy.dataset, policy.release)
-            ),
+            "other_release": int((manifest.dataset, manifest.release) != (policy.dataset, policy.release)),
             "other_configuration": len(set(configured.items()) ^ set(stated.items())),
-            "unrecorded_manifest": int(not recorded),
+            "unrecorded_manifest": int(not (recorded and as_written)),
             "retired_manifest": int(any(digest in ledger.releases.retired(ref, sink) for ref in refs)),
-            "types_with_names_or_categories": sum(map(carries, map(str, manifest.get("schema", {}).values()))),
+            "types_with_names_or_categories": sum(map(carries, manifest.schema.values())),
         }
-        if policy.shuffled is not None and any(part["rows"] for part in parts):  # it holds no ids, and is one table
+        if policy.shuffled is not None and manifest.rows:  # it holds no ids, and is one table
             counts["forgotten"] = max((ledger.people.count_forgotten(ref) for ref in refs), default=0)
         wrong = {name: count for name, count in counts.items() if count and name != "files"}
         message = f"all {len(paths):,} files are in the manifest, which the ledger recorded"
-        counts["newer_recorded"] = newer = _newer(folder, ledger, refs)
+        counts["newer_recorded"] = newer = _newer(manifest, ledger, refs)
         if newer:
             message += f"; it knows {newer:,} newer versions, of this sink or another"
         if wrong:
@@ -171,21 +169,22 @@ class PublishedFiles(Gate):
         return self.outcome(counts, message, passed=bool(paths) and not wrong)
 
 
-def _newer(manifest: PublishedManifest, ledger: Ledger, refs: Iterable[ReleaseRef]) -> int:
+def _newer(manifest: Manifest, ledger: Ledger, refs: Iterable[ReleaseRef]) -> int:
     """Count recorded versions of this partition with a higher number: an older one put back shows here."""
-    partition, current = manifest.facts.get("partition"), int(manifest.facts.get("version", 0))
     versions = {version for ref in refs for version in ledger.releases.published(ref)}
     names = (_NAME.fullmatch(version) for version in versions)
-    return sum(name["partition"] == partition and int(name["number"]) > current for name in names if name)
+    return sum(
+        name["partition"] == manifest.partition and int(name["number"]) > manifest.version for name in names if name
+    )
 
 
-def _changed(names: Sequence[tuple[Path | None, Path | None]], parts: Sequence[dict[str, Any]]) -> int:
+def _changed(names: Sequence[tuple[Path | None, Path | None]], parts: Sequence[Part]) -> int:
     """Count files that hold other bytes under one of their names; two names of one file are read once."""
     changed = 0
     for pair, part in zip(names, parts, strict=True):
         there = [path for path in pair if path is not None and path.is_file()]
         once = there[:1] if len(there) == 2 and there[0].samefile(there[1]) else there
-        changed += any(sha256(path) != part["sha256"] for path in once)
+        changed += any(sha256(path) != part.sha256 for path in once)
     return changed
 
 
@@ -219,6 +218,7 @@ class LabelsInList(Gate):
     catches = "Labels of private records that the public list does not name, and rows without a label."
     stages = frozenset(Stage)
     order = 72
+    problems = ("outside",)
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)

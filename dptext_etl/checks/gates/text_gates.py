@@ -80,6 +80,7 @@ class WordsInOutputSet(Gate):
     )
     stages = frozenset(Stage)
     order = 70
+    problems = ("outside", "without_set")
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)
@@ -87,7 +88,8 @@ class WordsInOutputSet(Gate):
         self._unknown: list[str] = []  # publishable columns of drawn words that have none
         self._open: list[str] = []  # the other columns, to which the gate does not apply
         for item in self.policy.column_policies():
-            words, name = item.mechanism.output_words(), item.column or ""
+            name, known = item.column or "", candidate.outputs
+            words = item.mechanism.output_words() if known is None else known[name]
             if words is not None:
                 self._sets[name] = _kernel.WordSet(list(words))
             elif item.mechanism.mode == "strict" and item.mechanism.guarantee.unit == "word":
@@ -128,13 +130,6 @@ def outside_words(texts: pl.Series, allowed: _kernel.WordSet) -> tuple[int, int]
         cells = len(texts) - texts.null_count()
         return cells, cells
     return allowed.outside(texts)
-
-
-def inside_output_set(texts: pl.Series, allowed: pl.Series) -> pl.Series:
-    """Say of every text whether all its words are in `allowed`; an empty text and a null are inside."""
-    cell = pl.col("cell")
-    words = cell.str.split(" ").list.eval(pl.element().is_in(allowed.implode())).list.all()
-    return texts.cast(pl.String).to_frame("cell").select((words | (cell == "")).fill_null(value=True)).to_series()
 
 
 class TextsInCorpus(Gate):

@@ -1,5 +1,5 @@
 """Judge released data with Great Expectations."""
 
-from dptext_etl.checks.great_expectations.verdict_record import ExpectationOutcome, VerdictRecord
+from dptext_etl.checks.verdict import ExpectationOutcome, VerdictRecord
 
 __all__ = ["ExpectationOutcome", "VerdictRecord"]

@@ -25,10 +25,9 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from html import escape, unescape
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import great_expectations as gx
 import pandas as pd
@@ -44,12 +43,12 @@ from great_expectations.render.components import LegacyDiagnosticRendererType
 from great_expectations.render.renderer.renderer import renderer
 
 from dptext_etl import escaping
-from dptext_etl.checks.gate import Candidate, Stage, judges
+from dptext_etl.checks.gate import Stage, judges, load
 from dptext_etl.checks.gates.table_gates import RawColumnAbsent
 from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, Tally, is_spark, parse_policy, written
-from dptext_etl.checks.great_expectations.verdict_record import ExpectationOutcome, VerdictRecord
 from dptext_etl.checks.published import as_columns
+from dptext_etl.checks.verdict import ExpectationOutcome, VerdictRecord
 from dptext_etl.errors import GateError, InputError, PolicyError, bare, seam
 from dptext_etl.ledger.storage.store import resolve_url
 from dptext_etl.policy import Policy, PolicyLike, resolve
@@ -66,12 +65,8 @@ class _TableExpectation(BatchExpectation):
 
     policy: str
 
-    counted: ClassVar[str]
-    """Names the tally in messages."""
     tally: ClassVar[Callable[..., Callable[[], Tally]]]
     """Prepares the tally from the arguments in `success_keys`, which come by name."""
-    needs_ledger: ClassVar[bool] = False
-    """Whether the executors of Spark must reach the ledger."""
 
     @pydantic.validator("policy", pre=True)
     def _take_policy(cls, given: PolicyLike) -> str:  # noqa: N805  (a class method to pydantic's first version)
@@ -82,15 +77,12 @@ class _TableExpectation(BatchExpectation):
 
     @pydantic.root_validator(skip_on_failure=True)
     def _name_subject(cls, given: dict[str, Any]) -> dict[str, Any]:  # noqa: N805
-        """Name column or gate in the sentence for pages: a suite may have the same expectation several times."""
-        sentence = given["description"] or ""
-        for name in ("column", "gate"):
-            text = escaping.html(unescape(str(given.get(name)))).replace("$", "$$")  # it is a template of HTML
-            sentence = sentence.replace(f"{{{name}}}", text)
+        """Name the gate in the sentence for pages: a suite has the same expectation several times."""
+        sentence = (given["description"] or "").replace("{gate}", str(given.get("gate")))
         return {**given, "description": sentence or None}
 
     def _validate(self, metrics: Any, runtime_configuration: Any = None, execution_engine: Any = None) -> Any:  # noqa: ARG002
-        with seam(f"evaluating {self.counted}", GateError):
+        with seam(f"evaluating {getattr(self, 'gate', 'the released text')}", GateError):
             domain = {"batch_id": self.batch_id}
             table, *_ = execution_engine.get_compute_domain(domain, domain_type=MetricDomainTypes.TABLE)
             given = tallies.read({name: getattr(self, name) for name in self.success_keys})
@@ -112,8 +104,8 @@ class _TableExpectation(BatchExpectation):
         return tally.counts()
 
     @classmethod
-    def _count_on_spark(cls, table: DataFrame, given: dict[str, str]) -> Counts:
-        if cls.needs_ledger:
+    def _count_on_spark(cls, table: DataFrame, given: dict[str, str], *, reads_ledger: bool = False) -> Counts:
+        if reads_ledger:
             tallies.require_reach(table, parse_policy(given["policy"]).ledger.url)
         return tallies.count_on_spark(cls.tally(**given), table)
 
@@ -146,9 +138,7 @@ class ExpectOnlyReleasedText(_TableExpectation):
     description: str | None = "All text was released for its row by the ledger, or is declared public."
     public: str = "[]"
 
-    counted: ClassVar[str] = "table.dptext_released_text"
     tally: ClassVar = staticmethod(tallies.released_text)
-    needs_ledger: ClassVar[bool] = True
     success_keys: ClassVar[tuple[str, ...]] = ("policy", "public")
     args_keys: ClassVar[tuple[str, ...]] = ("public", "policy")
 
@@ -158,108 +148,40 @@ class ExpectOnlyReleasedText(_TableExpectation):
         return given if isinstance(given, str) and given.startswith("[") else _paths(given)
 
     @classmethod
-    def _count_on_spark(cls, table: DataFrame, given: dict[str, str]) -> Counts:
-        from dptext_etl.engines.spark.spark_types import metadata
+    def _count_on_spark(cls, table: DataFrame, given: dict[str, str], **_: Any) -> Counts:
+        from dptext_etl.engines.spark.session import metadata
 
-        counts, entries = super()._count_on_spark(table, given), metadata(table)
+        counts, entries = super()._count_on_spark(table, given, reads_ledger=True), metadata(table)
         return {**counts, "unreleased_in_metadata": entries} if entries else counts
-
-
-class ExpectTableColumnsToBePublished(_TableExpectation):
-    """Expect exactly the columns that the policy publishes, text columns as strings.
-
-    Not seen: the values of the columns, such as raw text in a kept column. For tables with more columns, use
-    `ExpectOnlyReleasedText`.
-    """
-
-    description: str | None = (
-        "The table has the columns that the policy publishes, text columns as strings, and no others."
-    )
-    counted: ClassVar[str] = "table.dptext_columns"
-
-    @classmethod
-    def _count(cls, batches: Iterable[pl.DataFrame], given: dict[str, str]) -> Counts:
-        *_, batch = islice(batches, 2)  # the first one of a database has no types
-        return _compare_columns(batch.schema, given["policy"])
-
-    @classmethod
-    def _count_on_spark(cls, table: DataFrame, given: dict[str, str]) -> Counts:
-        from dptext_etl.engines.spark.spark_types import metadata, polars_schema
-
-        counts = _compare_columns(polars_schema(table), given["policy"])
-        return {**counts, "unknown": counts["unknown"] + metadata(table)}
-
-
-def _compare_columns(schema: pl.Schema, policy: str) -> Counts:
-    read, shown = parse_policy(policy), dict(schema)
-    gate = RawColumnAbsent(Candidate.published(read))
-    if read.ids == "drop":  # the gate expects ids, and a table that shows any has an unknown column
-        shown = {read.id: pl.String(), **{f"{name} shown" if name == read.id else name: shown[name] for name in shown}}
-    gate.rewritten_rows(pl.DataFrame(schema=shown))
-    counts = gate.verdict().counts
-    return {"checked": len(schema), **{name: int(counts[name]) for name in ("missing", "unknown", "mistyped")}}
-
-
-class ExpectNoCanaryToSurvive(_TableExpectation):
-    """Expect none of the canaries' pseudo-words in any column, in any writing.
-
-    Not seen: raw texts. Canary rows are not published, so this finds a table into which whole staged
-    rows came, and says nothing about raw text of real records. Use `ExpectOnlyReleasedText` for that.
-    """
-
-    description: str | None = "No pseudo-word of a canary row is in any column, in any writing."
-    counted: ClassVar[str] = "table.dptext_canaries"
-    tally: ClassVar = staticmethod(tallies.canaries)
-
-
-class ExpectReleasedRowsToBeLedgered(_TableExpectation):
-    """Expect every released cell to have a committed spend in the policy's ledger, and the committed bytes.
-
-    A kept column that equals the raw texts of its rows is found by the identities that the ledger holds.
-
-    Not seen: a kept column with parts of texts or edited copies, and columns that the policy does not name, such as raw
-    text that was joined to the release under another name. `ExpectOnlyReleasedText` looks at all of them.
-    """
-
-    description: str | None = "Every released cell has a committed spend in the ledger, and the committed bytes."
-    counted: ClassVar[str] = "table.dptext_ledgered"
-    tally: ClassVar = staticmethod(tallies.ledgered)
-    needs_ledger: ClassVar[bool] = True
-
-
-class ExpectColumnValuesToStayInOutputSet(_TableExpectation):
-    """Expect every word of a text column to be an output word of its mechanism; all of them, in all rows.
-
-    Not seen: other columns, and a raw text whose words are all output words.
-    """
-
-    description: str | None = "Every word of column {column} is an output word of its mechanism."
-    column: str  # as pages show it, which escape no column: "a&lt;b" is the column "a<b"
-    row_condition: Literal[None] = None
-
-    @pydantic.validator("column")
-    def _escape(cls, given: str) -> str:  # noqa: N805  (a class method to pydantic's first version)
-        return escape(unescape(given))
-
-    counted: ClassVar[str] = "table.dptext_output_set"
-    tally: ClassVar = staticmethod(tallies.words)
-    success_keys: ClassVar[tuple[str, ...]] = ("policy", "column")
-    args_keys: ClassVar[tuple[str, ...]] = ("column", "policy")
 
 
 class ExpectGateToPass(_TableExpectation):
     """Expect a gate to count no problem; one class for every gate that names its problems.
 
-    Not seen: data that the gate does not read; its own description lists the defects that it catches.
+    Not seen: data that the gate does not read; its own description lists the defects that it catches. For tables that
+    were made from a release, use `ExpectOnlyReleasedText`.
     """
 
     description: str | None = "Gate {gate} finds none of the problems that it counts."
     gate: str
 
-    counted: ClassVar[str] = "table.dptext_gate"
     tally: ClassVar = staticmethod(tallies.gate)
     success_keys: ClassVar[tuple[str, ...]] = ("policy", "gate")
     args_keys: ClassVar[tuple[str, ...]] = ("gate", "policy")
+
+    @classmethod
+    def _count(cls, batches: Iterable[pl.DataFrame], given: dict[str, str]) -> Counts:
+        # types are judged once: another batch of a database may hold only nulls
+        return super()._count(islice(batches, 1) if given["gate"] == RawColumnAbsent.name else batches, given)
+
+    @classmethod
+    def _count_on_spark(cls, table: DataFrame, given: dict[str, str], **_: Any) -> Counts:
+        from dptext_etl.engines.spark.session import metadata, polars_schema
+
+        if given["gate"] != RawColumnAbsent.name:
+            return super()._count_on_spark(table, given, reads_ledger=load(given["gate"]).reads_ledger)
+        counts = cls._count([pl.DataFrame(schema=polars_schema(table))], given)
+        return {**counts, "unknown": counts["unknown"] + metadata(table)}
 
 
 def _paths(public: Sequence[str] | str) -> str:
@@ -275,29 +197,16 @@ def _suite_name(*parts: str) -> str:
 def suite_for(policy: PolicyLike, *, argument: str | None = None) -> gx.ExpectationSuite:
     """Return the suite of a policy, for the table that it publishes.
 
-    A column without fixed output words (of a mechanism that draws whole texts, spells words or decodes them) or with
-    post-processing has no expectation about its words. Every gate for published tables that names its `problems` is an
-    expectation of the suite. With `ids = "keyed"` or `"drop"`, only staging knows whose rows the table holds: a warning
-    names the expectations that are excluded.
+    Every gate for published tables that names its `problems` is an expectation of the suite. With `ids = "keyed"` or
+    `"drop"`, only staging knows whose rows the table holds: a warning names the expectations that are excluded.
     """
     policy = resolve(policy)
     argument = argument or written(policy)
-    expectations: list[Expectation] = [
-        ExpectTableColumnsToBePublished(policy=argument),
-        ExpectNoCanaryToSurvive(policy=argument),
-    ]
-    if policy.shuffled is None and policy.ids == "keep":
-        expectations.append(ExpectReleasedRowsToBeLedgered(policy=argument))
-    expectations += [
-        ExpectColumnValuesToStayInOutputSet(column=spec.name, policy=argument)
-        for spec, column in zip(policy.columns, policy.column_policies(), strict=True)
-        if column.mechanism.mode == "strict" and column.mechanism.output_words() is not None and not spec.postprocess
-    ]
     gates = [gate for gate in judges(policy, Stage.PUBLISHED) if gate.problems]
     by_id = [gate.name for gate in gates if policy.ids != "keep" and policy.id in (gate.columns(policy) or ())]
-    expectations += [ExpectGateToPass(gate=gate.name, policy=argument) for gate in gates if gate.name not in by_id]
+    expectations = [ExpectGateToPass(gate=gate.name, policy=argument) for gate in gates if gate.name not in by_id]
     if policy.ids != "keep":
-        names = ", ".join([ExpectReleasedRowsToBeLedgered.__name__, *(f"ExpectGateToPass({name})" for name in by_id)])
+        names = ", ".join(f"ExpectGateToPass({name})" for name in by_id)
         msg = f"ids = {policy.ids!r}: the suite leaves out {names}; `dptext check POLICY` judges whose rows these are"
         warnings.warn(msg, stacklevel=2)
     return gx.ExpectationSuite(name=_suite_name(policy.dataset, policy.release), expectations=expectations)
@@ -392,9 +301,7 @@ def judged(batch: Any, suite: gx.ExpectationSuite) -> VerdictRecord:
         config, success = result.expectation_config, bool(result.success)
         counts = {name: int(value) for name, value in result.result.items() if name != "observed_value"}
         errored = not success and not counts
-        column = config.kwargs.get("column")
-        named = None if column is None else unescape(column)
-        outcomes.append(ExpectationOutcome(config.type, named, success, errored, counts))
+        outcomes.append(ExpectationOutcome(config.type, config.kwargs.get("gate"), success, errored, counts))
     return VerdictRecord(suite.name, len(suite.expectations), tuple(outcomes))
 
 
@@ -430,6 +337,5 @@ def write_suite(
 def _id(name: str, expectation: dict[str, Any] | None = None) -> str:
     about = []
     if expectation is not None:
-        arguments = expectation["kwargs"]
-        about = [expectation["type"], *(str(arguments[key]) for key in ("column", "gate") if key in arguments)]
+        about = [expectation["type"], str(expectation["kwargs"].get("gate"))]
     return str(uuid.uuid5(_NAMES, json.dumps([name, *about])))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
-from html import unescape
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,16 +20,17 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.checks.gate import BATCH_ROWS, Candidate, load, make, verdicts_of
-from dptext_etl.checks.gates.text_gates import inside_output_set
+from dptext_etl.checks.gates.text_gates import WordsInOutputSet
 from dptext_etl.checks.published import CATEGORIES, changed, feed_published, published_types
 from dptext_etl.data_types import parsed
-from dptext_etl.errors import GateError, InputError, LedgerError, seam
+from dptext_etl.errors import GateError, LedgerError, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.storage.store import POSTGRES, resolve_url
 from dptext_etl.policy import Policy
 
 Counts = dict[str, int]
+Outputs = Mapping[str, frozenset[str] | None]
 
 BY_FILE = "file:"
 """The prefix of the name of a policy file, in the place of a policy."""
@@ -72,41 +73,45 @@ def _ledger(policy: Policy) -> Ledger:
     return Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True)
 
 
+_CHECKED = {"rows_ledgered": "cells", "raw_column_absent": "columns"}
+"""What gates judge, if not rows."""
+
+
 class GateTally:
-    """Counts the problems of a gate, in rows or, where a ledger is looked up, in cells; closes that ledger."""
+    """Counts the problems of a gate; closes the ledger that it asks."""
 
     def __init__(
-        self, policy: str, gate: str, problems: Sequence[str] = (), refs: Mapping[str, ReleaseRef] | None = None
+        self, policy: str, gate: str, refs: Mapping[str, ReleaseRef] | None = None, outputs: Outputs | None = None
     ) -> None:
-        self._policy, kind = parse_policy(policy), load(gate)
+        self._policy, self._rows = parse_policy(policy), 0
         self._ledger = None if refs is None else _ledger(self._policy)
-        self._gate = make(kind, Candidate.published(self._policy, self._ledger, refs))
-        self._problems, self._rows = problems or kind.problems, 0
+        candidate = replace(Candidate.published(self._policy, self._ledger, refs), outputs=outputs)
+        self._gate = make(load(gate), candidate)
 
     def feed(self, table: pl.DataFrame) -> None:
         self._rows += table.height
+        name = self._policy.id
+        if self._policy.ids == "drop":  # the gates expect ids, and a table that shows any has an unknown column
+            table = table.rename({name: f"{name} shown"}, strict=False).with_columns(
+                pl.lit(None, pl.String).alias(name)
+            )
         feed_published([self._gate], table, self._policy)
 
     def counts(self) -> Counts:
         (verdict,) = verdicts_of(self._gate)
-        checked = self._rows if self._ledger is None else int(verdict.counts["cells"])
+        checked = verdict.counts[_CHECKED[self._gate.name]] if self._gate.name in _CHECKED else self._rows
         if self._ledger is not None:
             self._ledger.close()
-        return {"checked": checked, **{name: int(verdict.counts[name]) for name in self._problems}}
+        return {"checked": int(checked), **{name: int(verdict.counts[name]) for name in self._gate.problems}}
 
 
 def gate(policy: str, gate: str) -> Callable[[], Tally]:
-    return partial(GateTally, policy, gate)
-
-
-def canaries(policy: str) -> Callable[[], Tally]:
-    return partial(GateTally, policy, "canary_text_absent", ("hits",))
-
-
-def ledgered(policy: str) -> Callable[[], Tally]:
-    """Prepare looking up rows in the ledger; the releases are found here, where the artifacts are."""
-    problems = ("uncommitted", "different", "misshapen", "unregistered_columns", "copied_columns")
-    return partial(GateTally, policy, "rows_ledgered", problems, _registered(policy))
+    """Prepare a gate; releases and output words are looked up here, where the artifacts are."""
+    refs, outputs = _registered(policy) if load(gate).reads_ledger else None, None
+    if gate == WordsInOutputSet.name:
+        columns = parse_policy(policy).column_policies()
+        outputs = {column.named: column.mechanism.output_words() for column in columns}
+    return partial(GateTally, policy, gate, refs, outputs)
 
 
 def released_text(policy: str, public: str) -> Callable[[], Tally]:
@@ -118,32 +123,6 @@ def _registered(policy: str) -> dict[str, ReleaseRef]:
     with _ledger(read) as ledger:
         refs = {column.column or "": ledger.releases.find(column) for column in read.column_policies()}
     return {name: ref for name, ref in refs.items() if ref is not None}
-
-
-def words(policy: str, column: str) -> Callable[[], Tally]:
-    column = unescape(column)  # suites hold names as pages show them
-    allowed = parse_policy(policy).column_policy(column).mechanism.output_words()
-    if allowed is None:
-        raise InputError("the mechanism has no fixed output words")
-    return partial(WordTally, column, tuple(sorted(allowed)))
-
-
-class WordTally:
-    """Counts texts with a word outside the output words of their column's mechanism."""
-
-    def __init__(self, column: str, words: tuple[str, ...]) -> None:
-        self._column = column
-        self._words = pl.Series(words, dtype=pl.String)
-        self._rows = self._outside = 0
-
-    def feed(self, table: pl.DataFrame) -> None:
-        if self._column not in table.columns:
-            raise InputError("the table has no such column")
-        self._rows += table.height
-        self._outside += int((~inside_output_set(table[self._column], self._words)).sum())
-
-    def counts(self) -> Counts:
-        return {"checked": self._rows, "rows_outside": self._outside}
 
 
 _READABLE = (pl.String, pl.Categorical, pl.Enum)
@@ -164,8 +143,6 @@ class ReleasedTextTally:
         self._counts: Counter[str] = Counter(checked=0)
 
     def feed(self, table: pl.DataFrame) -> None:
-        if table.is_empty():  # columns of a database have no types before the first rows
-            return
         self._counts["checked"] += table.height
         public = self._public | (self._kept - changed(table.schema, self._policy, self._types))
         rows = pl.int_range(table.height, dtype=pl.UInt32, eager=True)
@@ -189,8 +166,9 @@ class ReleasedTextTally:
         """Return row and canonical record id of the rows that have an id."""
         if self._policy.id not in table.columns:
             return pl.DataFrame(schema={"row": pl.UInt32, "id": pl.String})
-        there = table[self._policy.id].is_not_null()
-        ids = canonical_ids(table[self._policy.id].filter(there).to_arrow())
+        shown_ids = table[self._policy.id].alias("id")
+        there = shown_ids.is_not_null()
+        ids = canonical_ids(shown_ids.filter(there).to_arrow())
         return pl.DataFrame({"row": rows.filter(there), "id": pl.Series(ids, dtype=pl.String)})
 
     def _released(self, ids: pl.DataFrame) -> pl.DataFrame:
@@ -201,7 +179,7 @@ class ReleasedTextTally:
         for name, ref in self._refs.items():
             stored, chain = [self._ledger.committed(ref, arrow_ids).digests], self._chains.get(name)
             if chain is not None:
-                stored.append(self._ledger.postprocessed(ref, chain, arrow_ids).digests)
+                stored.append(self._ledger.committed(ref, arrow_ids, chain=chain).digests)
             for array in stored:
                 digests = pl.Series(array.cast(pa.large_binary()), dtype=pl.Binary)
                 released.vstack(pl.DataFrame({"id": wanted, "digest": digests}).drop_nulls(), in_place=True)
@@ -275,14 +253,13 @@ _MOMENT = rf"^(\d{{4}}-\d\d-\d\d([ T]{_TIME})?|{_TIME})$"
 
 
 def sql_batches(connection: Any, table: Any, policy: str) -> Iterator[pl.DataFrame]:
-    """Read a table, or anything that can be selected from, in batches; an empty table gives one batch without rows."""
+    """Read a table, or anything that can be selected from, in batches with rows."""
     import sqlalchemy
 
     query = sqlalchemy.select(sqlalchemy.text("*")).select_from(table)
     result = connection.execution_options(stream_results=True).execute(query)
     names = list(result.keys())
     moments = _moments(policy) if connection.dialect.name == "sqlite" else frozenset[str]()
-    yield pl.DataFrame(schema=dict.fromkeys(names, pl.String))
     for rows in result.partitions(BATCH_ROWS):
         cells = zip(*rows, strict=True)
         yield pl.DataFrame(

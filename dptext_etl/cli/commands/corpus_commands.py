@@ -79,7 +79,7 @@ def build(
     """
     from dptext_etl.corpora import building, static
     from dptext_etl.corpora.building import Cleaning, Source
-    from dptext_etl.runner.source.provenance import refuse_raw
+    from dptext_etl.runner.source.roles import refuse_raw
 
     fewest, _, most = words.partition(":")
     if not fewest.isdecimal() or not most.isdecimal():
@@ -126,7 +126,7 @@ def vectors(
     of a package and of the weights from which its vectors come may differ.
     """
     from dptext_etl.corpora import static
-    from dptext_etl.runner.source.provenance import refuse_raw
+    from dptext_etl.runner.source.roles import refuse_raw
 
     refuse_raw([name] if Path(name).exists() else [], why="its vectors are published with a corpus")
     _show_facts(static.write(name, out, terms))
@@ -159,7 +159,7 @@ def write(
     file as a source of `dptext corpus build`, and for few labels also as its --task. A process per core writes, with
     one thread each (DPTEXT_THREADS limits them).
     """
-    from dptext_etl.runner.source.provenance import refuse_raw
+    from dptext_etl.runner.source.roles import refuse_raw
 
     try:
         from importlib import import_module
@@ -208,7 +208,7 @@ def calibrate(
     """
     from dptext_etl.corpora import Corpus, building
     from dptext_etl.corpora.building import Source
-    from dptext_etl.runner.source.provenance import refuse_raw
+    from dptext_etl.runner.source.roles import refuse_raw
 
     paths = [path for path in (corpus, *map(str, public)) if Path(path).exists()]
     refuse_raw(paths, why="hit rates come from public texts only")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dptext_etl.cli import options, terminal
-from dptext_etl.cli.commands import preview
 from dptext_etl.cli.options import (
-    AllocationScores,
-    FirstRelease,
     MechanismName,
     Parameters,
     ShuffledRows,
@@ -206,13 +204,38 @@ def show_example(example: dict[str, Any]) -> None:
     )
 
 
+_DELTA = 1e-8
+_ROWS = (1_000, 10_000, 100_000, 1_000_000)
+
+
+def shuffled_costs(mechanism: Mechanism, rows: int) -> list[dict[str, Any]]:
+    """Return the central epsilon of a mechanism over `rows` rows and the usual numbers of rows."""
+    from dptext_etl.families.choice import ChoiceMechanism, Shuffled
+
+    if not isinstance(mechanism, ChoiceMechanism):
+        msg = f"{mechanism.name} is released row by row: only surrogate has a bound for shuffled releases"
+        raise PolicyError(msg, "`dptext explain surrogate --shuffled 10000`")
+    local = {"epsilon": mechanism.epsilon, "delta": _DELTA}
+    central = {count: Shuffled(rows=count, delta=_DELTA).epsilon(mechanism.law) for count in sorted({*_ROWS, rows})}
+    return [{**local, "rows": count, "central_epsilon": float(epsilon)} for count, epsilon in central.items()]
+
+
+def show_shuffled(costs: Sequence[dict[str, Any]]) -> None:
+    from dptext_etl.runner.shard.charging import at_most
+
+    terminal.heading(f"Published shuffled, without ids and order: epsilon of a record at delta = {_DELTA:g}")
+    central = (at_most(item["central_epsilon"]) for item in costs)
+    columns = ("epsilon of a draw", *(f"{item['rows']:,} rows" for item in costs))
+    terminal.table(columns, [(costs[0]["epsilon"], *central)])
+    terminal.say("The bound relies on you: drafts, key, and ledger stay inside your boundary.")
+
+
 app = typer.Typer()
 WORD = "good"
-TEXT = "My daughter Anna met Doctor Miller in Boston, and he changed her medicine again."
 _VACUOUS = 13
 KEYS = (
     "name", "summary", "publishable", "guarantee", "parameters", "configuration", "cfg", "consent", "spend",
-    "lengths", "law", "example", "allocation", "draw", "noise", "computing", "conversions", "shuffled", "note",
+    "lengths", "law", "example", "draw", "noise", "computing", "conversions", "shuffled", "note",
 )  # fmt: skip
 
 
@@ -274,21 +297,13 @@ def explain(
     *,
     word: Annotated[str, typer.Option(help="A public word for the worked example.")] = WORD,
     words: Annotated[int, typer.Option(min=1, help="Length of a text in words, for its cost.")] = 100,
-    allocation: AllocationScores = None,
-    first: FirstRelease = None,
     shuffled: ShuffledRows = None,
-    total: Annotated[float, typer.Option(help="Epsilon of a whole text, with --allocation.")] = 100.0,
-    text: Annotated[
-        str,
-        typer.Option("--public-text", metavar="TEXT", help="A public sentence for --allocation. Never give real data."),
-    ] = TEXT,
 ) -> None:
     """State a mechanism's guarantee: the unit of epsilon, the neighbors, the disclosures, and the cost of a release.
 
     Missing required parameters get the values of the mechanism's small example. If the usual model is
     not on this machine, the example's small model replaces it: numbers that depend on the model are then numbers of the
-    small model. With --allocation, a public sentence shows how one budget is divided among its words. A post-processing
-    (`dptext explain rewrite_again`) is explained, too.
+    small model. A post-processing (`dptext explain rewrite_again`) is explained, too.
     """
     options.skip_pandas()
     from dptext_etl import catalog, extensions
@@ -304,8 +319,6 @@ def explain(
         return
     kind = catalog.load(name)
     parameters = parse_parameters(kind, name, parameter)
-    if allocation is not None:
-        parameters["allocation"] = preview.allocation_of(allocation, total, first)
     if shuffled is not None:  # the bound depends on the size of the corpus
         parameters = kind.preview_parameters(parameters) | parameters
     mechanism, note = _explained(kind, name, parameters)
@@ -325,11 +338,9 @@ def explain(
     if isinstance(mechanism, WordMechanism) and mechanism.allocation is None:
         facts["law"] = distribution(mechanism)
         facts["example"] = worked(mechanism, word_of(mechanism, word) if word == WORD else word)
-    if mechanism.allocation is not None:
-        facts["allocation"] = preview.division(mechanism, text)
     facts |= {**options.model_facts(mechanism, words), "note": note}
     if shuffled is not None:
-        facts["shuffled"] = preview.shuffled_costs([mechanism], shuffled)
+        facts["shuffled"] = shuffled_costs(mechanism, shuffled)
     if mechanism.computing is not None:
         facts["computing"] = mechanism.computing.as_dict()
     facts = {key: facts.get(key) for key in KEYS}
@@ -410,11 +421,9 @@ def _show(facts: dict[str, Any]) -> None:
         terminal.heading("All of it for one person, at a fixed delta (the least that is known)")
         terminal.table(("records", "delta", "epsilon", "rule"), [item.values() for item in facts["conversions"]])
     if facts["shuffled"]:
-        preview.show_shuffled(facts["shuffled"])
+        show_shuffled(facts["shuffled"])
     if facts["note"]:
         terminal.say(f"\n{facts['note']}.")
-    if facts["allocation"]:
-        preview.show_division(facts["allocation"])
     if facts["law"]:
         show_lengths(facts["lengths"])
         show_distribution(facts["law"])

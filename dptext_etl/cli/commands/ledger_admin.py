@@ -22,13 +22,21 @@ if TYPE_CHECKING:
 Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="Name of the dataset in the policies.")]
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job; `dptext ledger jobs` lists them.")]
 Reason = Annotated[str, typer.Option(metavar="WORDS", help="The reason in a few plain words, which the journal keeps.")]
+Lost = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COMPONENT=AMOUNT",
+        help=f"The most that a subject may have been charged and balances lack, such as {PURE}=40; one for each "
+        "component of the caps.",
+    ),
+]
 
 
 @command('dptext ledger freeze reviews --reason "restored" --ledger ledger.db', ("frozen",))
 def freeze(
     dataset: Dataset,
     *,
-    reason: Annotated[str, typer.Option(metavar="WORDS", help="The reason in a few plain words.")],
+    reason: Reason,
     in_use: Annotated[
         list[str] | None,
         typer.Option(
@@ -62,19 +70,13 @@ def thaw(
     dataset: Dataset,
     *,
     reason: Reason,
-    lost: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COMPONENT=AMOUNT",
-            help="The most that a subject may have been charged since the copy was made, in all datasets that froze "
-            f"together, such as {PURE}=40; one for each component of their caps.",
-        ),
-    ] = None,
+    lost: Lost = None,
     yes: Yes = False,
 ) -> None:
     """Unfreeze a dataset and all datasets that were frozen with it.
 
-    Their release names are revoked, and their caps are lowered by the amounts that may have been lost.
+    Their release names are revoked, and their caps are lowered by the amounts that may have been lost since the copy
+    was made, in all of these datasets.
     """
     from dptext_etl.ledger import Scope
     from dptext_etl.ledger.anchor_files import record
@@ -274,20 +276,13 @@ def accept_units(
     dataset: Dataset,
     *,
     reason: Reason,
-    lost: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COMPONENT=AMOUNT",
-            help=f"The most that a subject was charged under another name, such as {PURE}=40; one for each component "
-            "of the dataset's caps. Give 0 if columns were renamed but subjects were not.",
-        ),
-    ] = None,
+    lost: Lost = None,
     yes: Yes = False,
 ) -> None:
-    """Let known records arrive under other subjects, another subject column, or another spelling.
+    """Let known records arrive under other subjects, another subject column, or another variant of an id.
 
-    The caps of the dataset are lowered by the amounts that people may have been charged under another name. The next
-    run pins its subjects, columns, and spelling.
+    The caps of the dataset are lowered by the amounts that people may have been charged under another name: 0 if
+    columns were renamed but subjects were not. The next run pins its subjects, columns, and spelling.
     """
     losses = _losses(lost)
     with open_ledger(write=True) as handle:

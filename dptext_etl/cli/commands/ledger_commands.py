@@ -179,7 +179,7 @@ def export(
         if directory is None:
             terminal.emit(terminal.public_view(handle.reports.export()))
             return
-        tables = handle.reports.write_tables(directory, ids or ())
+        tables = handle.write_tables(directory, ids or ())
     if terminal.emitted({"folder": str(directory), "tables": tables}):
         return
     terminal.table(("table", "rows"), tables.items())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +17,6 @@ from dptext_etl.cli.options import (
     FirstRelease,
     MechanismName,
     Parameters,
-    ShuffledRows,
     command,
     parse_parameters,
     skip_pandas,
@@ -28,9 +26,6 @@ from dptext_etl.errors import PolicyError
 if TYPE_CHECKING:
     from dptext_etl.allocation import Allocation, Place
     from dptext_etl.mechanism import Mechanism
-
-
-LEGEND = "red: least epsilon, best hidden; green: most epsilon, most likely to stay"
 
 
 def allocation_of(written: str, epsilon: float, first: float | None = None) -> dict[str, Any]:
@@ -143,61 +138,8 @@ _MEANINGS = {
 }
 
 
-def show_colored(words: Sequence[Mapping[str, Any]]) -> None:
-    """Print the words in colors of their epsilon; in a pipe, with their epsilon."""
-    if sys.stdout.isatty():
-        pairs = zip(words, colors(words), strict=True)
-        terminal.say(" ".join(typer.style(item["word"], fg=color) for item, color in pairs))
-    else:
-        terminal.say(" ".join(f"{item['word']}[{item['epsilon']:.2f}]" for item in words))
-
-
-def colors(words: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a color for each word: a third of the words has the least epsilon, a third the most.
-
-    >>> colors([{"epsilon": 3.0}, {"epsilon": 1.0}, {"epsilon": 2.0}])
-    ['green', 'red', 'yellow']
-    """
-    ordered = sorted(item["epsilon"] for item in words)
-    return [("red", "yellow", "green")[3 * ordered.index(item["epsilon"]) // len(ordered)] for item in words]
-
-
-_DELTA = 1e-8
-_ROWS = (1_000, 10_000, 100_000, 1_000_000)
-
-
-def shuffled_costs(mechanisms: Iterable[Mechanism], rows: int) -> list[dict[str, Any]]:
-    """Return the central epsilon of each mechanism over `rows` rows and the usual numbers of rows."""
-    from dptext_etl.families.choice import ChoiceMechanism, Shuffled
-
-    costs = []
-    for mechanism in mechanisms:
-        if not isinstance(mechanism, ChoiceMechanism):
-            msg = f"{mechanism.name} is released row by row: only surrogate has a bound for shuffled releases"
-            raise PolicyError(msg, "`dptext explain surrogate --shuffled 10000`")
-        for count in sorted({*_ROWS, rows}):
-            central = Shuffled(rows=count, delta=_DELTA).epsilon(mechanism.law)
-            local = {"epsilon": mechanism.epsilon, "rows": count, "delta": _DELTA}
-            costs.append({**local, "central_epsilon": float(central)})
-    return costs
-
-
-def show_shuffled(costs: Sequence[dict[str, Any]]) -> None:
-    from dptext_etl.runner.shard.charging import at_most
-
-    counts = sorted({item["rows"] for item in costs})
-    central = {(item["epsilon"], item["rows"]): at_most(item["central_epsilon"]) for item in costs}
-    epsilons = dict.fromkeys(item["epsilon"] for item in costs)
-    terminal.heading(f"Published shuffled, without ids and order: epsilon of a record at delta = {_DELTA:g}")
-    terminal.table(
-        ("epsilon of a draw", *(f"{count:,} rows" for count in counts)),
-        [(epsilon, *(central[epsilon, count] for count in counts)) for epsilon in epsilons],
-    )
-    terminal.say("The bound relies on you: drafts, key, and ledger stay inside your boundary.")
-
-
 app = typer.Typer()
-KEYS = ("mechanism", "ledgered", "taken", "sentences", "shuffled")
+KEYS = ("mechanism", "ledgered", "taken", "sentences")
 SENTENCES = (
     "The room was clean and the staff were friendly, but the breakfast was cold.",
     "I ordered a blue jacket in March and it arrived two weeks late.",
@@ -218,7 +160,6 @@ def preview(
     ] = None,
     allocation: AllocationScores = None,
     first: FirstRelease = None,
-    shuffled: ShuffledRows = None,
     device: Device = None,
     dtype: Dtype = None,
 ) -> None:
@@ -227,7 +168,7 @@ def preview(
     A preview draws with a key that is thrown away, and charges no ledger. So it accepts no table and no policy:
     previews of real texts would spend their budget without a record. To try your own data, run `dptext init`. A
     mechanism with a language model uses a model on this machine, or says how to get one; a preview downloads nothing.
-    With --allocation an epsilon is for a whole text, and colors show how much of it each word gets.
+    With --allocation an epsilon is for a whole text, and a table shows how much of it each word gets.
     """
     skip_pandas()
     import pyarrow as pa
@@ -242,39 +183,32 @@ def preview(
     taken = kind.preview_parameters(parameters)
     texts = list(public_text or SENTENCES)
     sentences: list[dict[str, Any]] = [{"before": text, "after": []} for text in texts]
-    mechanisms: list[Mechanism] = []
     for value in epsilon or kind.preview_epsilons:
         budget: dict[str, Any] = {"epsilon": value}
         if allocation is not None:
             budget = {"allocation": allocation_of(allocation, value, first)}
         mechanism = catalog.build({"name": name, **taken, **parameters, **budget})
-        if not mechanisms:
+        if not sentences[0]["after"]:
             if mechanism.allocation is not None:
                 sentences = [{**row, "allocation": division(mechanism, row["before"])} for row in sentences]
             column.probe(mechanism)
-        mechanisms.append(mechanism)
         ids = pa.array([str(row) for row in range(len(texts))])
         released = column.draw(mechanism, pa.array(texts, pa.large_string()), ids, keys.throwaway(mechanism.cfg()))
         for row, after, draws in zip(sentences, released.text.to_pylist(), released.positions.to_pylist(), strict=True):
             spend = mechanism.spend(draws)
             cost = {"spend": spend.epsilon, "log10_odds": spend.log10_odds}
             row["after"].append({"epsilon": value, "text": after, **cost})
-    central = None if shuffled is None else shuffled_costs(mechanisms, shuffled)
-    facts = {"mechanism": name, "ledgered": False, "taken": taken, "sentences": sentences, "shuffled": central}
+    facts = {"mechanism": name, "ledgered": False, "taken": taken, "sentences": sentences}
     if terminal.emitted(facts):
         return
     for row in sentences:
-        terminal.heading(row["before"])
         if allocation is not None:
-            show_colored(row["allocation"]["words"])
+            show_division(row["allocation"])
+        terminal.heading(row["before"])
         terminal.table(
             ("epsilon", "after", "spent", "odds"),
             [(item["epsilon"], item["text"], item["spend"], f"10^{item['log10_odds']}") for item in row["after"]],
         )
-    if allocation is not None:
-        terminal.say(f"\n{LEGEND}.")
-    if central is not None:
-        show_shuffled(central)
     if taken:
         chosen = ", ".join(f"{key} = {value}" for key, value in taken.items())
         terminal.say(f"\nYou did not set these parameters, so the command chose: {chosen}")

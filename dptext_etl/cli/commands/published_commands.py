@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 CHECK_KEYS = ("passed", "gates", "audiences")
 FORGET_KEYS = ("version", "removed", "rows", "versions", "staged", "noted", "audiences")
-CLEAN_KEYS = ("versions", "stopped", "staged", "quarantined", "kept", "busy", "removed")
+CLEAN_KEYS = ("versions", "stopped", "staged", "quarantined", "kept", "drafts", "busy", "removed")
 STATEMENT_KEYS = (
     "format", "dataset", "release", "partition", "version", "rows", "files", "id", "in_clear", "coarse", "traceable",
     "manifest_sha256", "sink", "published_at", "reidentified", "gates", "columns", "record", "excluded", "caps",
@@ -117,15 +117,23 @@ def clean(
     policy: PolicyFile,
     *,
     partition: Partition = None,
+    drafts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Another folder whose drafts of killed exports and backups go; repeat as needed.",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files, and remove nothing.")] = False,
 ) -> None:
     """Remove the staging of runs that a gate stopped, and files that the policy's `retention` no longer keeps.
 
-    Readers and runs lose nothing: the current version, the ledger, and the files of a running run stay.
+    Drafts of killed exports and backups go, too. Readers and runs lose nothing: the current version, the ledger, and
+    the files of a running run stay.
     """
-    from dptext_etl.runner.publish import cleaning
+    from dptext_etl.runner.publish import versions
 
-    files = cleaning.clean(load_policy(policy), partition=partition, dry_run=dry_run)
+    files = versions.clean(load_policy(policy), partition=partition, dry_run=dry_run, drafts=drafts or ())
     lists = {name: [str(path) for path in getattr(files, name)] for name in CLEAN_KEYS[:-1]}
     if terminal.emitted({**lists, "removed": not dry_run}):
         return
@@ -186,8 +194,8 @@ def forget(
     question = f"Rewrite the published table of {loaded.dataset}, and delete the files of all its older versions?"
     if not dry_run:
         require_confirmation(question, yes=yes)
-    erase = forgetting.preview if dry_run else forgetting.forget
-    done = erase(loaded, partition=partition, subjects=subject or (), records=record or (), missing=missing)
+    named: dict[str, Any] = {"subjects": subject or (), "records": record or (), "missing": missing}
+    done = forgetting.forget(loaded, partition=partition, **named, dry_run=dry_run)
     if not terminal.emitted(asdict(done)):
         if dry_run:
             terminal.say("this would happen; nothing was changed:")

@@ -211,7 +211,7 @@ def _execute(engine: str, policy: Policy, partition: str | None, accepted: dict[
 def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
     """Show the outcome of a run; `full` lists every gate that passed, and every report within its bound."""
     from dptext_etl.checks.verdict import tally
-    from dptext_etl.runner.summary import shown_rows
+    from dptext_etl.runner.report import shown_rows
 
     gates = [gate for gate in summary["gates"] if full or not gate["passed"]]
     terminal.pairs(
@@ -431,13 +431,12 @@ def _cap_odds(forecast: Mapping[str, Any]) -> str | None:
 
 def show_table(table: Mapping[str, Any]) -> None:
     """Show the findings about the table around the texts."""
-    from dptext_etl.runner import table_check
-    from dptext_etl.runner.source import guessing
+    from dptext_etl.runner import forecast, table_check
 
     parts = {
         "published": table_check.published_lines,
         "traceable": table_check.traceable_lines,
-        "spellings": guessing.spelling_lines,
+        "spellings": forecast.spelling_lines,
         "selection": table_check.selection_lines,
         "at_cap": table_check.at_cap_lines,
         "scopes": table_check.scope_lines,

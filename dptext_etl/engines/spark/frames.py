@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard
 from dptext_etl.checks.comparison import Counted, short_digests
 from dptext_etl.checks.kept_strings import LEAST_CHARACTERS, compared_columns
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import by_name, named_as, parsed, plain_type
 from dptext_etl.engines.spark.judging import (
     SCHEMA,
@@ -37,7 +38,7 @@ from dptext_etl.engines.spark.judging import (
     sizes_of,
     totals,
 )
-from dptext_etl.engines.spark.spark_types import local_frame, located, named, polars_schema, require_unpadded
+from dptext_etl.engines.spark.session import local_frame, named, polars_schema, require_unpadded
 from dptext_etl.engines.spark.tasks import SHARD
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.file_formats import PARQUET
@@ -47,24 +48,30 @@ from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import Kept
 from dptext_etl.runner import table_check
+from dptext_etl.runner.forecast import SPELLINGS, Spelled
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.parts import id_lists, read_ids
 from dptext_etl.runner.shard.charging import PAIRS, sum_of_pairs
-from dptext_etl.runner.source import copies
 from dptext_etl.runner.source.column_types import HELD, coarse
-from dptext_etl.runner.source.examine import Examined, IdCounts, refuse_ids
-from dptext_etl.runner.source.guessing import SPELLINGS, Spelled
+from dptext_etl.runner.source.examine import (
+    CopyCounts,
+    Examined,
+    IdCounts,
+    copied_over,
+    count_copied,
+    refuse_copies,
+    refuse_ids,
+)
 from dptext_etl.runner.source.roles import (
     Table,
     check_roles,
     coarse_schema,
+    hidden_by,
     labels_to_cast,
     pinned_orders,
     wanted_columns,
 )
 from dptext_etl.runner.source.selection import STAYS, Order, by_digest, require_plain
-from dptext_etl.runner.source.table import hidden_by
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
@@ -87,27 +94,15 @@ def published_ids(table: Table[DataFrame], policy: Policy, layout: Layout, manif
         names = id_lists(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts))
     rows = table.frame
     with seam("reading the ids that are published", InputError, _HINT):
-        if storage.remote:
-            return _from_store(rows, policy.id, storage, column, names)
-        if manifest.ids != "keep":
-            for name in names:
-                read_ids(storage, name)
-        paths = [located(str(storage.folder / name)) for name in names]
-        kind = rows.schema[policy.id].dataType
-        return rows.sparkSession.read.parquet(*paths).select(named(column).cast(kind).alias(policy.id))
+        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import StringType, StructField, StructType
 
-
-def _from_store(rows: DataFrame, id_column: str, storage: Storage, column: str, names: list[str]) -> DataFrame:
-    """Let every task read the ids of some objects with the library that wrote them."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    schema = rows.select(named(id_column)).schema
-    listed = local_frame(
-        rows.sparkSession, pl.DataFrame({"name": names}), StructType([StructField("name", StringType())])
-    )
-    read = partial(_ids, storage, column, to_arrow_schema(schema))
-    return listed.repartition(len(names)).mapInArrow(read, schema)
+        schema = rows.select(named(policy.id)).schema
+        listed = local_frame(
+            rows.sparkSession, pl.DataFrame({"name": names}), StructType([StructField("name", StringType())])
+        )
+        read = partial(_ids, storage.absolute(), column, to_arrow_schema(schema))
+        return listed.repartition(max(1, len(names))).mapInArrow(read, schema)
 
 
 @bare
@@ -125,7 +120,12 @@ def _ids(
                     else:
                         table = pl.read_parquet(literal(copies.local_path(name)), columns=[column])
                         series = table.select(named_as(by_name(column), kind)).to_series()
-                    ids = series.drop_nulls().to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema.field(0).type)
+                    ids = (
+                        series.alias("id")
+                        .drop_nulls()
+                        .to_arrow(compat_level=pl.CompatLevel.oldest())
+                        .cast(schema.field(0).type)
+                    )
                     yield pa.RecordBatch.from_arrays([ids], schema=schema)
 
 
@@ -133,11 +133,22 @@ HINT = "check that the frame itself can be computed; Spark's own log says more"
 
 
 def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFrame]:
-    require_free_names(frame, policy)
+    for name in (CANARY, SHARD):
+        if name in frame.columns:
+            raise InputError(f"the column {name} is ours", "rename it in the source")
+    twice = sorted(name for name in wanted_columns(policy) if frame.columns.count(name) > 1)
+    if twice:
+        msg = f"the frame has several columns {', '.join(map(repr, twice))}"
+        raise InputError(msg, "select or rename them before")
+    require_unpadded(frame, policy)
     schema = pl.Schema({n: plain_type(dtype) for n, dtype in polars_schema(frame, wanted_columns(policy)).items()})
     dropped, kind = check_roles(policy, schema, layout, lambda: hidden_by(frame.columns, lambda: _compared(frame)))
     texts = {name: named(name).cast("string") for name in labels_to_cast(policy, schema)}
-    rows = _in_pinned_order(_without_void(frame.withColumns(texts) if texts else frame), schema, policy)
+    orders = pinned_orders(schema, policy)
+    columns = ((name, named(name)) for name in wanted_columns(policy))
+    rows = _without_void(frame.withColumns(texts) if texts else frame).select(
+        *(_ordered(item, orders[name]).alias(name) if name in orders else item for name, item in columns)
+    )
     types = {**polars_schema(rows), **published_zones(policy, layout, schema)}
     return Table(rows, coarse_schema(types, policy), dropped, kind)
 
@@ -182,16 +193,11 @@ class Seen:
     not_utf8: tuple[int, ...] = ()  # kept columns with strings that are not UTF-8, by their places
     # rows that each group of kept columns singles out, or leaves in a small group; None if they were not counted
     traced: table_check.Counts | None = None
-    spellings: Mapping[str, int] = field(default_factory=dict)  # of persons (`guessing.Spelled`)
+    spellings: Mapping[str, int] = field(default_factory=dict)  # of persons (`forecast.Spelled`)
     copied: tuple[str, ...] = ()  # columns that would be published unchanged, and hold raw texts of their rows
 
 
-@dataclass(frozen=True)
-class ExaminedFrame(Examined["DataFrame"]):
-    seen: Seen | None = None  # other counts of the pass that checks the ids, over the whole frame
-
-
-def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Order | None = None) -> ExaminedFrame:
+def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Order | None = None) -> Examined[DataFrame]:
     """Check ids and subjects of a frame; in an incremental run, leave out rows that are published already."""
     seen: list[Seen] = []
 
@@ -199,7 +205,7 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
         seen.append(check(table, policy))
         return seen[0].ids.rows, seen[0].ids.null_subjects, seen[0].pairs
 
-    examined = ExaminedFrame.of(
+    examined = Examined.of(
         table,
         policy,
         layout,
@@ -209,7 +215,8 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
         mark=lambda rows, manifest: _marked(replace(table, frame=rows), policy, layout, manifest),
         limit_per_person=lambda rows, most: limit_per_person(rows, policy, most, order or by_digest),
     )
-    return replace(examined, seen=seen[0], copied=seen[0].copied)
+    (facts,) = seen
+    return replace(examined, traced=facts.traced, spellings=facts.spellings, copied=facts.copied)
 
 
 def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
@@ -239,8 +246,8 @@ def with_persons(rows: DataFrame, policy: Policy) -> DataFrame:
 def check(table: Table[DataFrame], policy: Policy) -> Seen:
     """Check the ids and subjects of a frame and the kept columns, which nothing else reads before the charge.
 
-    Along the way, compare kept columns with texts, and count spellings of persons and rows that kept columns single
-    out, if the policy leaves no rows out.
+    Along the way, compare kept columns with texts, and count variants of ids of persons, and rows that kept columns
+    single out, if the policy leaves no rows out.
     """
     every = policy.records_per_subject is None and policy.on_null_subject != "quarantine"
     groups = table_check.groups_of(policy.kept_columns) if every and policy.keep else ()
@@ -257,11 +264,11 @@ def check(table: Table[DataFrame], policy: Policy) -> Seen:
 
 @dataclass(frozen=True)
 class Questions:
-    """Instructions for tasks that count ids, unknown subjects, spellings of persons, and kept columns."""
+    """Instructions for tasks that count ids, unknown subjects, variants of ids of persons, and kept columns."""
 
     ids: bool
     persons: Sequence[Normalization] | None  # how persons are spelled; None where records are units
-    spellings: bool  # whether spellings of persons are counted
+    spellings: bool  # whether variants of ids of persons are counted
     kept: Sequence[Kept]
     groups: table_check.Groups  # groups of kept columns of which rows are counted
     id: str
@@ -296,7 +303,7 @@ def _count(
         places,
         [sizes.get(str(place), (0, 0)) for place in range(len(groups))] if groups else None,
         dict(zip(SPELLINGS, spelled, strict=False)),
-        copied=copies.over(facts[5] for facts in all_facts),
+        copied=copied_over(facts[5] for facts in all_facts),
     )
 
 
@@ -358,13 +365,13 @@ def _answers(questions: Questions, columns: list[pa.Array]) -> Iterator[Pack]:
             yield from packed(str(place), hashed.to_numpy().view(np.uint8).reshape(-1, 8), SIZES)
 
 
-def _copies(questions: Questions, ids: pa.Array, kept: list[pa.Array], texts: list[pa.Array]) -> copies.Counts:
+def _copies(questions: Questions, ids: pa.Array, kept: list[pa.Array], texts: list[pa.Array]) -> CopyCounts:
     arrays = dict(zip([item.column for item in questions.kept], kept, strict=True)) | {questions.id: ids}
     arrays = {name: arrays[name] for name in questions.copies} | dict(zip(questions.texts, texts, strict=True))
     if not questions.copies or not all(map(_is_utf8, arrays.values())):
         return {}
     frame = pl.DataFrame({name: pl.Series(array) for name, array in arrays.items()})
-    return copies.count(frame, questions.copies, questions.texts)
+    return count_copied(frame, questions.copies, questions.texts)
 
 
 def _is_utf8(column: pa.Array) -> bool:
@@ -410,15 +417,6 @@ def limit_per_person(rows: DataFrame, policy: Policy, most: int, order: Order) -
     return left, sum(row[0] for row in totals), sum(int(row[1], 16) for row in totals) % PAIRS
 
 
-def _in_pinned_order(frame: DataFrame, schema: pl.Schema, policy: Policy) -> DataFrame:
-    """Return the wanted columns of a frame, the fields of composite ids in the pinned order."""
-    orders = pinned_orders(schema, policy)
-    columns = ((name, named(name)) for name in wanted_columns(policy))
-    return frame.select(
-        *(_ordered(item, orders[name]).alias(name) if name in orders else item for name, item in columns)
-    )
-
-
 def _ordered(column: Column, form: IdForm) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -460,7 +458,7 @@ def traced(source: Examined[DataFrame], policy: Policy) -> dict[str, Any]:
     if not policy.keep:
         return {}
     rows, number = source.version_rows
-    counts = source.seen.traced if isinstance(source, ExaminedFrame) and source.seen is not None else None
+    counts = source.traced
     if counts is None:
         with seam("counting the rows that kept columns single out", InputError, HINT):
             counts = _count(rows, policy, ids=False, groups=table_check.groups_of(policy.kept_columns)).traced
@@ -474,7 +472,7 @@ def require_publishable(table: Table[DataFrame], policy: Policy) -> None:
     if groups or compared:
         with seam("reading the kept columns", InputError, HINT):
             seen = _count(table.frame, policy, ids=bool(compared), groups=groups, compared=compared)
-        copies.refuse_copies(policy, seen.copied)
+        refuse_copies(policy, seen.copied)
         if groups:
             table_check.refuse_traceable(table_check.of_source(policy, seen.ids.rows, seen.traced or [], table.schema))
 
@@ -496,14 +494,6 @@ def numbers(source: Examined[DataFrame], policy: Policy) -> range:
 
 def planted(frame: DataFrame, plans: Sequence[CanaryPlan], shards: range, policy: Policy) -> DataFrame:
     """Add the canary rows of all shards to a frame, and group the rows of a shard in the order of their ids."""
-    rows = _numbered(frame, shards, policy)
-    if plans:
-        rows = rows.unionByName(_canaries(frame, by_shard(plans, shards), policy))
-    return _grouped(rows, shards, policy)
-
-
-def _numbered(frame: DataFrame, shards: range, policy: Policy) -> DataFrame:
-    """Add the number of its shard to each row, and the mark that it is not a canary row."""
     from pyspark.sql import functions as F  # noqa: N812
 
     by_person = policy.cap is not None
@@ -514,7 +504,10 @@ def _numbered(frame: DataFrame, shards: range, policy: Policy) -> DataFrame:
     if policy.on_null_subject == "own":  # a row without a person counts as a separate person, placed like all others
         place = F.when(key.isNull(), F.xxhash64(named(policy.id))).otherwise(place)
     shard = (F.pmod(place, F.lit(len(shards))) + F.lit(shards[0])).cast("int")
-    return frame.select("*", F.lit(False).alias(CANARY), shard.alias(SHARD))
+    rows = frame.select("*", F.lit(False).alias(CANARY), shard.alias(SHARD))
+    if plans:
+        rows = rows.unionByName(_canaries(frame, by_shard(plans, shards), policy))
+    return _grouped(rows, shards, policy)
 
 
 def _grouped(rows: DataFrame, shards: range, policy: Policy) -> DataFrame:
@@ -546,15 +539,3 @@ def _canaries(frame: DataFrame, sets: Mapping[int, Sequence[CanaryPlan]], policy
     canaries = pl.DataFrame({field.name: cells.get(field.name, nothing) for field in schema.fields})
     with seam("adding canary rows", InputError, HINT):
         return local_frame(frame.sparkSession, canaries, schema)
-
-
-def require_free_names(frame: DataFrame, policy: Policy) -> None:
-    """Refuse a frame that has columns with our names, or two columns with one name."""
-    for name in (CANARY, SHARD):
-        if name in frame.columns:
-            raise InputError(f"the column {name} is ours", "rename it in the source")
-    twice = sorted(name for name in wanted_columns(policy) if frame.columns.count(name) > 1)
-    if twice:
-        msg = f"the frame has several columns {', '.join(map(repr, twice))}"
-        raise InputError(msg, "select or rename them before")
-    require_unpadded(frame, policy)

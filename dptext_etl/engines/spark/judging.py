@@ -13,11 +13,11 @@ import json
 import os
 import pickle
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -180,29 +180,20 @@ def _counted(name: str, packs: Iterable[Pack]) -> Pack:
     return facts_pack(COUNTS, total, name)
 
 
-DoShard = Callable[[int, StagedShard], Iterable[Pack]]
-"""Does something with a staged shard, which has a place in the order of the run."""
-DoText = Callable[[int, str], Iterable[Pack]]
+Item = TypeVar("Item")
 
 
-def over_shards(spark: SparkSession, shards: Iterable[StagedShard], do: DoShard) -> DataFrame:
-    """Do something with each staged shard on an executor."""
-    return over_texts(spark, [json.dumps(shard.as_dict()) for shard in shards], partial(_with_shard, do))
-
-
-def _with_shard(do: DoShard, place: int, record: str) -> Iterable[Pack]:
-    return do(place, StagedShard.from_dict(json.loads(record)))
-
-
-def over_texts(spark: SparkSession, records: list[str], do: DoText) -> DataFrame:
-    """Do something with each record in a task; records travel with the function, so that nothing is exchanged."""
-    return spark.range(0, len(records), 1, len(records)).mapInArrow(partial(_done_texts, do, records), SCHEMA)
+def over_items(spark: SparkSession, items: Sequence[Item], do: Callable[[int, Item], Iterable[Pack]]) -> DataFrame:
+    """Do something with each item and its place in a task; items travel with the function: nothing is exchanged."""
+    return spark.range(0, len(items), 1, len(items)).mapInArrow(partial(_done, do, items), SCHEMA)
 
 
 @bare
-def _done_texts(do: DoText, records: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _done(
+    do: Callable[[int, Item], Iterable[Pack]], items: Sequence[Item], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     places = (place for batch in batches for place in batch.column(0).to_pylist())
-    packs = (pack for place in places for pack in do(place, records[place]))
+    packs = (pack for place in places for pack in do(place, items[place]))
     yield from batches_of(computed("reading staged rows on an executor", packs))
 
 
@@ -219,7 +210,7 @@ def judge(
         gates = keyed(staged_gates(candidate, map_in_order(partial(_columns, staging), staged.shards, threads())))
         staged.profile.count("gates", rows=sum(shard.counts["rows"] for shard in staged.shards))
         with watched(config.messages, seen):
-            tasks = over_shards(spark, staged.shards, partial(show, config))
+            tasks = over_items(spark, staged.shards, partial(show, config))
             packs = collected(exchanged(tasks))
         states = {pack.bucket: pickle.loads(pack.cells) for pack in packs if pack.kind == STATES}  # noqa: S301  (ours)
         for place in range(len(staged.shards)):

@@ -24,9 +24,9 @@ import polars as pl
 from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.checks.canaries import canary_sets
 from dptext_etl.engines.engine import Engine, Work
-from dptext_etl.engines.spark.frames import ExaminedFrame, examine, numbers, open_table, planted, present, traced
-from dptext_etl.engines.spark.judging import Pack, collected, facts_pack, judge, over_shards, over_texts
-from dptext_etl.engines.spark.session import bounds_batches, read_source, require_workers, session
+from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted, present, traced
+from dptext_etl.engines.spark.judging import Pack, collected, facts_pack, judge, over_items
+from dptext_etl.engines.spark.session import bounds_batches, read_source, require_workers, session, unreadable
 from dptext_etl.engines.spark.tasks import (
     BUNDLE,
     TaskConfig,
@@ -54,7 +54,7 @@ from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
 from dptext_etl.runner.source.column_types import HELD, keeps_spelling
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import Table, wanted_columns
-from dptext_etl.runner.source.table import Files
+from dptext_etl.runner.source.table import Files, naming_file
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], on
         return
     with nullcontext() if writer.staging.remote else writer.elsewhere() as folder:
         config = WriteConfig.of(writer, folder)
-        packs = _written(over_shards(spark, shards, partial(draft, config)), config, on_rows, len(shards))
+        packs = _written(over_items(spark, shards, partial(draft, config)), config, on_rows, len(shards))
         parts = [(pack.name, *json.loads(pack.cells)) for pack in packs]
         if folder is None:
             writer.take_objects(parts, partial(_moved, spark, writer))
@@ -133,15 +133,15 @@ def _moved(
 ) -> int:
     """Let executors move parts, and return how many were missing in the sink or held other bytes."""
     config = WriteConfig.of(writer)
-    frame = over_texts(spark, [json.dumps(part) for part in parts], partial(move, config))
+    frame = over_items(spark, parts, partial(move, config))
     return sum(json.loads(pack.cells) for pack in _written(frame, config, lambda _: on_part(), len(parts)))
 
 
-def move(config: WriteConfig, place: int, part: str) -> Iterator[Pack]:
+def move(config: WriteConfig, place: int, part: tuple[str, str, str]) -> Iterator[Pack]:
     """Move a part from the store of staging to the store of the sink, and check the result there."""
     if config.messages.stopped:
         return
-    name, target, digest = json.loads(part)
+    name, target, digest = part
     sink, missing = config.sink, 0
     if sink.sha256(target) != digest:
         missing = 1
@@ -180,7 +180,8 @@ class SparkEngine(Engine["DataFrame"]):
                 yield cls(frame)
                 return
             source = Files.find(layout)
-            yield cls(read_source(spark, policy, partition, source), source=source)
+            with naming_file(lambda: source, wanted_columns(policy), partial(unreadable, spark, policy)):
+                yield cls(read_source(spark, policy, partition, source), source=source)
 
     def open(self, policy: Policy, layout: Layout) -> Table[DataFrame]:
         """Check the columns of the frame, and that the executors can compute and can reach the ledger."""
@@ -252,8 +253,7 @@ class SparkEngine(Engine["DataFrame"]):
         refs = {item.name: item.ref for item in columns}
         work = replace(work, attempt=attempt, source=source, refs=refs)
         preview = Expected.total(Expected(**facts) for facts in self._run(work, "look", meter))
-        spellings = source.seen.spellings if isinstance(source, ExaminedFrame) and source.seen is not None else {}
-        return replace(preview, spellings=spellings) if spellings else preview
+        return replace(preview, spellings=source.spellings) if source.spellings else preview
 
     def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
         profile = gpu_profile(self._frame.sparkSession, self._gpus)

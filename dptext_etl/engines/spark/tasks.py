@@ -17,12 +17,12 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 import pyarrow as pa
@@ -60,11 +60,6 @@ class TaskMessages:
 
     staging: Storage
     name: str
-
-    @property
-    def poll_seconds(self) -> float:
-        """How often the driver looks for messages."""
-        return 3.0 if self.staging.remote else 0.5
 
     @property
     def _files(self) -> Storage:
@@ -130,7 +125,7 @@ def watched(messages: TaskMessages, report: Callable[[int], object], *, idle: bo
     def watch() -> None:
         seen = 0
         while True:
-            last = over.wait(messages.poll_seconds)
+            last = over.wait(3.0 if messages.staging.remote else 0.5)
             try:
                 now = messages.rows_done()
             except InputError:  # the store cannot be reached: keep the last count
@@ -168,11 +163,8 @@ _DEFECT = "this is a defect; its message is not repeated, because it may quote a
 Facts = Mapping[str, Any]
 
 
-class Worker(Protocol):
-    """Computes the shards of a task; its results hold only plain data."""
-
-    def take(self, frame: pl.DataFrame, number: int) -> ShardResult | None: ...
-    def finish(self) -> ShardResult | Expected | None: ...
+Worker = tuple[Callable[[pl.DataFrame, int], ShardResult | None], Callable[[], ShardResult | Expected | None]]
+"""Computes a shard of a task, and finishes the task; results hold only plain data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +200,14 @@ class TaskConfig:
         if self.phase == "look":
             ledger, text_columns = stack.enter_context(ledger_of(policy)), Column.all(columns, self.refs)
             preview = Preview(policy, text_columns, ledger, staging.changed, published=self.published)
-            return _Looking(preview, columns)
+
+            def finish() -> Expected:
+                expected = preview.expected()
+                require_models(columns, expected)
+                return expected
+
+            # under a cap, all rows of a person are in one task
+            return lambda rows, number: preview.add(rows.filter(~pl.col(CANARY)).drop(CANARY), str(number)), finish
         ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
         for ref in self.refs.values():  # a reference may name another key on this machine
             ledger.releases.require_key(ref, keys.resolve(policy.key))
@@ -216,10 +215,11 @@ class TaskConfig:
         shards = Shards(policy, released, ledger, self.job, staging, self.checkpoint, pairs=self.pairs)
         shards.computed = True  # a task knows nothing of other tasks, so only the driver gives reservations back
         if policy.synthetic is None:
-            return _Releasing(shards, self.phase)
+            return lambda rows, number: next(shards.results([(number, rows)], self.phase, 1)), lambda: None
         from dptext_etl.runner.shard.summing import Summing
 
-        return Summing(shards, self.phase, self.digest)
+        summing = Summing(shards, self.phase, self.digest)
+        return summing.take, summing.finish
 
 
 def run_tasks(frame: DataFrame, config: TaskConfig, report: Callable[[int], object], profile: Any = None) -> list[Any]:
@@ -285,11 +285,11 @@ def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Fa
                 return
             frame = in_zones(frame, config.zones)  # noqa: PLW2901
             frame = coarsened(frame.lazy(), frame.schema, policies(config.policy, config.columns)[0]).collect()  # noqa: PLW2901
-            result = wait_for_ledger(partial(worker.take, frame, number), stopped)
+            result = wait_for_ledger(partial(worker[0], frame, number), stopped)
             config.messages.done(number, int((~frame[CANARY]).sum()))
             if result is not None:
                 yield asdict(result)
-        if worker is not None and (last := worker.finish()) is not None:
+        if worker is not None and (last := worker[1]()) is not None:
             yield asdict(last)
 
 
@@ -372,34 +372,6 @@ def read(record: str) -> dict[str, Any]:
     if "refused" in facts:
         raise_refused(facts["refused"])
     return dict(facts["done"])
-
-
-@dataclass(frozen=True)
-class _Releasing:
-    shards: Shards
-    phase: Phase
-
-    def take(self, frame: pl.DataFrame, number: int) -> ShardResult:
-        return ShardResult.of(self.shards, frame, number, self.phase)
-
-    def finish(self) -> None:
-        return None
-
-
-@dataclass(frozen=True)
-class _Looking:
-    """Previews rows of a run; under a cap, all rows of a person are in one task."""
-
-    preview: Preview
-    columns: Sequence[ColumnPolicy]
-
-    def take(self, frame: pl.DataFrame, number: int) -> None:
-        self.preview.add(frame.filter(~pl.col(CANARY)).drop(CANARY), str(number))
-
-    def finish(self) -> Expected:
-        expected = self.preview.expected()
-        require_models(self.columns, expected)
-        return expected
 
 
 def policy_json(policy: Policy) -> str:

@@ -47,10 +47,12 @@ _LOCAL = re.compile(r"local(\[.*\]|-cluster\[.*\])?")
 _HINT = 'give register(…, artifacts="s3://bucket/folder") or a folder that every machine of the cluster can read'
 
 
-class Location(BaseModel):
-    """Places of an artifact; a worker uses the first one with the right hash."""
-
+class Plain(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Location(Plain):
+    """Places of an artifact; a worker uses the first one with the right hash."""
 
     sha256: str  # the artifact's identity
     name: str  # its name among the session's files and in caches
@@ -177,11 +179,7 @@ def opened(spark: Any, spec: LedgerSpec) -> tuple[LedgerSpec, str]:
         return for_workers(spec), ledger.ledger_id
 
 
-class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class _WorkerPart(_Plain):
+class _WorkerPart(Plain):
     """A mechanism or a post-processing in the form that a worker gets."""
 
     package: str  # distribution that brings it
@@ -197,7 +195,7 @@ class _WorkerPart(_Plain):
         return part
 
 
-class WorkerStatistic(_Plain):
+class WorkerStatistic(Plain):
     """The statistic of a synthetic table in the form that a worker gets, next to the policy that describes it."""
 
     corpus: Location

@@ -1,12 +1,18 @@
-"""Hold keyed hashes of ids as sortable 128-bit numbers; look for them, and add up values by id.
+"""Hash ids under the id key of a ledger, look for the hashes, and add up values by id.
 
-Segments keep all 32 bytes of an HMAC; lookups use the first 16. Without the id key no one can aim at a collision. Among
-n ids a collision by chance has probability below n^2 / 2^129, which is 1e-21 for 10^9 ids.
+The ledger stores keyed hashes of record and subject ids, never the ids (docs/spec/stream.md#ledger-ids). Segments keep
+all 32 bytes of an HMAC; lookups use the first 16, as sortable 128-bit numbers. Without the id key no one can aim at a
+collision. Among n ids a collision by chance has probability below n^2 / 2^129, which is 1e-21 for 10^9 ids.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
+from collections import deque
 from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.arrays import arrow_kind, starts, to_arrow, to_numpy
-from dptext_etl.errors import InputError
-from dptext_etl.ledger.types import I64, Mask
+from dptext_etl.arrays import arrow_kind, to_arrow, to_numpy
+from dptext_etl.errors import InputError, KeyReferenceError, LedgerError, counted
+from dptext_etl.ledger.storage.store import Store
+from dptext_etl.ledger.types import I64, Mask, Unit
 
 U64 = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
@@ -25,6 +32,10 @@ Values = I64  # whole numbers per id, shape (values, ids)
 WIDTH = 32
 SATURATED = 1 << 62
 """A sum that reaches this stays at it, whatever is given back later: none wraps, and none is less than it should be."""
+_LOW, _BOUND = (1 << 32) - 1, SATURATED >> 32
+RECENT = 4
+"""Batches whose hashes are kept: as many as are under way at a time, between their reservation and their commit."""
+LOSS = "without this key no balance can continue: restore it from a copy, or revoke the releases and start a new ledger"
 
 
 class HashedIds(NamedTuple):
@@ -117,20 +128,26 @@ def fold(ids: HashedIds, values: Values) -> UnitSums:
     wanted = WantedIds(ids)
     if not wanted.repeated:
         return UnitSums(ids, values)
-    order = np.argsort(wanted.places_as_passed(), kind="stable")
-    firsts = starts(wanted.places_as_passed()[order])
-    return UnitSums(ids.take(order[firsts]), sums(values[:, order], firsts))
+    totals = np.zeros((len(values), len(wanted)), np.int64)
+    add_at(totals, wanted.places_as_passed, values)
+    return UnitSums(ids.take(np.unique(wanted.places_as_passed, return_index=True)[1]), totals)
 
 
-def sums(values: Values, starts: Index) -> Values:
-    """Add up values from each start to the next, shape (values, starts); sums saturate."""
-    longest = int(np.diff(starts, append=values.shape[1]).max(initial=0))
-    if longest * max(int(values.max(initial=0)), -int(values.min(initial=0))) < SATURATED:
-        return np.add.reduceat(values, starts, axis=1)
-    # Python's whole numbers do not wrap: a sum that wrapped would look like an unused balance.
-    exact = np.clip(np.add.reduceat(values.astype(object), starts, axis=1), -SATURATED, SATURATED)
-    full = np.maximum.reduceat(values, starts, axis=1) >= SATURATED
-    return np.where(full, SATURATED, exact).astype(np.int64)
+def add_at(totals: Values, at: Index, amounts: Values) -> None:
+    """Add amounts, shape (values, rows), to totals at places, which may repeat; sums saturate, and never wrap."""
+    most = int(totals.max(initial=0)) + len(at) * max(int(amounts.max(initial=0)), -int(amounts.min(initial=0)))
+    for total, amount in zip(totals, amounts, strict=True):
+        if most < SATURATED:
+            np.add.at(total, at, amount)
+            continue
+        full = total >= SATURATED
+        full[at[amount >= SATURATED]] = True
+        high, low = total >> 32, total & _LOW  # sums of halves do not overflow
+        np.add.at(high, at, amount >> 32)
+        np.add.at(low, at, amount & _LOW)
+        high += low >> 32
+        exact = (np.clip(high, -_BOUND, _BOUND) << 32) + (low & _LOW)
+        total[:] = np.where(full | (high >= _BOUND), SATURATED, np.where(high < -_BOUND, -SATURATED, exact))
 
 
 def plus(left: Values, right: Values) -> Values:
@@ -145,7 +162,7 @@ class WantedIds:
 
     def __init__(self, ids: HashedIds) -> None:
         self._index, given = _kernel.IdIndex.of(*map(to_arrow, ids))
-        self._given: Index = to_numpy(pa.array(given))
+        self.places_as_passed: Index = to_numpy(pa.array(given))  # of the ids that these were made of, shape (ids,)
 
     def __len__(self) -> int:
         return len(self._index)
@@ -153,16 +170,12 @@ class WantedIds:
     @property
     def repeated(self) -> int:
         """How many of the ids that these were made of came before."""
-        return len(self._given) - len(self)
+        return len(self.places_as_passed) - len(self)
 
     def find(self, ids: HashedIds) -> tuple[Index, Index]:
         """Return the rows of other ids that are wanted, in ascending order, and their places among these."""
         rows, places = self._index.find(*map(to_arrow, ids))
         return to_numpy(pa.array(rows)), to_numpy(pa.array(places))
-
-    def places_as_passed(self) -> Index:
-        """Return the places of the ids that these were made of, shape (ids,)."""
-        return self._given
 
     def places(self, ids: HashedIds) -> Index | None:
         """Return the places of other ids among these, shape (ids,), or None if one of them is not wanted."""
@@ -170,3 +183,160 @@ class WantedIds:
             return None
         rows, places = self.find(ids)
         return places if len(rows) == ids.size else None
+
+
+class RecordIds:
+    """Hashed record ids of a batch, shape (records, 32), and the marks of its canary rows, shape (records,)."""
+
+    def __init__(self, ids: pa.Array, canary: Mask, hashes: Bytes) -> None:
+        self._source, self.canary = ids, canary
+        self.hashes = hashes
+        self.ids = hashed_ids(hashes)
+
+    def is_of(self, ids: pa.Array, canary: Mask) -> bool:
+        return self._source.equals(ids) and np.array_equal(self.canary, canary)
+
+    @cached_property
+    def distinct(self) -> WantedIds:
+        """The records as ids to look for; repeated ids are refused (docs/spec/stream.md#record-id)."""
+        wanted = WantedIds(self.ids)
+        if wanted.repeated:
+            msg = counted(wanted.repeated, "record id of the batch is", "record ids of the batch are") + " repeated"
+            raise InputError(msg, "every record needs an id of its own")
+        return wanted
+
+
+class IdKey:
+    """Hash ids under the id key of one ledger; read the key when it is first needed.
+
+    A ledger keeps its id key when noise keys change: under another key the same person would get another hash and an
+    untouched balance. So a ledger stores a check value of its key and refuses every other key.
+    """
+
+    def __init__(self, store: Store, reference: str | None, ledger_id: str) -> None:
+        self._store, self._reference, self._ledger_id = store, reference, ledger_id
+        # any thread appends and iterates over a copy, so that a commit in another thread need not hash again
+        self._recent: deque[RecordIds] = deque(maxlen=RECENT)
+
+    @cached_property
+    def secret(self) -> _kernel.Secret:
+        """The key, after it was checked against the ledger."""
+        reference, file = self._reference, self._store.key_file
+        if reference is None and file is not None and file.exists():
+            reference = f"file:{file}"
+        if reference is None:
+            msg = f"the id key of the ledger {self._store.name} is neither given{f' nor at {file}' if file else ''}"
+            raise KeyReferenceError(msg, f"give ledger.id_key; {LOSS}")
+        secret = resolve_id_key(reference)
+        if self._store.meta("id_check") != check_value(secret, self._ledger_id):
+            raise LedgerError(f"this is not the id key of the ledger {self._store.name}", f"name the right key; {LOSS}")
+        return secret
+
+    def records(self, ids: pa.Array, canary: Mask | None = None) -> RecordIds:
+        """Hash record ids. Canary rows are hashed apart, so no canary meets a real id.
+
+        The ids of a commit are equal to the ids of its reservation, and are not hashed again. Threads other than the
+        ledger's may call this once the key was read (`secret`).
+        """
+        marked = canary_mask(canary, len(ids))
+        ids = _strings(ids, "record ids")
+        if ids.null_count:
+            msg = counted(ids.null_count, "record id is null", "record ids are null")
+            raise InputError(msg, "every record needs an id of its own")
+        for recent in tuple(self._recent):
+            if recent.is_of(ids, marked):
+                return recent
+        if marked.any():
+            hashes = np.empty((len(ids), WIDTH), np.uint8)
+            for kind, chosen in (("rec", ~marked), ("canary", marked)):
+                hashes[chosen] = self._hash(kind, ids.filter(to_arrow(chosen)))
+        else:
+            hashes = self._hash("rec", ids)
+        hashes.setflags(write=False)  # several threads read them
+        records = RecordIds(ids, marked.copy(), hashes)
+        self._recent.append(records)
+        return records
+
+    def units(self, unit: Unit, records: RecordIds, subjects: pa.Array | None, *, own: bool) -> Bytes:
+        """Return who has the budget of each record; with `own`, a record without a subject is its own unit."""
+        canary = records.canary
+        if unit == "record":
+            return np.where(canary[:, None], np.uint8(0), records.hashes) if canary.any() else records.hashes
+        without_subject = np.zeros_like(canary)
+        if own and subjects is not None:
+            without_subject = ~canary & to_numpy(subjects.is_null())
+        units = self.subjects(subjects, canary | without_subject)
+        return np.where(without_subject[:, None], records.hashes, units) if without_subject.any() else units
+
+    def subjects(self, ids: pa.Array | None, canary: Mask | None = None) -> Bytes:
+        """Hash subject ids, shape (records, 32). Canary rows get zeros, because they belong to no one."""
+        hint = 'name the subject column, or declare unit = "record"'
+        if ids is None:
+            raise InputError("a scope per subject needs the subject of every record", hint)
+        ids = _strings(ids, "subject ids")
+        canary = np.zeros(len(ids), np.bool_) if canary is None else canary
+        if len(ids) != len(canary):
+            msg = f"{len(canary)} records and {len(ids)} subjects: one subject per record"
+            raise InputError(msg, "pass arrays of the same length")
+        person_ids = ids.filter(to_arrow(~canary)) if canary.any() else ids
+        if person_ids.null_count:
+            raise InputError(counted(person_ids.null_count, "record has no subject", "records have no subject"), hint)
+        if not canary.any():
+            return self._hash("sub", person_ids)
+        hashes = np.zeros((len(ids), WIDTH), np.uint8)
+        hashes[~canary] = self._hash("sub", person_ids)
+        return hashes
+
+    def sink(self, place: str) -> str:
+        """Hash the place of a published table, 64 hex digits."""
+        return self._hash("canary", to_arrow([f"dptext/ledger/sink/{place}"])).tobytes().hex()
+
+    def _hash(self, kind: str, ids: pa.Array) -> Bytes:
+        return matrix(pa.array(_kernel.hash_ids(self.secret, kind, ids)), "hashed ids")
+
+
+def canary_mask(canary: Mask | None, size: int) -> Mask:
+    if canary is None:
+        return np.zeros(size, np.bool_)
+    marked = np.asarray(canary, np.bool_)
+    if marked.shape != (size,):
+        msg = f"{size} records and {len(marked)} canary marks: one per record"
+        raise InputError(msg, "pass `canary` with one boolean per record")
+    return marked
+
+
+def resolve_id_key(reference: str) -> _kernel.Secret:
+    """Read an id key anew, because a ledger and its key may be made again at the same place."""
+    secret = _kernel.Secret.resolve(reference, reread=True)
+    if secret.published:
+        raise KeyReferenceError("this id key is printed in documents", "run `dptext key new PATH` and name that file")
+    return secret
+
+
+def ensure_key_file(path: Path) -> None:
+    """Make the id key of a new ledger, readable only by its owner. If two processes do so, both use the first key."""
+    if path.exists():
+        return
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    _kernel.Secret().write(str(draft))
+    try:
+        # A link fails where the file exists; a rename would replace the key of the faster process.
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+
+
+def check_value(secret: _kernel.Secret, ledger_id: str) -> str:
+    probe = to_arrow([f"dptext/ledger/check/{ledger_id}"])
+    return matrix(pa.array(_kernel.hash_ids(secret, "canary", probe)), "check values").tobytes().hex()
+
+
+def _strings(ids: pa.Array | pa.ChunkedArray, what: str) -> pa.Array:
+    if isinstance(ids, pa.ChunkedArray):
+        ids = ids.combine_chunks()
+    if not (pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type) or pa.types.is_string_view(ids.type)):
+        msg = f"{what} are canonical strings, got {arrow_kind(ids.type)}"
+        raise InputError(msg, "pass them through dptext_etl.keys.canonical_ids")
+    return ids

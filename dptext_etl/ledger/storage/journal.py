@@ -1,4 +1,4 @@
-"""Append events to the journal, chain them by hashes, and read them (docs/spec/privacy.md#lanes).
+"""Append events and sealed batches to the journal, chain them by hashes, and read them (docs/spec/privacy.md#lanes).
 
 The body of an event is canonical JSON and holds the Merkle root of the batch, if there is one. The hash of an event is
 SHA-256(tag || hash of the event before || body). So an edited, removed, moved, or inserted event breaks the chain. The
@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dptext_etl.artifacts import canon
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger.storage.hashed_ids import HashedIds, Index, hashed_ids
+from dptext_etl.ledger.storage.segments import Blob, Column, Rule, decode, seal
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import DECISIONS, Anchor, Event
 
@@ -23,6 +29,8 @@ CONCURRENT_EVENTS = (Event.RESERVE, Event.REPLAY, Event.COMMIT, Event.DIVERGED, 
 APPEND = "append"  # the name of the lock for appending events; a transaction acquires it last
 _TAG = b"dptext/ledger/event/v1\0"  # so that the hash of an event is the hash of nothing else
 _GENESIS = b"dptext/ledger/genesis/v1\0"
+EDITED = "`dptext ledger verify` lists what differs; find out who changed the ledger, and treat it as lost"
+SCAN_ROWS = 1 << 22  # rows whose ids a scan holds at a time, at most about
 
 
 class Entry(NamedTuple):
@@ -50,20 +58,44 @@ def event_hash(before: bytes, body: str) -> bytes:
     return hashlib.sha256(_TAG + before + body.encode()).digest()
 
 
+class IdRange(NamedTuple):
+    """The ids that begin with the bits `prefix`. Scans go over batches once per range, to bound their memory."""
+
+    bits: int
+    prefix: int
+
+
+ALL_IDS = IdRange(0, 0)
+
+
+class ScannedRows(NamedTuple):
+    """The rows of a batch whose ids lie in a range: their places in the batch, ids, and other columns."""
+
+    batch: int
+    rows: Index
+    ids: HashedIds
+    columns: dict[str, Column]
+
+
+def id_ranges(rows: int) -> Iterator[IdRange]:
+    """Iterate over the ranges of ids in which `rows` rows are scanned."""
+    bits = max(0, (rows - 1).bit_length() - (SCAN_ROWS - 1).bit_length()) if rows else 0
+    for prefix in range(1 << bits):
+        yield IdRange(bits, prefix)
+
+
 class Journal:
     def __init__(self, store: Store, ledger_id: str, writer: str) -> None:
         self._store, self._ledger_id = store, ledger_id
         self.genesis = genesis(ledger_id)
         self._writer = writer
+        self._intact = set[tuple[int, str]]()  # blobs whose hash was compared; the holder of the store's lock adds them
         self._rehearsed: list[Entry] | None = None  # events of a rehearsal, which the store never gets
 
     def anchor(self) -> Anchor:
         """Return the last event as an anchor: number 0 and the genesis hash for an empty ledger."""
         head = self.last()
         return Anchor(self._ledger_id, head.seq, head.hash.hex())
-
-    def holds(self, anchor: Anchor) -> bool:
-        return self.has_head(Head(anchor.seq, bytes.fromhex(anchor.hash)))
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
@@ -132,3 +164,78 @@ class Journal:
         """Return the body of one event; empty if there is no such event."""
         row = self._store.row("select body from event where seq=?", (seq,))
         return {} if row is None else json.loads(row[0])
+
+    def append_rows(self, kind: Event, columns: Mapping[str, Column], **facts: Any) -> int:
+        return self.append_sealed(kind, *seal(kind, columns), **facts)
+
+    def append_sealed(
+        self, kind: Event, sealed: Mapping[str, Any], blobs: Mapping[str, Blob], staged: int | None = None, **facts: Any
+    ) -> int:
+        """Append an event and its blobs, which may be `staged` already.
+
+        Where several writers may write, blobs are stored before the event gets its number, for which the others wait;
+        the rows that a writer of a server may change are those without a number.
+        """
+        if staged is None:
+            staged = self.stage(blobs)
+        seq = self.append(kind, **facts, **sealed)
+        if staged is None:
+            self._write(seq, blobs)
+        else:  # no byte of them moves
+            self._store.execute("update segment set seq=? where seq=?", (seq, staged))
+        return seq
+
+    def stage(self, blobs: Mapping[str, Blob]) -> int | None:
+        """Store the blobs of an event that has no number yet, if other writers may wait; return what finds them."""
+        if not self._store.concurrent:
+            return None
+        # Below 0, where no event is, and random, so that writers need not agree on numbers.
+        number = -secrets.randbits(62)
+        self._write(number, blobs)
+        return number
+
+    def discard(self, staged: int) -> None:
+        self._store.execute("delete from segment where seq=?", (staged,))
+
+    def _write(self, seq: int, blobs: Mapping[str, Blob]) -> None:
+        for name, blob in blobs.items():
+            self._store.execute("insert into segment values(?,?,?)", (seq, name, blob))
+
+    def read(self, seq: int, names: Sequence[str], facts: Mapping[str, Any] | None = None) -> dict[str, Column]:
+        """Return some columns of an event."""
+        facts = self.facts(seq) if facts is None else facts
+        columns: dict[str, Column] = {}
+        for name in names:
+            self._decode(seq, facts, name, columns)
+        return {name: columns[name] for name in names}
+
+    def scan(
+        self, batches: Iterable[int], key: str, names: Sequence[str], within: IdRange = ALL_IDS
+    ) -> Iterator[ScannedRows]:
+        """Iterate over the rows of batches whose id in the column `key` lies in a range."""
+        for batch in batches:
+            columns = self.read(batch, [key, *names])
+            ids = hashed_ids(columns[key])
+            here = ids.hi >> np.uint64(64 - within.bits) == np.uint64(within.prefix) if within.bits else slice(None)
+            rows = np.arange(ids.size)[here]
+            yield ScannedRows(batch, rows, ids.take(rows), {name: columns[name][rows] for name in names})
+
+    def _decode(self, seq: int, facts: Mapping[str, Any], name: str, columns: dict[str, Column]) -> None:
+        if name in columns:
+            return
+        rule: Rule = facts["columns"][name]
+        needed = rule.get("same", rule.get("of"))
+        if needed is not None:
+            self._decode(seq, facts, needed, columns)
+        blob = b"" if "sha256" not in rule else self._blob(seq, name, rule["sha256"])
+        columns[name] = decode(rule, blob, facts["rows"], columns)
+
+    def _blob(self, seq: int, name: str, sha256: str) -> bytes:
+        """Return a blob, whose hash is compared once."""
+        row = self._store.row("select data from segment where seq=? and name=?", (seq, name))
+        intact = row is not None and ((seq, name) in self._intact or hashlib.sha256(row[0]).hexdigest() == sha256)
+        if row is None or not intact:
+            raise LedgerError(f"batch {seq}: the column {name} was edited or removed after it was sealed", EDITED)
+        self._intact.add((seq, name))
+        blob: bytes = row[0]
+        return blob

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.ledger.storage import sqlite
-from dptext_etl.ledger.storage.store import POSTGRES, Store, resolve_url, sqlite_path
+from dptext_etl.ledger.storage.sqlite import SqliteStore
+from dptext_etl.ledger.storage.store import POSTGRES, MissingLedgerError, Store, resolve_url, sqlite_path
 
 
 def open_store(url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0) -> Store:
@@ -15,16 +15,19 @@ def open_store(url: str, *, create: bool = True, read_only: bool = False, timeou
         from dptext_etl.ledger.storage.postgres import PostgresStore
 
         return PostgresStore(url, create=create, read_only=read_only, timeout=timeout)
-    return sqlite.SqliteStore(sqlite_path(url), create=create, read_only=read_only, timeout=timeout)
+    return SqliteStore(sqlite_path(url), create=create, read_only=read_only, timeout=timeout)
 
 
 def ledger_exists(url: str) -> bool:
-    url = resolve_url(url)
-    if url.startswith(POSTGRES):
-        from dptext_etl.ledger.storage import postgres
-
-        return postgres.ledger_exists(url)
-    return sqlite.ledger_exists(sqlite_path(url))
+    """Return whether there is a ledger, or what opening it refuses; a full disk leaves empty files."""
+    try:
+        open_store(url, create=False, read_only=True).close()
+    except MissingLedgerError:
+        return False
+    except LedgerError as error:
+        if error.transient:  # an outage says nothing about the ledger
+            raise
+    return True
 
 
 def require_writable(url: str) -> None:

@@ -8,14 +8,15 @@ true until its commit. A lost connection is opened again before the next transac
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Generator
+from contextlib import suppress
 from datetime import UTC
 from functools import cache
 from itertools import count
+from secrets import SystemRandom
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from dptext_etl import extensions, telemetry
 from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError, UnavailableLedgerError
@@ -35,9 +36,8 @@ class PostgresStore(Store):
         super().__init__(read_only=read_only, timeout=timeout)
         self._conninfo, self.schema = pg.split_url(url)
         self.name = self.place = pg.public_name(self._conninfo, self.schema)
-        self._owner = os.getpid()
         self._statement, self._last_used, self._reconnecting = "", 0.0, False
-        self._connection: psycopg.Connection[tuple[Any, ...]] | None = self._connect()
+        self._connection = self._connect()
         try:
             with self._translate_errors():
                 self._prepare(create=create and not read_only)
@@ -59,8 +59,9 @@ class PostgresStore(Store):
             except psycopg.Error as exc:
                 state = exc.sqlstate or pg.refusal(make_conninfo(self._conninfo, **options))
             if state not in pg.TRY_AGAIN or time.monotonic() >= until:
-                raise self._meaning(state, "OperationalError") from None
-            pg.pause(attempt)
+                raise self._failure(state, "OperationalError") from None
+            # longer each time, and not all clients equally long
+            time.sleep(min(pg.PAUSE, 0.05 * 2**attempt) * SystemRandom().uniform(0.5, 1.5))
         with self._translate_errors():
             version, read_only = connection.info.server_version, self.read_only
             connection.execute(pg.settings(self._timeout, self.schema, version, read_only=read_only))
@@ -96,13 +97,6 @@ class PostgresStore(Store):
                 self._run(statement, ())
             self._run("insert into meta values('schema',?)", (str(VERSION),))
 
-    def _table_columns(self) -> list[tuple[Any, ...]]:
-        return self.rows(
-            "select table_name::text, column_name::text from information_schema.columns where table_schema=?"
-            " order by table_name, ordinal_position",
-            (self.schema,),
-        )
-
     def who(self) -> dict[str, str]:
         user, now = self.rows("select session_user::text, clock_timestamp()")[0]
         return {"user": user, "server_ts": now.astimezone(UTC).isoformat(timespec="milliseconds")}
@@ -110,12 +104,6 @@ class PostgresStore(Store):
     def require_steward(self) -> None:
         if not self.rows("select has_table_privilege('meta', 'update')")[0][0]:
             raise self._denied("only a steward may do this", pg.PRINT_GRANTS.format(role="steward"))
-
-    def close(self) -> None:
-        with self._thread_lock:
-            if self._connection is not None and self._owner == os.getpid():
-                self._connection.close()
-            self._connection = None
 
     def _begin_reading(self) -> None:
         self._begin("begin isolation level repeatable read read only")
@@ -125,7 +113,7 @@ class PostgresStore(Store):
         self._begin("begin isolation level read committed")  # reads after a lock are current
         try:
             self._run(pg.SET_HOLD, (pg.hold(rows),))
-            self._wait([pg.ledger_lock(self.schema, shared=shared)])
+            self._wait([(pg.LOCK_LEDGER_SHARED if shared else pg.LOCK_LEDGER, (APPLICATION, self.schema))])
         except BaseException:
             self._roll_back()
             raise
@@ -133,9 +121,9 @@ class PostgresStore(Store):
 
     def lock(self, *names: str) -> None:
         if self.shared:
-            keys = sorted({pg.lock_key(self.schema, name) for name in names})
+            keys = sorted({crc32(f"{self.schema}/{name}".encode()) - (1 << 31) for name in names})
             with telemetry.waiting("turn"):
-                self._wait([(pg.LOCK, key) for key in keys])
+                self._wait([(pg.LOCK, (APPLICATION + 1, key)) for key in keys])
 
     def _wait(self, locks: list[tuple[str, tuple[Any, ...]]]) -> None:
         """Take locks one after the other; end the session of a writer that was stopped while it holds the ledger."""
@@ -181,41 +169,26 @@ class PostgresStore(Store):
                 self._connection.execute("rollback")
 
     def _run(self, sql: str, values: tuple[Any, ...]) -> psycopg.Cursor[tuple[Any, ...]]:
-        if self._owner != os.getpid():  # a connection must not cross a fork, nor be closed on its other side
-            _INHERITED.append(self._connection)
-            self._connection, self._owner, self._depth = self._connect(), os.getpid(), 0
-        if self._connection is None:
-            raise LedgerError(f"the ledger {self.name} is closed", "open it again")
-        if self._reconnecting or self._is_stale():
+        connection = self._own_connection()
+        # the server has ended this session between two calls, or is about to
+        idle = connection.info.transaction_status == 0 and time.monotonic() - self._last_used > pg.IDLE / 2
+        if self._reconnecting or idle:
             self._reconnecting = True  # also where no connection is left now
-            self._connection.close()
-            self._connection, self._reconnecting = self._connect(), False
+            connection.close()
+            connection = self._connection = self._connect()
+            self._reconnecting = False
         self._statement = sql
         plain = tuple(int(value) if isinstance(value, bool) else value for value in values)
         try:
-            return self._connection.execute(pg.dialect(sql), plain, binary=True)
+            cursor: psycopg.Cursor[tuple[Any, ...]] = connection.execute(pg.dialect(sql), plain, binary=True)
+            return cursor
         finally:
             self._last_used = time.monotonic()
 
-    def _is_stale(self) -> bool:
-        """Return whether the server has ended this session between two calls, or is about to."""
-        idle = self._connection is not None and self._connection.info.transaction_status == 0
-        return idle and time.monotonic() - self._last_used > pg.IDLE / 2
+    def _meaning(self, error: Exception) -> LedgerError | None:
+        import psycopg
 
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        try:
-            import psycopg
-        except ImportError:
-            yield
-            return
-        try:
-            yield
-        except psycopg.Error as exc:
-            failure = self._meaning(exc.sqlstate or "", type(exc).__name__)
-        else:
-            return
-        raise failure from None
+        return self._failure(error.sqlstate or "", type(error).__name__) if isinstance(error, psycopg.Error) else None
 
     def _denied(self, problem: str, hint: str) -> LedgerError:
         return LedgerError(f"permission denied on the ledger {self.name}: {problem}", hint)
@@ -224,7 +197,7 @@ class PostgresStore(Store):
         hint = "name the primary in the ledger's URL, or all hosts and target_session_attrs=read-write"
         return LedgerError(f"the ledger {self.name} is on a server that is read-only, such as a standby", hint)
 
-    def _meaning(self, state: str, error: str) -> LedgerError:
+    def _failure(self, state: str, error: str) -> LedgerError:
         if state == "42501":
             return self._denied(*pg.missing_grant(self._statement))
         other = (LedgerError, f"cannot be used ({error} {state})", "run `dptext ledger verify`")
@@ -235,14 +208,6 @@ class PostgresStore(Store):
             other if state else _UNREACHABLE,
         )
         return kind(f"the ledger {self.name} {problem.format(timeout=self._timeout)}", hint)
-
-
-def ledger_exists(url: str) -> bool:
-    try:
-        PostgresStore(url, create=False, read_only=True).close()
-    except MissingLedgerError:
-        return False
-    return True
 
 
 def require_writable(url: str) -> None:
@@ -303,8 +268,6 @@ def _until(steps: Generator[Any, Any, Any], until: float) -> Generator[Any, Any,
         return done.value
 
 
-# Connections of the parent process: kept, because collecting one would close it. Only `_run` adds, under its lock.
-_INHERITED: list[Any] = []
 _TABLES = "select tablename from pg_tables where schemaname=?"
 _UNREACHABLE = (
     UnavailableLedgerError,

@@ -23,14 +23,12 @@ import select
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from secrets import SystemRandom
 from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
-from zlib import crc32
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.escaping import one_line
-from dptext_etl.ledger.storage.store import APPLICATION, SCHEMA
+from dptext_etl.ledger.storage.store import SCHEMA
 
 HOLD = 10.0  # seconds for which the transaction of a writer may be silent
 HOLD_PER_MILLION = 10.0  # seconds more per million records of its batch: so long may it compute between two statements
@@ -54,7 +52,9 @@ _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 SET_HOLD = "select set_config('idle_in_transaction_session_timeout', ?, true)"
 SET_LOCK_TIMEOUT = "select set_config('lock_timeout', ?, true)"
-LOCK = "select pg_advisory_xact_lock(?, ?)"
+LOCK = "select pg_advisory_xact_lock(?, ?)"  # two names with one key wait for each other without need
+LOCK_LEDGER = "select pg_advisory_xact_lock(?, hashtext(?))"
+LOCK_LEDGER_SHARED = "select pg_advisory_xact_lock_shared(?, hashtext(?))"
 FORGET_SESSIONS = "select pg_stat_clear_snapshot()"  # forget the other sessions that the transaction saw before
 END_STUCK = (
     "select pg_terminate_backend(held.pid) from pg_locks held join pg_stat_activity session on session.pid = held.pid"
@@ -167,23 +167,8 @@ def refusal(conninfo: str) -> str:
     return states[-1].decode() if states else ""
 
 
-def pause(attempt: int) -> None:
-    """Wait before the next attempt to connect: longer each time, and not all clients equally long."""
-    time.sleep(min(PAUSE, 0.05 * 2**attempt) * SystemRandom().uniform(0.5, 1.5))
-
-
 def hold(rows: int) -> str:
     return milliseconds(HOLD + HOLD_PER_MILLION * rows / 1_000_000)
-
-
-def ledger_lock(schema: str, *, shared: bool) -> tuple[str, tuple[int, str]]:
-    """Return the statement that waits for the lock of a ledger, and its values."""
-    return f"select pg_advisory_xact_lock{'_shared' if shared else ''}(?, hashtext(?))", (APPLICATION, schema)
-
-
-def lock_key(schema: str, name: str) -> tuple[int, int]:
-    """Return the key of a lock within a ledger. Two names with one key wait for each other without need."""
-    return APPLICATION + 1, crc32(f"{schema}/{name}".encode()) - (1 << 31)
 
 
 def milliseconds(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Seal the records of a batch as columns under a Merkle root, and read them.
+"""Encode the rows of a batch as columns under a Merkle root, and decode them.
 
 Most columns follow a rule: one value, a multiple of the positions, a range, a copy of another column. The event holds
 the rule; other columns are blobs. The Merkle root always hashes the decoded rows. No batch is empty. The rule of a blob
@@ -8,23 +8,19 @@ also holds its SHA-256, because a reader of one column cannot compute the root: 
 from __future__ import annotations
 
 import hashlib
-import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.arrays import starts, to_arrow
+from dptext_etl.arrays import to_arrow
 from dptext_etl.column import INFINITE
-from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import ADDITIVE, PURE
-from dptext_etl.ledger.storage.hashed_ids import WIDTH, HashedIds, Index, binaries, hashed_ids
-from dptext_etl.ledger.storage.journal import Journal
-from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.types import I64, Event, Mask
+from dptext_etl.ledger.storage.hashed_ids import WIDTH, binaries
+from dptext_etl.ledger.types import I64, Event
 
 Column = npt.NDArray[Any]
 Layout = tuple[tuple[str, int], ...]
@@ -56,8 +52,6 @@ LAYOUTS: Mapping[str, Layout] = {
     Event.READMIT: RECORDS,
 }
 """Events that seal a batch, and the bytes of one row: column by column, whole numbers little-endian."""
-EDITED = "`dptext ledger verify` lists what differs; find out who changed the ledger, and treat it as lost"
-SCAN_ROWS = 1 << 22  # rows whose ids a scan holds at a time, at most about
 
 
 def encode(column: Column, columns: Mapping[str, Column]) -> tuple[Rule, Blob | None]:
@@ -147,145 +141,3 @@ def _sealed(column: Column) -> pa.Array:
     if column.ndim > 1:
         return binaries(column)
     return to_arrow((column if column.strides[0] else column[:1]).astype(np.int64, copy=False))
-
-
-class IdRange(NamedTuple):
-    """The ids that begin with the bits `prefix`. Scans go over batches once per range, to bound their memory."""
-
-    bits: int
-    prefix: int
-
-
-ALL_IDS = IdRange(0, 0)
-
-
-class ScannedRows(NamedTuple):
-    """The rows of a batch whose ids lie in a range: their places in the batch, ids, and other columns."""
-
-    batch: int
-    rows: Index
-    ids: HashedIds
-    columns: dict[str, Column]
-
-
-def id_ranges(rows: int) -> Iterator[IdRange]:
-    """Iterate over the ranges of ids in which `rows` rows are scanned."""
-    bits = max(0, (rows - 1).bit_length() - (SCAN_ROWS - 1).bit_length()) if rows else 0
-    for prefix in range(1 << bits):
-        yield IdRange(bits, prefix)
-
-
-class Segments:
-    def __init__(self, store: Store, journal: Journal) -> None:
-        self._store, self._journal = store, journal
-        self._intact = set[tuple[int, str]]()  # blobs whose hash was compared; the holder of the store's lock adds them
-
-    def append(self, kind: Event, columns: Mapping[str, Column], **facts: Any) -> int:
-        return self.append_sealed(kind, *seal(kind, columns), **facts)
-
-    def append_sealed(
-        self, kind: Event, sealed: Mapping[str, Any], blobs: Mapping[str, Blob], staged: int | None = None, **facts: Any
-    ) -> int:
-        """Append an event and its blobs, which may be `staged` already.
-
-        Where several writers may write, blobs are stored before the event gets its number, for which the others wait;
-        the rows that a writer of a server may change are those without a number.
-        """
-        if staged is None:
-            staged = self.stage(blobs)
-        seq = self._journal.append(kind, **facts, **sealed)
-        if staged is None:
-            self._write(seq, blobs)
-        else:  # no byte of them moves
-            self._store.execute("update segment set seq=? where seq=?", (seq, staged))
-        return seq
-
-    def stage(self, blobs: Mapping[str, Blob]) -> int | None:
-        """Store the blobs of an event that has no number yet, if other writers may wait; return what finds them."""
-        if not self._store.concurrent:
-            return None
-        # Below 0, where no event is, and random, so that writers need not agree on numbers.
-        number = -secrets.randbits(62)
-        self._write(number, blobs)
-        return number
-
-    def discard(self, staged: int) -> None:
-        self._store.execute("delete from segment where seq=?", (staged,))
-
-    def _write(self, seq: int, blobs: Mapping[str, Blob]) -> None:
-        for name, blob in blobs.items():
-            self._store.execute("insert into segment values(?,?,?)", (seq, name, blob))
-
-    def read(self, seq: int, names: Sequence[str], facts: Mapping[str, Any] | None = None) -> dict[str, Column]:
-        """Return some columns of an event."""
-        facts = self._journal.facts(seq) if facts is None else facts
-        columns: dict[str, Column] = {}
-        for name in names:
-            self._decode(seq, facts, name, columns)
-        return {name: columns[name] for name in names}
-
-    def scan(
-        self, batches: Iterable[int], key: str, names: Sequence[str], within: IdRange = ALL_IDS
-    ) -> Iterator[ScannedRows]:
-        """Iterate over the rows of batches whose id in the column `key` lies in a range."""
-        for batch in batches:
-            columns = self.read(batch, [key, *names])
-            ids = hashed_ids(columns[key])
-            here = ids.hi >> np.uint64(64 - within.bits) == np.uint64(within.prefix) if within.bits else slice(None)
-            rows = np.arange(ids.size)[here]
-            yield ScannedRows(batch, rows, ids.take(rows), {name: columns[name][rows] for name in names})
-
-    def _decode(self, seq: int, facts: Mapping[str, Any], name: str, columns: dict[str, Column]) -> None:
-        if name in columns:
-            return
-        rule: Rule = facts["columns"][name]
-        needed = rule.get("same", rule.get("of"))
-        if needed is not None:
-            self._decode(seq, facts, needed, columns)
-        blob = b"" if "sha256" not in rule else self._blob(seq, name, rule["sha256"])
-        columns[name] = decode(rule, blob, facts["rows"], columns)
-
-    def _blob(self, seq: int, name: str, sha256: str) -> bytes:
-        """Return a blob, whose hash is compared once."""
-        row = self._store.row("select data from segment where seq=? and name=?", (seq, name))
-        intact = row is not None and ((seq, name) in self._intact or hashlib.sha256(row[0]).hexdigest() == sha256)
-        if row is None or not intact:
-            raise LedgerError(f"batch {seq}: the column {name} was edited or removed after it was sealed", EDITED)
-        self._intact.add((seq, name))
-        blob: bytes = row[0]
-        return blob
-
-
-class Places(NamedTuple):
-    """Rows of reserved batches, shape (rows,)."""
-
-    batch: I64
-    row: I64
-
-    @classmethod
-    def unpack(cls, packed: I64) -> Places:
-        return cls(packed >> 32, packed & 0xFFFFFFFF)
-
-    def columns(self) -> dict[str, npt.NDArray[Any]]:
-        return {"batch": self.batch, "row": self.row}
-
-    def packed(self) -> I64:
-        return (self.batch << np.int64(32)) | self.row
-
-    def take(self, where: Index | Mask) -> Places:
-        return Places(self.batch[where], self.row[where])
-
-    def groups(self) -> Iterator[tuple[int, Index]]:
-        """Iterate over the batches, each with the indices of its rows in this list."""
-        if not len(self.batch):
-            return
-        order, batches = np.arange(len(self.batch)), self.batch
-        if (batches[1:] < batches[:-1]).any():
-            order = np.argsort(batches, kind="stable")
-            batches = batches[order]
-        firsts = starts(batches)
-        yield from zip(batches[firsts].tolist(), np.split(order, firsts[1:]), strict=True)
-
-    def batches(self) -> list[int]:
-        """Return the batches, each once."""
-        return [batch for batch, _ in self.groups()]

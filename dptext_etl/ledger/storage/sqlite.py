@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +41,11 @@ class SqliteStore(Store):
         elif not path.is_file():
             raise MissingLedgerError(f"there is no ledger at {path}", "`dptext run` and Ledger.open(url) make one")
         self._connection = self._connect()
-        self._owner = os.getpid()
         try:
             with self._translate_errors():
                 self._prepare()
         except BaseException:
-            self._connection.close()
+            self.close()
             raise
 
     def _create_file(self) -> None:
@@ -66,8 +63,13 @@ class SqliteStore(Store):
 
     def _connect(self) -> sqlite3.Connection:
         url = f"{self.path.absolute().as_uri()}?mode={'ro' if self.read_only else 'rw'}"
+        options: dict[str, Any] = {"isolation_level": None, "check_same_thread": False, "uri": True}
         with self._translate_errors():
-            return sqlite3.connect(url, timeout=self._timeout, isolation_level=None, check_same_thread=False, uri=True)
+            connection: sqlite3.Connection = sqlite3.connect(url, timeout=self._timeout, **options)
+            # Wait for the disk at every commit; fill no freed page with zeros: the ledger holds keyed hashes only.
+            for option in ("synchronous=full", "secure_delete=fast"):
+                connection.execute(f"pragma {option}")
+            return connection
         raise AssertionError
 
     def _prepare(self) -> None:
@@ -80,19 +82,13 @@ class SqliteStore(Store):
             raise LedgerError(f"{self.path} is a database of another kind", hint)
         if empty and self.read_only:
             hint = "a run makes a new ledger in the file; where charges were made before, restore the ledger instead"
-            raise LedgerError(f"{self.path} is empty, not a ledger", hint)
+            raise MissingLedgerError(f"{self.path} is empty, not a ledger", hint)
         self.require_version(VERSION if empty else version)
         if not self.read_only:
             self._use_log()
-            self._set_options()
             run(f"pragma journal_size_limit={WAL_BYTES}")
         if empty:
             self._make_schema()
-
-    def _set_options(self) -> None:
-        """Wait for the disk at every commit; fill no freed page with zeros: the ledger holds keyed hashes only."""
-        for option in ("synchronous=full", "secure_delete=fast"):
-            self._connection.execute(f"pragma {option}")
 
     def _use_log(self) -> None:
         """Switch to a write-ahead log; SQLite does not wait for other processes here, so this method does."""
@@ -127,12 +123,6 @@ class SqliteStore(Store):
         if self._connection.in_transaction:
             self._connection.rollback()
 
-    def _table_columns(self) -> list[tuple[Any, ...]]:
-        return self.rows(
-            "select t.name, c.name from sqlite_schema t join pragma_table_info(t.name) c"
-            " where t.type='table' order by t.name, c.cid"
-        )
-
     def copy_pages(self, target: SqliteStore) -> None:
         """Make another file a copy of this one, as it is at one moment; others may write meanwhile."""
         with self._thread_lock, self._translate_errors(), target._thread_lock:
@@ -144,30 +134,17 @@ class SqliteStore(Store):
         with self._thread_lock, self._translate_errors():
             self._run("pragma wal_checkpoint(passive)", ()).fetchall()
 
-    def close(self) -> None:
-        with self._thread_lock:
-            if self._owner == os.getpid():
-                self._connection.close()
-
     def _run(self, sql: str, values: tuple[Any, ...]) -> sqlite3.Cursor:
-        if self._owner != os.getpid():  # a connection must not cross a fork, nor be closed on its other side
-            _INHERITED.append(self._connection)
-            self._connection, self._owner, self._depth = self._connect(), os.getpid(), 0
-            self._set_options()
-        return self._connection.execute(sql, values)
+        cursor: sqlite3.Cursor = self._own_connection().execute(sql, values)
+        return cursor
 
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as exc:
-            code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
-            other = (LedgerError, f"cannot be used ({type(exc).__name__} {code})", "run `dptext ledger verify`")
-            kind, problem, hint = _MEANINGS.get(code, other)
-            failure = kind(f"the ledger {self.path} {problem.format(timeout=self._timeout)}", hint)
-        else:
-            return
-        raise failure from None
+    def _meaning(self, error: Exception) -> LedgerError | None:
+        if not isinstance(error, sqlite3.Error):
+            return None
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        other = (LedgerError, f"cannot be used ({type(error).__name__} {code})", "run `dptext ledger verify`")
+        kind, problem, hint = _MEANINGS.get(code, other)
+        return kind(f"the ledger {self.path} {problem.format(timeout=self._timeout)}", hint)
 
 
 class MemoryStore(SqliteStore):
@@ -183,8 +160,6 @@ class MemoryStore(SqliteStore):
         return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
 
 
-# Connections of the parent process: kept, because collecting one would close it. Only `_run` adds, under its lock.
-_INHERITED: list[sqlite3.Connection] = []
 _PERMISSIONS = (LedgerError, "cannot be opened", "the file and its folder must be readable and writable")
 _MEANINGS: dict[int, tuple[type[LedgerError], str, str]] = {
     sqlite3.SQLITE_BUSY: (
@@ -201,14 +176,3 @@ _MEANINGS: dict[int, tuple[type[LedgerError], str, str]] = {
     sqlite3.SQLITE_NOTADB: (LedgerError, "is not a ledger", "name a ledger, or a file that does not exist"),
     sqlite3.SQLITE_CORRUPT: (LedgerError, "is damaged", "restore it from a copy; its datasets are frozen until then"),
 }
-
-
-def ledger_exists(path: Path) -> bool:
-    """Return whether a file holds a ledger, or what opening it refuses; a full disk leaves empty files."""
-    if not path.is_file():
-        return False
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-            return bool(connection.execute("select count(*) from sqlite_schema").fetchone()[0])
-    except sqlite3.Error:
-        return True

@@ -10,7 +10,8 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from pwd import getpwuid
 from threading import RLock
@@ -39,6 +40,7 @@ create table event(seq integer primary key, kind text not null, body text not nu
 create table segment(seq integer, name text, data blob not null, primary key(seq, name)) strict
 """
 """The tables: `event` and `segment` are the ledger, and all that it holds follows from them (`ledger.contents`)."""
+COLUMNS = {"meta": ("name", "value"), "event": ("seq", "kind", "body", "hash"), "segment": ("seq", "name", "data")}
 
 T = TypeVar("T")
 
@@ -76,6 +78,8 @@ class Store(ABC):
         self._thread_lock = RLock()
         self._depth = 0
         self.shared = False
+        self._owner = os.getpid()
+        self._connection: Any = None
 
     def write(self, rows: int, work: Callable[[], T]) -> T:
         """Do something in one transaction: together with other writers if that is possible, else exclusively."""
@@ -97,40 +101,34 @@ class Store(ABC):
         To prevent deadlocks, lock scopes and releases first, then states, and last the journal.
         """
 
-    @contextmanager
-    def transaction(self, rows: int = 0, *, shared: bool = False) -> Iterator[None]:
+    def transaction(self, rows: int = 0, *, shared: bool = False) -> AbstractContextManager[None]:
         """Write everything in the block durably, or nothing; without `shared`, nothing else writes meanwhile."""
+        return self._block(partial(self._begin_writing, rows, shared=shared), writes=True)
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Read one consistent state in the block, whatever others write meanwhile."""
+        return self._block(self._begin_reading, writes=False)
+
+    @contextmanager
+    def _block(self, begin: Callable[[], None], *, writes: bool) -> Iterator[None]:
         with self._thread_lock, self._translate_errors():
             if self._depth:
                 yield
                 return
-            with telemetry.waiting("ledger"):
-                self._begin_writing(rows, shared=shared)
+            with telemetry.waiting("ledger") if writes else nullcontext():
+                begin()
             self._depth += 1
+            committed = False
             try:
                 yield
-                self._run("commit", ())
-            except BaseException:
-                self._roll_back()
-                raise
+                if writes:
+                    self._run("commit", ())
+                    committed = True
             finally:
                 self._depth -= 1
                 self.shared = False
-
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """Read one consistent state in the block, whatever others write meanwhile."""
-        with self._thread_lock, self._translate_errors():
-            if self._depth:
-                yield
-                return
-            self._begin_reading()
-            self._depth += 1
-            try:
-                yield
-            finally:
-                self._depth -= 1
-                self._roll_back()
+                if not committed:
+                    self._roll_back()
 
     def execute(self, sql: str, values: Iterable[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Run one statement and read its rows, if it has any, one by one."""
@@ -150,12 +148,6 @@ class Store(ABC):
     def meta(self, name: str) -> str | None:
         row = self.row("select value from meta where name=?", (name,))
         return None if row is None else row[0]
-
-    def columns(self) -> dict[str, list[str]]:
-        columns: dict[str, list[str]] = {}
-        for table, column in self._table_columns():
-            columns.setdefault(table, []).append(column)
-        return columns
 
     def require_version(self, version: int) -> None:
         """Refuse a schema version that this version of the library does not write."""
@@ -192,15 +184,43 @@ class Store(ABC):
     def _run(self, sql: str, values: tuple[Any, ...]) -> Any: ...
 
     @abstractmethod
-    def _table_columns(self) -> list[tuple[Any, ...]]:
-        """Return (table, column) of every column, in the order of tables and columns."""
+    def _connect(self) -> Any: ...
 
     @abstractmethod
-    def _translate_errors(self) -> AbstractContextManager[None]:
+    def _meaning(self, error: Exception) -> LedgerError | None:
+        """Return the meaning of an error of the database; None for an error of another kind."""
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
         """Translate an error of the database and drop the original, which may quote a value."""
+        try:
+            yield
+        except Exception as error:
+            failure = self._meaning(error)
+            if failure is None:
+                raise
+        else:
+            return
+        raise failure from None
 
-    @abstractmethod
-    def close(self) -> None: ...
+    def _own_connection(self) -> Any:
+        """Return the connection of this process: none may cross a fork, nor be closed on its other side."""
+        if self._owner != os.getpid():
+            _INHERITED.append(self._connection)
+            self._connection, self._owner, self._depth = self._connect(), os.getpid(), 0
+        if self._connection is None:
+            raise LedgerError(f"the ledger {self.name} is closed", "open it again")
+        return self._connection
+
+    def close(self) -> None:
+        with self._thread_lock:
+            if self._connection is not None and self._owner == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+
+# Connections of the parent process: kept, because collecting one would close it. The store's lock guards it.
+_INHERITED: list[Any] = []
 
 
 def resolve_url(url: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl.checks.sink_files import MANIFEST, TABLE
+from dptext_etl.checks.sink_files import MANIFEST, TABLE, Manifest
 from dptext_etl.errors import InputError, PolicyError, bare
 from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.storage.opening import ledger_exists
@@ -32,7 +32,6 @@ from dptext_etl.runner.publish.forgetting import (
     look_up,
     subject_ids,
 )
-from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.shard.attempt import require_audiences
 from dptext_etl.storage import Storage
 
@@ -94,7 +93,13 @@ def erase(
         hint = "call `dptext forget POLICY --record ID` for these policies, and move them to another folder"
         raise PolicyError(msg, hint)
     tables, elsewhere = _tables_of(policies, list(subjects), list(records))
-    _refuse_copies(tables)
+    seen: dict[tuple[str, str, str | None], str] = {}  # a copy of a policy that was kept describes its table wrongly
+    for table in tables:
+        policy = table.policy
+        other = seen.setdefault((policy.sink, policy.release, table.partition), str(table.file))
+        if other != str(table.file):
+            msg = f"{other} and {table.file} publish release {policy.release} to one place; nothing was changed"
+            raise PolicyError(msg, "keep the one that published it, and move the other to another folder")
     places = [_outcome(table) for table in tables]
     plan = Erasure(True, len({*subjects}) + len({*records}), places, elsewhere)
     if dry_run:
@@ -169,17 +174,6 @@ def _tables_of(
         msg = f"none of these policies knows {unknown[0]:,} of {len(subjects):,} subjects and {unknown[1]:,} of "
         raise InputError(f"{msg}{len(records):,} records; nothing was changed", AS_IN_TABLE)
     return tables, [*elsewhere.values()]
-
-
-def _refuse_copies(tables: list[_PublishedTable]) -> None:
-    """Refuse two policies of one published table, such as a copy that was kept: one of them describes it wrongly."""
-    seen: dict[tuple[str, str, str | None], str] = {}
-    for table in tables:
-        policy = table.policy
-        other = seen.setdefault((policy.sink, policy.release, table.partition), str(table.file))
-        if other != str(table.file):
-            msg = f"{other} and {table.file} publish release {policy.release} to one place; nothing was changed"
-            raise PolicyError(msg, "keep the one that published it, and move the other to another folder")
 
 
 def partitions_of(policy: Policy) -> list[str | None]:

@@ -1,4 +1,4 @@
-"""Export a published version as a folder for readers elsewhere, verify such a folder, and open published classifiers.
+"""Export a published version as a folder for readers elsewhere, and verify such a folder.
 
 An export holds only published facts: the parts, the manifest, the public statement, a data contract (Open Data
 Contract Standard 3.1), a page for readers, checksums, and, if one is given, a rehearsal on public texts. The same
@@ -23,16 +23,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dptext_etl import escaping, files
 from dptext_etl.checks import require
 from dptext_etl.checks.published import check_published
-from dptext_etl.checks.sink_files import part_name
+from dptext_etl.checks.sink_files import Manifest, Part, part_name
 from dptext_etl.data_types import kind_of, plain_type
 from dptext_etl.errors import GateError, InputError, bare, seam
-from dptext_etl.families.aggregate import Classifier
 from dptext_etl.file_formats import FORMATS, READERS, Reading
 from dptext_etl.guarantee import GuaranteeClass
 from dptext_etl.policy import Policy
 from dptext_etl.runner import statement, statement_facts
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest, Part, published_manifest, stated
+from dptext_etl.runner.publish.classifiers import EXPORTED
+from dptext_etl.runner.publish.manifest import published_manifest, stated
 from dptext_etl.runner.publish.parts import id_finder
 from dptext_etl.storage import Storage
 
@@ -376,47 +376,3 @@ def _table(content: bytes, manifest: Manifest) -> int:
     columns = [(name, kind_of(plain_type(dtype, rename=True)) if typed else kinds.get(name)) for name, dtype in schema]
     _require(columns == [*kinds.items()], "a data file has other columns than the manifest")
     return int(rows.select(pl.len()).collect(engine="streaming").item())
-
-
-EXPORTED = "classifier.safetensors"
-"""Name of the classifier in an export."""
-_CLASSIFIERS = (
-    "name the folder or URL that `dptext run` published, a folder of `dptext export`, or the file of a classifier"
-)
-
-
-@bare
-def open_classifier(place: str | Path, storage_options: Mapping[str, str] | None = None) -> Classifier:
-    """Return the classifier of a release, after its file is compared with the manifest.
-
-    Args:
-        place: The published folder or URL, a folder of `dptext export`, or the file of a classifier.
-        storage_options: Options for object stores, as a policy has them.
-
-    Raises:
-        InputError: There is no release, it has no classifier, or the file is another one than the manifest names.
-    """
-    path = Path(place)
-    if path.suffix == ".safetensors" and path.is_file():
-        return Classifier.read(path)
-    if (path / EXPORTED).is_file() or (path / "manifest.json").is_file():
-        with seam("reading the export", InputError, _CLASSIFIERS):
-            manifest: Manifest | None = Manifest.parse((path / "manifest.json").read_text("ascii"))
-            content = (path / EXPORTED).read_bytes() if (path / EXPORTED).is_file() else None
-        whole = (
-            manifest is not None and content is not None and hashlib.sha256(content).hexdigest() == manifest.classifier
-        )
-    else:
-        layout = Layout.of_sink(str(place), dict(storage_options or {}))
-        manifest = Manifest.read(layout)
-        content = None if manifest is None else manifest.read_classifier(layout)
-        whole = content is not None
-    if manifest is None:
-        raise InputError("nothing is published there", _CLASSIFIERS)
-    if manifest.classifier is None:
-        raise InputError("the release has no classifier: only synthetic tables with labels have one", _CLASSIFIERS)
-    if not whole or content is None:
-        raise InputError(
-            "the file of the classifier is missing, or is not the one that the manifest names", _CLASSIFIERS
-        )
-    return Classifier.read(content)

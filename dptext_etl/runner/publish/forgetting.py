@@ -18,6 +18,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import keys
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, LedgerError, PolicyError, UnknownIdError, bare, counted, seam
 from dptext_etl.files import literal
@@ -30,16 +31,16 @@ from dptext_etl.policy.terms import TABLE
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Checkpoint, nothing
 from dptext_etl.runner.publish import versions
-from dptext_etl.runner.publish.manifest import Manifest, as_stored, published_manifest, require_whole, scan
+from dptext_etl.runner.publish.manifest import as_stored, published_manifest, require_whole, scan
 from dptext_etl.runner.publish.parts import HiddenIds, Writer, blank_ids, ids_of_parts, keep_id_lists
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import remember, require_same_ledger
 from dptext_etl.runner.shard.charging import subjects_of
 from dptext_etl.runner.shard.staging import LISTS, UNIT, VECTORS, Staging
-from dptext_etl.runner.source import listing, selection
+from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.column_types import logical_types
 from dptext_etl.runner.source.roles import in_pinned_order, open_table, with_logical_types
-from dptext_etl.runner.source.table import READ_HINT, Files, batches, schema_of
+from dptext_etl.runner.source.table import READ_HINT, Files, batches, existing_paths, naming_file, schema_of
 from dptext_etl.storage import Storage
 
 _BATCH_ROWS = 1 << 18
@@ -92,7 +93,7 @@ def _places(
                 rows = pl.read_parquet(literal(folder.local_path(name, fresh=True)))
             ids = set[str]()
             if policy.id in rows.columns:
-                ids = set(canonical_ids(rows[policy.id].drop_nulls().to_arrow()).to_pylist())
+                ids = set(canonical_ids(rows[policy.id].to_arrow().drop_null()).to_pylist())
             yield ids, set(rows[UNIT]) if UNIT in rows.columns else set[bytes](), units
     source = source_of(policy, layout, with_subjects=bool(subjects))
     if source is not None:
@@ -155,7 +156,7 @@ def published_ids(layout: Layout, spec: LedgerSpec, manifest: Manifest) -> Itera
     if manifest.ids != "keep":
         yield from ids_of_parts(layout.staging, spec, (part.sha256 for part in manifest.parts))
     elif manifest.id is not None:
-        for batch in batches(scan(layout, manifest).select(manifest.id), _BATCH_ROWS):
+        for batch in batches(scan(layout, manifest).select(by_name(manifest.id)), _BATCH_ROWS):
             yield pl.Series(canonical_ids(batch[manifest.id].to_arrow()), dtype=pl.String)
 
 
@@ -186,7 +187,7 @@ def refuse_forgotten_base(layout: Layout, spec: LedgerSpec, ledger: Ledger, refs
 def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.DataFrame | None:
     """Return the canonical ids, and the subjects if asked for, of the source; None if there is none."""
     elsewhere = is_remote(layout.source) or layout.source.startswith(TABLE)
-    if not elsewhere and not listing.named(layout.source):
+    if not elsewhere and not existing_paths(layout.source):
         return None
     names = (policy.id, policy.subject) if with_subjects and policy.subject is not None else (policy.id,)
     files = Files.find(layout)
@@ -196,7 +197,7 @@ def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.Data
         rows = in_pinned_order(scanned.select(map(by_name, names)), schema, policy)
     else:  # a column in the names of folders
         rows = open_table(policy, layout).frame.select(map(by_name, names))
-    with seam("reading record ids", InputError, READ_HINT):
+    with naming_file(lambda: files, names), seam("reading record ids", InputError, READ_HINT):
         table = rows.collect(engine="streaming")
         ids = pl.Series("id", canonical_ids(table[policy.id].to_arrow()), dtype=pl.String)
         subjects = subjects_of(table, policy) if len(names) > 1 else None
@@ -235,6 +236,7 @@ def forget(
     records: Sequence[str] = (),
     missing: bool = False,
     checked: bool = False,
+    dry_run: bool = False,
     checkpoint: Checkpoint = nothing,
 ) -> ForgetSummary:
     """Publish a version without some people, retire the older ones, and delete their files.
@@ -247,17 +249,19 @@ def forget(
 
     Remove the rows from the source first: a source that still holds them is refused. If a call was killed, the same
     call completes it. If the ledger, lists in staging, and the source do not know a person or record, nothing is
-    changed; `checked` leaves this check out, for a caller that looked in other places as well.
+    changed; `checked` leaves this check out, for a caller that looked in other places as well. With `dry_run`, say what
+    would change, without locks; files in staging are not counted.
 
     The tables of audiences follow the policy's own table, in order.
     """
     own, *others = tables_of(resolve(policy))
     named: dict[str, Any] = {"partition": partition, "subjects": subjects, "records": records, "missing": missing}
-    done, also = forget_table(own, **named, checked=checked, checkpoint=checkpoint), dict[str, ForgetSummary]()
+    of_table: Callable[..., ForgetSummary] = _preview if dry_run else partial(forget_table, checkpoint=checkpoint)
+    done, also = of_table(own, **named, checked=checked), dict[str, ForgetSummary]()
     for item in others:
         if Manifest.read(Layout.of(item, partition)) is not None:
-            also[str(item.audience)] = forget_table(item, **named, checked=True, checkpoint=checkpoint)
-        elif subjects or records:
+            also[str(item.audience)] = of_table(item, **named, checked=True)
+        elif not dry_run and (subjects or records):
             forget_drafts(item, partition=partition, subjects=subjects, records=records)
     return replace(done, audiences=also)
 
@@ -316,25 +320,14 @@ def forget_table(
     return ForgetSummary(now.version, before.rows - now.rows, now.rows, older, staged, new, withdrawn, stays)
 
 
-@bare
-def preview(
-    policy: PolicyLike,
-    *,
-    partition: str | None = None,
-    subjects: Sequence[str] = (),
-    records: Sequence[str] = (),
-    missing: bool = False,
-) -> ForgetSummary:
-    """Say what `forget` would do, without locks and changes; files in staging are not counted."""
-    own, *others = tables_of(resolve(policy))
-    named: dict[str, Any] = {"partition": partition, "subjects": subjects, "records": records, "missing": missing}
-    there = [item for item in others if Manifest.read(Layout.of(item, partition)) is not None]
-    done, *also = [_preview(item, **named) for item in (own, *there)]
-    return replace(done, audiences={str(item.audience): outcome for item, outcome in zip(there, also, strict=True)})
-
-
 def _preview(
-    policy: Policy, *, partition: str | None, subjects: Sequence[str], records: Sequence[str], missing: bool
+    policy: Policy,
+    *,
+    partition: str | None,
+    subjects: Sequence[str],
+    records: Sequence[str],
+    missing: bool,
+    checked: bool,
 ) -> ForgetSummary:
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
@@ -342,7 +335,8 @@ def _preview(
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
         require_same_ledger(ledger, layout, policy, before, freezing=False)
         refs, ids = _refs(ledger, policy, before), subject_ids(policy, subjects)
-        require_known(policy, layout, ledger, ids, records)
+        if not checked:
+            require_known(policy, layout, ledger, ids, records)
         people = listed(policy, layout, before, ledger, ids, records, missing=missing)
         people.require_gone_from_source()
         named = pa.array(sorted(people.records), pa.large_string())

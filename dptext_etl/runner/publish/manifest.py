@@ -1,31 +1,21 @@
-"""State the claims of a run on every text column, and write the manifest of a published table.
+"""State the claims of a run on every text column, and scan a published table by its manifest.
 
 If a count over the whole run decides about publication, every row pays twice the gate's false-alarm probability as
 delta, and its class becomes approximate (docs/spec/privacy.md#copy-gate). Without it the mechanisms' own claims hold.
-
-It is replaced in one step. Nothing in it depends on a text, except through published rows: configuration, its
-constants, row counts, and hashes of the published files. It holds no time, so a run that was killed and resumed writes
-the same bytes.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
-from glob import escape
-from pathlib import Path
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from dptext_etl import files
-from dptext_etl.checks.sink_files import MANIFEST, classifier_name
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE
 from dptext_etl.data_types import by_name, from_text, in_json, parsed, readable
@@ -38,9 +28,8 @@ from dptext_etl.mechanism import Mechanism, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.policy.audience import EQUAL_TEXTS
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.shard.staging import ColumnHardware
 from dptext_etl.runner.source.table import READ_HINT, Files
-from dptext_etl.storage import Objects, Storage
+from dptext_etl.storage import Storage
 
 Amounts = dict[str, npt.NDArray[np.int64]]
 
@@ -146,9 +135,10 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
 
 def postprocessing_facts(column: ColumnPolicy) -> list[dict[str, Any]]:
     """Return the facts in ledger and manifest about each post-processing of a column, in order."""
+    steps = ((step, step.training) for step in column.postprocess)
     return [
-        {"name": step.name, "cfg": step.cfg(), "model_hash": step.model_hash, "training_provenance": step.provenance}
-        for step in column.postprocess
+        {"name": step.name, "cfg": step.cfg(), "model_hash": model.model_hash, "training_provenance": model.provenance}
+        for step, model in steps
     ]
 
 
@@ -174,189 +164,16 @@ def require_provenance(policy: Policy) -> None:
     for column in policy.charged_columns():
         for step in column.postprocess:
             where = f"column {column.column!r}: {step.name}"
-            if step.provenance is None:
+            if step.training.provenance is None:
                 msg = f"{where} costs nothing only if it learned from public texts; no one declares it"
                 hint = (
                     'give a model with a training.json that says "training_provenance": "public", or declare '
                     'training_provenance = "public" in the entry, if it is true'
                 )
                 raise PolicyError(msg, hint)
-            if step.provenance != "public":
+            if step.training.provenance != "public":
                 msg = f"{where} learned from other private records, and nothing is charged for revealing them"
                 raise PolicyError(msg, "use a model that learned from public texts, or from released ones")
-
-
-FORMAT = "dptext-release/1"
-
-
-@dataclass(frozen=True)
-class Part:
-    """One published file: its path under the sink, rows, and the SHA-256 of its bytes."""
-
-    path: str
-    rows: int
-    sha256: str
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The list of parts that readers follow."""
-
-    dataset: str
-    release: str
-    partition: str | None
-    version: int  # number of this version, from 1
-    file_format: str  # a name of `FORMATS`
-    id: str | None  # column of record ids; None where none are published
-    schema: dict[str, str]  # output columns and their types, in order
-    # the claims on every text column: mechanism, configuration hash, class, disclosures, constants; and where a
-    # model computed (`computed`)
-    columns: list[dict[str, Any]]
-    gates: list[str]  # names of the gates that all passed
-    parts: tuple[Part, ...]  # the files
-    # which version of a table of Delta Lake or Iceberg the rows of the last run are from; None, and not written, for
-    # anything else
-    source: dict[str, str] | None = None
-    ids: str = "keep"  # the policy's `ids`; not written for "keep"
-    exact: bool = False  # whether values of CSV columns keep their spelling under their types; written if true
-    coarse: dict[str, dict[str, Any]] = field(default_factory=dict)  # coarsened columns by `Kept.rule`; if any, written
-    classifier: str | None = None  # SHA-256 of the classifier of a synthetic table with labels; if any, written
-    audience: str | None = None  # whose table it is; written for audiences
-
-    @property
-    def rows(self) -> int:
-        return sum(part.rows for part in self.parts)
-
-    @property
-    def computed(self) -> ColumnHardware:
-        return {column["name"]: column["computed"] for column in self.columns if "computed" in column}
-
-    @cached_property
-    def digest(self) -> str:
-        return hashlib.sha256(self.text().encode()).hexdigest()
-
-    def text(self) -> str:
-        facts: dict[str, Any] = {"format": FORMAT, "rows": self.rows}
-        facts |= {item.name: getattr(self, item.name) for item in fields(self)}
-        facts["parts"] = [vars(part) for part in self.parts]
-        for name, unwritten in (
-            ("source", None),
-            ("ids", "keep"),
-            ("exact", False),
-            ("coarse", {}),
-            ("classifier", None),
-            ("audience", None),
-        ):
-            if facts[name] == unwritten:
-                del facts[name]
-        return json.dumps(facts, indent=1, ensure_ascii=True) + "\n"
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        facts = json.loads(text)
-        if facts.pop("format") != FORMAT:
-            msg = "another format"
-            raise ValueError(msg)
-        facts.pop("rows")
-        return cls(**{**facts, "parts": tuple(Part(**part) for part in facts["parts"])})
-
-    @property
-    def name(self) -> str:
-        """Its name in the ledger: unique over partitions and sinks, the same when a killed run continues.
-
-        It ends with ":" and the name of an audience, and "@" follows where it names a version of a table with a log.
-        """
-        where = "" if self.partition is None else f"{self.partition}/"
-        return f"{where}v{self.version}-{self.digest[:12]}{'' if self.audience is None else f':{self.audience}'}"
-
-    @classmethod
-    def read(cls, layout: Layout) -> Self | None:
-        """Return the manifest of a sink, or None if nothing was published there."""
-        hint = f"restore the {MANIFEST} of the sink; without a copy, remove it, and run the same policy again"
-        with seam("reading the manifest of the sink", InputError, hint):
-            if layout.remote_sink:
-                content = layout.described.read(MANIFEST)
-                return None if content is None else cls.parse(content.decode("ascii"))
-            try:
-                return cls.parse(layout.local.manifest.read_bytes().decode("ascii"))
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-
-    @classmethod
-    def of_release(cls, policy: Policy, layout: Layout) -> Self | None:
-        """Return the manifest of a sink, or None if it is not one of this release."""
-        manifest = cls.read(layout)
-        same = manifest is not None and (manifest.dataset, manifest.release) == (policy.dataset, policy.release)
-        return manifest if same else None
-
-    def require_of(self, policy: Policy, partition: str | None) -> None:
-        """Refuse a version of another release, or of another configuration of a column, than the policy's."""
-        hint = "`dptext run POLICY` publishes; or name the policy of the published release"
-        here, wanted = (self.dataset, self.release, self.partition), (policy.dataset, policy.release, partition)
-        if here != wanted:
-            there, named = (" / ".join(filter(None, names)) for names in (here, wanted))
-            raise InputError(f"the sink holds the release {there}, and the policy is of {named}", hint)
-        stated = {item["name"]: (item["cfg"], item.get("chain")) for item in self.columns}
-        for column in policy.charged_columns():
-            was, now = stated.get(column.column, ("", None)), (column.mechanism.cfg(), column.chain)
-            if was != now:
-                msg = f"the sink holds column {column.column!r} under the configuration {_short(was)}"
-                raise InputError(f"{msg}, and the policy has {_short(now)}", hint)
-
-    def read_classifier(self, layout: Layout) -> bytes | None:
-        """Return the bytes of the classifier; None if the manifest names none, or the file is not the named one."""
-        if self.classifier is None:
-            return None
-        storage, name = layout.beside(classifier_name(self.classifier))
-        content = storage.read(name)
-        return content if content is not None and hashlib.sha256(content).hexdigest() == self.classifier else None
-
-    def write_classifier(self, layout: Layout, content: bytes) -> None:
-        """Write the file of the classifier, unless it is there; readers find it by its hash in the manifest."""
-        if self.classifier is None or self.read_classifier(layout) is not None:
-            return
-        storage, name = layout.beside(classifier_name(self.classifier))
-        if isinstance(storage, Objects):
-            storage.put(name, content)
-        else:
-            files.write(storage.folder / name, content, mode=files.PUBLIC_FILE, action="writing the classifier")
-
-    def expire_classifiers(self, layout: Layout, before: Manifest | None) -> None:
-        """Delete the classifiers that neither this manifest nor the one before names."""
-        shas = {self.classifier, None if before is None else before.classifier} - {None}
-        storage, pattern = layout.beside(classifier_name("*"))
-        head, _, tail = pattern.rpartition("*")
-        named = {layout.beside(classifier_name(sha))[1] for sha in shas if sha is not None}
-        storage.delete(*({*storage.glob(f"{escape(head)}*{tail}")} - named))
-
-    def write(self, layout: Layout, before: Manifest | None) -> None:
-        """Replace the manifest of a sink in one step; a store must still hold the one that the run began with."""
-        content, store = self.text().encode(), layout.described
-        if not isinstance(store, Objects):
-            path = Path(layout.manifest)
-            for stale in path.parent.glob(f".{escape(path.name)}-*.draft"):  # of a run that was killed
-                stale.unlink(missing_ok=True)
-            files.write(path, content, mode=files.PUBLIC_FILE, action="writing the manifest")
-            return
-        now, etag = store.read_versioned(MANIFEST) or (None, None)
-        begun = None if before is None else before.digest
-        there = None if now is None else self.parse(now.decode("ascii")).digest
-        if there != begun or store.replace_object(MANIFEST, content, etag) is None:
-            raise PolicyError("another run has published to this sink meanwhile", "run the same policy again")
-
-    def restore(self, layout: Layout) -> bool:
-        """Write the manifest again if its file says the same in other bytes, and return whether it does."""
-        store = layout.described
-        now = store.read(MANIFEST) if isinstance(store, Objects) else layout.local.manifest.read_bytes()
-        changed = now != self.text().encode()
-        if changed:
-            self.write(layout, self)
-        return changed
-
-
-def _short(configured: tuple[str, str | None]) -> str:
-    """Return the first digits of the hashes of a configuration and of its post-processing."""
-    return " and ".join(f"{digest[:12]}…" for digest in configured if digest) or "none"
 
 
 _CLAIMS = (
@@ -392,8 +209,7 @@ def require_whole(layout: Layout, manifest: Manifest) -> None:
 
 def is_whole(layout: Layout, manifest: Manifest) -> bool:
     """Return whether all files of a manifest, its classifier included, are as it says."""
-    classifier = manifest.classifier is None or manifest.read_classifier(layout) is not None
-    return classifier and not _changed(layout, manifest)
+    return manifest.holds_classifier(layout) and not _changed(layout, manifest)
 
 
 def _changed(layout: Layout, manifest: Manifest) -> list[str]:

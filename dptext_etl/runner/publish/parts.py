@@ -23,11 +23,12 @@ from typing import Literal, NamedTuple, Self
 
 import polars as pl
 import pyarrow as pa
+from polars import selectors
 
 from dptext_etl import _kernel, files, keys
 from dptext_etl.artifacts import canon
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.checks.sink_files import part_name
+from dptext_etl.checks.sink_files import Part, part_name
 from dptext_etl.data_types import all_plain, by_name
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, counted, seam
@@ -39,9 +40,8 @@ from dptext_etl.parallel import map_in_order
 from dptext_etl.policy import LedgerSpec, Policy
 from dptext_etl.policy.terms import FASTEST, Compression
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Part
+from dptext_etl.runner.shard.charging import ANY_SIZE, cut
 from dptext_etl.runner.shard.staging import StagedShard, Staging
-from dptext_etl.runner.source.cutting import ANY_SIZE, cut
 from dptext_etl.storage import Storage
 
 _LABEL = b"dptext/published-id/v1\0"
@@ -99,12 +99,12 @@ class HiddenIds:
         The order says nothing of the source.
         """
         ids = keys.canonical_series(frame[self.column]).to_arrow()
-        keyed = keyed_ids(self.key, self.dataset, self.release, ids, self.audience).alias(self.column)
+        keyed = keyed_ids(self.key, self.dataset, self.release, ids, self.audience).alias("id")
         order = keyed.arg_sort()
         frame = frame[order]
         if self.mode == "drop":
             return frame, frame.select(by_name(name) for name in frame.columns if name != self.column)
-        return frame, frame.with_columns(keyed[order])
+        return frame, frame.with_columns(keyed[order].alias(self.column))
 
     def keep(self, staging: Storage, digest: str, frame: pl.DataFrame) -> str:
         """Keep the records' own ids of a part inside, and return the name of the list."""
@@ -484,11 +484,12 @@ def write_shuffled(
     (docs/spec/shuffled.md#published).
     """
     text, most = policy.columns[0].name, policy.shard_rows
-    cells = [*policy.kept_columns, text]  # the column of labels, if there is one
-    counted = [pl.DataFrame(schema={**dict.fromkeys(cells, pl.String), COUNT: pl.Int64})]
+    names = [*policy.kept_columns, text]  # the column of labels, if there is one
+    cells = [by_name(name) for name in names]
+    counted = [pl.DataFrame(schema={**dict.fromkeys(names, pl.String), COUNT: pl.Int64})]
     for shard in shards:
         rows = staging.read(shard).filter(~pl.col(CANARY) & by_name(text).is_not_null())
-        rows = rows.with_columns(pl.col(cells).fill_null(OTHER))
+        rows = rows.with_columns(cell.fill_null(OTHER) for cell in cells)
         counted.append(rows.group_by(cells).agg(pl.len().cast(pl.Int64).alias(COUNT)))
     counts = pl.concat(counted).group_by(cells).agg(pl.col(COUNT).sum()).sort(cells)
     if shuffled.form == "counts":
@@ -500,4 +501,4 @@ def write_shuffled(
         # how often a text occurs in the rows from `start` up to `start + most`
         inside = pl.min_horizontal(_END, start + most) - pl.max_horizontal(pl.col(_END) - pl.col(COUNT), start)
         chosen = counts.with_columns(inside.alias(COUNT)).filter(pl.col(COUNT) > 0)
-        writer.add_rows(chosen.select(pl.col(cells).repeat_by(COUNT)).explode(cells))
+        writer.add_rows(chosen.select(cell.repeat_by(COUNT) for cell in cells).explode(selectors.by_name(names)))

@@ -17,6 +17,7 @@ import polars as pl
 from dptext_etl import files, telemetry
 from dptext_etl.checks import Candidate, Verdict, evaluate, require
 from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.sink_files import Manifest, Part
 from dptext_etl.checks.text_counts import (
     CopyCount,
     copy_reports,
@@ -29,7 +30,6 @@ from dptext_etl.data_types import by_name, kind_of, plain_type
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, InputError, LedgerError, PolicyError, bare, counted, seam
 from dptext_etl.families.choice import COUNT
-from dptext_etl.files import literal
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import LedgerSpec, Policy
@@ -37,18 +37,16 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
 from dptext_etl.runner.publish import versions
 from dptext_etl.runner.publish.forgetting import refuse_forgotten_base
-from dptext_etl.runner.publish.manifest import Manifest, Part, claims, is_whole
+from dptext_etl.runner.publish.manifest import claims, is_whole
 from dptext_etl.runner.publish.parts import HiddenIds, Writer, keep_id_lists, write_shuffled, write_table
 from dptext_etl.runner.publish.versions import alone_at, expire, show
 from dptext_etl.runner.shard.attempt import ledger_of_run, remember, require_same_ledger
 from dptext_etl.runner.shard.computing import replays
-from dptext_etl.runner.shard.staging import ColumnHardware, StagedRun, StagedShard, Staging, merge_hardware
+from dptext_etl.runner.shard.staging import NOTE, ColumnHardware, StagedRun, StagedShard, Staging, merge_hardware
 from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.selection import continues
 from dptext_etl.runner.source.table import READ_HINT, Files
 
-NOTE = "fired.txt"
-"""Mark of a staging folder without texts; `dptext clean` removes the rest."""
 _DRAFT = "manifest.draft.json"
 _AGAIN = "remove the staging folder by hand: it may hold raw text"
 
@@ -130,7 +128,7 @@ def check(
                 log.error("gates fired: %s; the release name is revoked", ", ".join(fired))
                 opened.releases.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
                 remember(opened, policy)  # a restored copy would not know of it
-                strip(staging, policy)
+                strip(staging)
             judging = [(verdict.name, verdict.passed) for verdict in verdicts if verdict.applicable]
             telemetry.judged(policy.dataset, policy.release, judging)
             checkpoint("gated")
@@ -153,28 +151,17 @@ def reports(staged: StagedRun) -> list[Mapping[str, object]]:
         return [*(item.verdict().as_dict() for item in copied), *(item.as_dict() for item in (*failed, *again))]
 
 
-def strip(staging: Staging, policy: Policy) -> None:
-    """Remove the staged texts of all records except canary rows, and all bytes that were kept for replays.
+def strip(staging: Staging) -> None:
+    """Remove all staged rows, and all bytes that were kept for replays.
 
-    A gate that failed has found a defect, so staged texts may be raw. Ids, kept columns, draw counts, records and the
-    texts of canary rows stay: they show the failure, and hold no one's text.
+    A gate that failed has found a defect, so staged texts may be raw. The quarantine lists stay.
     """
-    clear, texts = {policy.id, *policy.kept_columns, CANARY}, {item.name for item in policy.columns}
     storage = staging.storage
     with seam("removing staged texts", InputError, _AGAIN):
         storage.delete(*storage.glob("kept-*"))
-        if policy.synthetic is not None:  # record and manifest hold the sums, whose noise may be wrong
-            staging.clear()
-            (staging.folder / _DRAFT).unlink(missing_ok=True)
-        for name in storage.glob("shard-*.parquet"):
-            frame = pl.read_parquet(literal(storage.local_path(name, fresh=True)))
-            chosen = [column for column in frame.columns if column in clear | texts]
-            frame = frame.select(chosen).with_columns(
-                pl.when(CANARY).then(by_name(column)).alias(column) for column in chosen if column in texts
-            )
-            storage.write(name, frame.write_parquet, action="removing staged texts")
-        storage.delete(*storage.glob("shard-*.post"))  # made of texts that may be raw
-        note = b"A gate fired. Texts of records were removed; `dptext clean` removes the rest.\n"
+        staging.clear()
+        (staging.folder / _DRAFT).unlink(missing_ok=True)
+        note = b"A gate fired. Staged rows were removed; `dptext clean` removes the rest.\n"
         storage.write(NOTE, note, action="removing staged texts")
 
 
@@ -256,7 +243,10 @@ def publish(
     ):
         published = _publish(staged, staging, opened, before, verdicts, write, meter, checkpoint, renew_lock)
         if layout.logged:
-            _record_table(staged, opened)
+            manifest = Manifest.read(staged.layout)
+            if manifest is not None and is_recorded(opened, staged.layout, manifest.digest, staged.refs.values()):
+                versions.record(staged.layout, manifest, opened, staged.refs.values())
+                remember(opened, staged.policy)
         selection.note(staging.storage, published.manifest, staged.rows, verdicts)
         return published
 
@@ -408,14 +398,6 @@ def require_first_table(policy: Policy, layout: Layout, refs: Mapping[str, Relea
     msg = "the release holds another table: other rows or names, or one that another machine drew"
     hint = "the first commit is the release; use a new release name, or draw rows from its statistic"
     raise LedgerError(f"{msg}; nothing was published", hint)
-
-
-def _record_table(staged: StagedRun, ledger: Ledger) -> None:
-    """Name the version of a table with a log that readers see in the ledger."""
-    manifest = Manifest.read(staged.layout)
-    if manifest is not None and is_recorded(ledger, staged.layout, manifest.digest, staged.refs.values()):
-        versions.record(staged.layout, manifest, ledger, staged.refs.values())
-        remember(ledger, staged.policy)
 
 
 def _refuse_forgotten(staged: StagedRun, ledger: Ledger, manifest: Manifest) -> None:

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import unquote
 
 from dptext_etl._kernel import Secret
-from dptext_etl.errors import BudgetError, InputError, KeyReferenceError, LedgerError, counted
+from dptext_etl.checks.sink_files import Manifest
+from dptext_etl.errors import BudgetError, DPTextError, InputError, KeyReferenceError, LedgerError, collect, counted
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope, anchor_files
 from dptext_etl.parallel import require_threads
 from dptext_etl.policy import ColumnPolicy, Policy, tables_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
-from dptext_etl.runner.publish.manifest import Manifest, register, require_provenance
+from dptext_etl.runner.publish.manifest import register, require_provenance
 from dptext_etl.runner.publish.versions import require_sink
 from dptext_etl.runner.shard.computing import replays
 from dptext_etl.runner.shard.staging import Staging, WholeTable, staging_key
@@ -84,6 +85,7 @@ def remember(ledger: Ledger, policy: Policy, options: Mapping[str, str] | None =
     anchor_files.record(ledger, Scope.of(policy), policy.release, policy.ledger, options or policy.storage_options)
 
 
+Done = TypeVar("Done")
 UNDER_WAY = "of this release is under way"
 _ALWAYS_COUNTED = frozenset(
     {"read", "already_published", "new", "resumed", "replayed", "quarantined", "released", "null"}
@@ -101,6 +103,7 @@ class Attempt:
     secret: Secret = field(repr=False)  # the noise secret, checked against the policy
     accept_lower_cap: bool = False  # whether the pinned cap may be lowered to the policy's cap
     accept_fewer_rows: bool = False  # whether published rows may be excluded that the source still holds
+    refusals: list[DPTextError] | None = None  # of a plan, which collects them; None in a run
     job: str = field(default_factory=lambda: uuid.uuid4().hex)  # the name of this attempt in the ledger
     began: float = field(default_factory=time.monotonic)  # when it began, on the monotonic clock
     profile: Profile = field(default_factory=Profile, repr=False)  # time and memory of its stages
@@ -108,14 +111,8 @@ class Attempt:
     main: Attempt | None = None  # of an audience: the attempt at the policy's own table
 
     @classmethod
-    def of(
-        cls,
-        policy: Policy,
-        partition: str | None,
-        *,
-        accept_lower_cap: bool = False,
-        accept_fewer_rows: bool = False,
-    ) -> Attempt:
+    def of(cls, policy: Policy, partition: str | None, **accepted: Any) -> Attempt:
+        """Refuse a policy that no run can carry out; `accepted` holds fields of the attempt."""
         require_threads()
         _, *others = tables_of(policy)
         require_provenance(policy)
@@ -124,10 +121,18 @@ class Attempt:
         if policy.publish and secret.published:
             msg = "the key is printed in documents, so anyone can undo a release under it"
             raise KeyReferenceError(msg, 'run `dptext key new PATH` and write key = "file:PATH"')
-        accepted = accept_lower_cap, accept_fewer_rows
-        main = cls(policy, partition, Layout.of(policy, partition), columns, secret, *accepted)
-        ways = {"accept_lower_cap": accept_lower_cap, "accept_fewer_rows": accept_fewer_rows}
-        return replace(main, audiences=tuple(replace(cls.of(item, partition, **ways), main=main) for item in others))
+        main = cls(policy, partition, Layout.of(policy, partition), columns, secret, **accepted)
+        return replace(
+            main, audiences=tuple(replace(cls.of(item, partition, **accepted), main=main) for item in others)
+        )
+
+    @property
+    def planning(self) -> bool:
+        return self.refusals is not None
+
+    def check(self, step: Callable[..., Done], *given: Any, **named: Any) -> Done | None:
+        """Carry out a step: a run raises its refusal, and a plan collects it and continues with None."""
+        return collect(self.refusals, partial(step, *given, **named))
 
     @property
     def layouts(self) -> list[Layout]:
@@ -139,17 +144,8 @@ class Attempt:
         return self.policy.on_cap == "refuse" and self.policy.cap is not None
 
     @property
-    def charges_first(self) -> bool:
-        """Whether all rows are charged before any of them is computed."""
-        return self.refusing or self.policy.one_table
-
-    @property
     def staging_key(self) -> bytes:
         return staging_key(self.secret, self.policy.dataset, self.layout.staging)
-
-    def require_environment(self, ledger: Ledger | None, *, recording: bool = False) -> None:
-        """Refuse the ledger and the key of another environment, if the policy names its own."""
-        require_environment(self.policy, self.secret, ledger, recording=recording)
 
     @contextmanager
     def alone(self) -> Iterator[Staging]:
@@ -168,7 +164,7 @@ class Attempt:
 
     def register(self, ledger: Ledger, id_type: str, manifest: Manifest | None) -> dict[str, ReleaseRef]:
         require_same_ledger(ledger, self.layout, self.policy, manifest)
-        self.require_environment(ledger, recording=True)
+        require_environment(self.policy, self.secret, ledger, recording=True)
         self.agree_on_cap(ledger)
         refs = self.pin_releases(ledger, id_type)
         remember(ledger, self.policy)
@@ -188,6 +184,7 @@ class Attempt:
 
 
 def require_environment(policy: Policy, secret: Secret, ledger: Ledger | None, *, recording: bool) -> None:
+    """Refuse the ledger and the key of another environment, if the policy names its own."""
     if policy.environment is not None:
         owned = {"noise key": secret.derive("seal", b"dptext/environment/v1\0").hex()}
         owned |= {} if ledger is None else {"ledger": ledger.ledger_id}

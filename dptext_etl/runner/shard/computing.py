@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +26,7 @@ import pyarrow.compute as pc
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.checks.text_counts import (
     SAMPLE_ROWS,
     count_copies,
@@ -42,13 +42,12 @@ from dptext_etl.errors import DPTextError, InputError, LedgerError, counted, sea
 from dptext_etl.families.words import by_word
 from dptext_etl.guarantee import PURE
 from dptext_etl.keys import canonical_series
-from dptext_etl.ledger import CommitOutcome, Committed, Ledger, Outcome, Postprocessed
-from dptext_etl.ledger.types import I64, Mask
+from dptext_etl.ledger import CommitOutcome, Committed, Ledger, Outcome
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Profile
-from dptext_etl.runner.publish.manifest import Manifest, postprocessing_facts, scan
+from dptext_etl.runner.publish.manifest import postprocessing_facts, scan
 from dptext_etl.runner.publish.parts import ids_of_parts
 from dptext_etl.runner.shard.charging import (
     DEFECT,
@@ -76,20 +75,6 @@ _HINT = "are the published parts all there? No record is charged twice"
 _NOTHING_DRAWN = "bring back the published version, or use a new release name; nothing was drawn"
 
 Extra = TypeVar("Extra")
-Result = TypeVar("Result")
-Step = Literal["reserve", "commit"]
-"""The steps that write to the ledger. Shards reserve in their order, and commit in their order."""
-
-
-class Schedule:
-    """Decide when a shard may use shared state: here at once, because one shard comes after the other."""
-
-    parallel = False
-
-    def run(self, step: Step | None, index: int, work: Callable[[], Result]) -> Result:
-        """Do some work when its time has come, and return its result."""
-        del step, index
-        return work()
 
 
 @dataclass
@@ -103,8 +88,6 @@ class ShardContext:
     staging: Staging  # the folder where results wait for the gates
     checkpoint: Checkpoint  # called after every step
     profile: Profile = field(default_factory=Profile)  # counts the cost of the stages
-    # decides when a shard may use the ledger, and call `checkpoint`
-    schedule: Schedule = field(default_factory=Schedule)
 
 
 def replays(policy: Policy) -> bool:
@@ -146,8 +129,7 @@ def find_replay(shards: ShardContext, reserved: Reserved, index: int, column: Co
     new = np.ones(len(ids), np.bool_)
     if not committed.mask.any():
         return Replay(new)
-    ask = partial(shards.ledger.settled_epsilons, column.ref, ids, canary=reserved.canary)
-    drawn = _draws(column.policy, committed.positions, partial(shards.schedule.run, None, index, ask))
+    drawn = _draws(column.policy, committed)
     kept = (_texts(shard, shards.policy.id, name) for shard in shards.staging.kept(index))
     for matching, shard in matches(ids, committed, kept):
         counts = matching["draws"] if shard.draws is not None else drawn[matching["row"]].alias("draws")
@@ -165,7 +147,7 @@ def _texts(shard: KeptShard, id_column: str, name: str) -> tuple[pl.Series, pl.D
 
 
 def matches(
-    ids: pa.Array, wanted: Committed | Postprocessed, kept: Iterable[tuple[pl.Series, pl.DataFrame, Extra]]
+    ids: pa.Array, wanted: Committed, kept: Iterable[tuple[pl.Series, pl.DataFrame, Extra]]
 ) -> Iterator[tuple[pl.DataFrame, Extra]]:
     """Yield the rows of each kept frame whose id and digest of `text` are wanted, with `row`, their place in `ids`."""
     left = pl.DataFrame({"id": ids, "row": np.arange(len(ids)), "digest": _binary(wanted.digests)}).filter(wanted.mask)
@@ -247,13 +229,12 @@ def keep_published(
         keep(index, part.sha256, rows)
 
 
-def _draws(column: ColumnPolicy, positions: I64, settled: Callable[[], tuple[Mask, I64]]) -> pl.Series:
+def _draws(column: ColumnPolicy, committed: Committed) -> pl.Series:
     """Write the draws that the ledger knows of committed rows; where it settled nothing, all that were charged."""
-    drawn, mechanism = pl.Series("positions", positions, dtype=pl.UInt32), column.mechanism
+    drawn, mechanism = pl.Series("positions", committed.positions, dtype=pl.UInt32), column.mechanism
     if not mechanism.refundable:
         return drawn
-    settled_rows, used = settled()
-    costs = np.where(settled_rows, used, spends(mechanism, to_arrow(positions))[PURE])
+    costs = np.where(committed.settled, committed.used, spends(mechanism, to_arrow(committed.positions))[PURE])
     return pl.DataFrame([drawn, pl.Series("steps", steps_of(mechanism, costs))]).to_struct()
 
 
@@ -364,32 +345,31 @@ class _Rewriting:
         return {item.name: item.policy.chain for item in self.columns}
 
     def run(self, staged: StagedShard, inputs: str) -> StagedShard:
-        shards, schedule = self.shards, partial(self.shards.schedule.run, None, self.index)
-        posted = schedule(self.posted)
+        shards, posted = self.shards, self.posted()
         rewritten = self.find(staged, posted)
         if rewritten is None:
             with shards.profile.stage("postprocess"), seam("rewriting a shard", DPTextError, DEFECT):
                 rewritten = self.rewrite(staged, posted)
-            schedule(lambda: shards.checkpoint("rewriting staged"))
-        diverged = schedule(partial(self.record, rewritten))
+            shards.checkpoint("rewriting staged")
+        diverged = self.record(rewritten)
         if not diverged:
             return rewritten
         for other in shards.staging.find(self.index, inputs):  # of an attempt at the same time, which was faster
-            first = self.find(other, schedule(self.posted))
-            if first is not None and not schedule(partial(self.record, first)):
+            first = self.find(other, self.posted())
+            if first is not None and not self.record(first):
                 shards.staging.discard(self.index)
                 return first
         raise LedgerError(f"{diverged:,} released texts, rewritten again, became others than were recorded", _OTHER)
 
-    def posted(self) -> dict[str, Postprocessed]:
+    def posted(self) -> dict[str, Committed]:
         """Look up recorded results of the rows, by text column."""
         ids, canary, ledger = self.reserved.charged.ids, self.reserved.canary, self.shards.ledger
         return {
-            item.name: ledger.postprocessed(item.ref, str(item.policy.chain), ids, canary=canary)
+            item.name: ledger.committed(item.ref, ids, chain=str(item.policy.chain), canary=canary)
             for item in self.columns
         }
 
-    def find(self, staged: StagedShard, posted: Mapping[str, Postprocessed]) -> StagedShard | None:
+    def find(self, staged: StagedShard, posted: Mapping[str, Committed]) -> StagedShard | None:
         """Return a shard whose staged results are intact and match the ledger; None if they must be computed."""
         staging = self.shards.staging
         if staged.post.get("chains") != self.chains or not staging.holds_post(staged):
@@ -406,7 +386,7 @@ class _Rewriting:
             counts = {name: staged.post[name] for name in ("failed", "copies") if name in staged.post}
             return self.stage(staged, texts, counts)  # the policy keeps other columns now
 
-    def rewrite(self, staged: StagedShard, posted: Mapping[str, Postprocessed]) -> StagedShard:
+    def rewrite(self, staged: StagedShard, posted: Mapping[str, Committed]) -> StagedShard:
         """Rewrite texts without a kept result, and stage the results."""
         staging, policy = self.shards.staging, self.shards.policy
         frame, draws = staging.read(staged), staging.draws(staged)
@@ -421,7 +401,7 @@ class _Rewriting:
         self.shards.profile.count("postprocess", rows=frame.height)
         return self.stage(staged, texts, {"failed": failed, "copies": copies})
 
-    def column(self, item: Column, released: pl.Series, posted: Postprocessed) -> tuple[pl.Series, int]:
+    def column(self, item: Column, released: pl.Series, posted: Committed) -> tuple[pl.Series, int]:
         """Return the results of a column, recorded ones from kept files, and how many texts failed."""
         ids = self.reserved.charged.ids
         kept = (

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import io
 import logging
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -25,12 +27,12 @@ from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.column import output_digests, possible_costs
 from dptext_etl.device import threads
-from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, counted, seam
+from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, counted, seam, without_panics
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import Outcome, PreparedBatch, PreparedCommit, ReserveResult
+from dptext_etl.ledger import Outcome, PreparedBatch
 from dptext_etl.ledger.account import ChargeSteps
-from dptext_etl.ledger.types import EXCLUDED
-from dptext_etl.parallel import run_both
+from dptext_etl.ledger.types import EXCLUDED, counts_of
+from dptext_etl.parallel import map_in_order, run_both, sharing_threads
 from dptext_etl.runner.shard.charging import (
     DEFECT,
     MODULUS,
@@ -55,12 +57,13 @@ from dptext_etl.runner.shard.staging import StagedShard, WholeTable, read_draws
 
 log = logging.getLogger("dptext_etl.runner")
 
+Phase = Literal["reserve", "compare", "release"]
+"""The step that is applied to the shards: "reserve" charges only; "release" charges, computes, stages and commits.
+
+Of a table that is summed, "reserve" also sums, "compare" compares committed digests, and "release" commits.
+"""
 _FEW = 1_000
 """Rows of a shard up to which another thread costs more than it saves."""
-
-
-class StoppedError(DPTextError):
-    """A shard stops because one before it has failed; users see the error of that one."""
 
 
 class _Result(NamedTuple):
@@ -70,29 +73,96 @@ class _Result(NamedTuple):
     spent: npt.NDArray[np.int64] | None
 
 
+Prepared = tuple[Charged, int, PreparedBatch]
+"""Draws and identities of a shard, the sum of `Charged.pairs`, and the batch for the ledger."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A shard that is charged."""
+
+    index: int  # its number
+    rows: int  # rows of the source
+    reserved: Reserved
+    kept: Reserved | None = None  # without the rows that are excluded; None where rows are only reserved
+    inputs: str = ""  # hash of its inputs
+    staged: StagedShard | None = None  # staged and committed by an earlier attempt
+    replays: Mapping[str, Replay] = field(default_factory=dict)  # rows that are released already, by text column
+
+
+class Drawn(NamedTuple):
+    """A shard that is computed and staged."""
+
+    staged: StagedShard
+    results: list[_Result]  # of each text column
+
+
 @dataclass
 class Shards(ShardContext):
     computed: bool = False  # whether this attempt has scored a text, or is about to
     pairs: Mapping[str, int] | None = None  # by shard, as they were previewed (`Charged.pairs`); None if unknown
 
-    def reserve(self, raw: pl.DataFrame, index: int, job: str | None = None) -> Reserved:
-        """Reserve the worst case of a shard, for this attempt or under another name."""
+    def results(self, frames: Iterable[tuple[int, pl.DataFrame]], phase: Phase, width: int) -> Iterator[ShardResult]:
+        """Do a phase for shards, of which `width` are under way at a time.
+
+        This thread has the ledger, and begins and ends the shards in their order; others count and draw. If one fails,
+        those before it end, and none after it begins or is committed.
+        """
+
+        def prepared(item: tuple[int, pl.DataFrame]) -> tuple[int, pl.DataFrame, Prepared]:
+            with sharing_threads() if width > 1 else nullcontext():
+                return *item, self.prepare(*item, sealed=width > 1)
+
+        def drawn(begun: Begun) -> Drawn | None:
+            with sharing_threads():
+                return self.draw(begun)
+
+        under_way, failure = deque[tuple[Begun, Callable[[], Drawn | None]]](), None
+        with ThreadPoolExecutor(width, thread_name_prefix="dptext-shard") as pool:
+            ready = map_in_order(prepared, frames, min(width, 2))
+            while failure is None:
+                try:
+                    with without_panics():
+                        item = next(ready, None)
+                    if item is None:
+                        break
+                    begun = self.begin(*item, phase)
+                except Exception as exc:  # noqa: BLE001  (it is raised when the shards before have ended)
+                    failure = exc
+                    break
+                if width > 1:
+                    self.computed = True  # another shard may be scoring when the next one is refused
+                    under_way.append((begun, pool.submit(drawn, begun).result))
+                else:
+                    under_way.append((begun, partial(self.draw, begun)))
+                if len(under_way) == width:
+                    yield self.end(*under_way.popleft())
+            while under_way:
+                yield self.end(*under_way.popleft())
+        if failure is not None:
+            raise failure
+
+    def prepare(self, index: int, raw: pl.DataFrame, *, sealed: bool = False) -> Prepared:
+        """Count draws and make identities, in any thread."""
         with self.profile.stage("reserve"), seam("counting draws", DPTextError, DEFECT):
             charged = charge(raw, self.columns, self.policy)
             pairs = charged.pairs
             if self.pairs is not None:
                 refuse_other_persons(self.pairs.get(str(index)), pairs)
-            canary = canary_marks(raw)
-            batch = (charged.ids, charged.subjects, charged.charges)
-            own_persons, make = self.policy.on_null_subject == "own", self.ledger.make_ready
-            ready = make(self.policy.unit, *batch, canary=canary, sealed=self.schedule.parallel, own=own_persons)
-        return self.schedule.run("reserve", index, lambda: self._reserved(raw, charged, pairs, ready, job or self.job))
+            batch, own = (charged.ids, charged.subjects, charged.charges), self.policy.on_null_subject == "own"
+            canary, make = canary_marks(raw), self.ledger.make_ready
+            ready = make(self.policy.unit, *batch, canary=canary, sealed=sealed, own=own)
+        return charged, pairs, ready
 
-    def _reserved(self, raw: pl.DataFrame, charged: Charged, pairs: int, ready: PreparedBatch, job: str) -> Reserved:
+    def reserve(
+        self, raw: pl.DataFrame, index: int, prepared: Prepared | None = None, *, job: str | None = None
+    ) -> Reserved:
+        """Reserve the worst case of a shard, for this attempt or under another name."""
+        charged, pairs, ready = prepared or self.prepare(index, raw)
+        canary = ready.records.canary
         with self.profile.stage("reserve"):
-            canary = ready.batch.canary
             self._probe_before(charged, canary)
-            steps = replace(self.steps, job=job)
+            steps = replace(self.steps, job=job or self.job)
             outcome = steps.reserve(ready, charged.forms, again=self.policy.on_changed == "release_again")
             self.profile.count("reserve", rows=raw.height)
         self.checkpoint("reserved")
@@ -103,8 +173,7 @@ class Shards(ShardContext):
             steps.refuse_changed(changed)
         if self.policy.on_changed == "keep":
             charged = with_earlier_texts(self.ledger, charged, outcome)
-        self.computed |= self.schedule.parallel  # another shard may be scoring when the next one is refused
-        return Reserved(raw, charged, outcome, ReserveResult(outcome[~canary]).counts, pairs)
+        return Reserved(raw, charged, outcome, counts_of(outcome[~canary]), pairs)
 
     @property
     def steps(self) -> ChargeSteps:
@@ -114,12 +183,15 @@ class Shards(ShardContext):
     def excluded(self) -> tuple[Outcome, ...]:
         return EXCLUDED if self.policy.on_changed == "keep" else (*EXCLUDED, Outcome.CHANGED)
 
-    def release(self, raw: pl.DataFrame, index: int) -> tuple[StagedShard, Reserved]:
-        """Stage and commit a raw shard, and return its reservations. Work of an earlier attempt is not repeated.
+    def begin(self, index: int, raw: pl.DataFrame, prepared: Prepared, phase: Phase) -> Begun:
+        """Charge a shard, and finish one that an earlier attempt staged.
 
         All of a shuffled release is reserved before: then a new record is one that came into the source meanwhile.
         """
-        reserved = self.reserved_before(raw, index) if self.policy.shuffled else self.reserve(raw, index)
+        before, rows = phase == "release" and self.policy.shuffled, int((~raw[CANARY]).sum())
+        reserved = (self.reserved_before if before else self.reserve)(raw, index, prepared)
+        if phase == "reserve":
+            return Begun(index, rows, reserved)
         over = int((reserved.outcome == Outcome.OVER_CAP).sum())
         if over and self.policy.on_cap == "refuse":
             raise BudgetError(f"{counted(over, 'record')} would exceed the cap", "did the source change? Run again")
@@ -129,9 +201,42 @@ class Shards(ShardContext):
         with seam("hashing kept columns", DPTextError, DEFECT):
             clear.write_ipc(buffer)
         inputs = digest_of(buffer.getvalue(), *kept.charged.identities())
-        staged = self._resume(kept, index, inputs) or self._compute(kept, index, inputs)
-        log.info("shard %d: %d rows staged and committed", index, kept.frame.height)
-        return rewrite_shard(self, kept, staged, index, inputs), reserved
+        staged = self._resume(kept, index, inputs)
+        return Begun(index, rows, reserved, kept, inputs, staged, {} if staged else self._replays(kept, index))
+
+    def draw(self, begun: Begun) -> Drawn | None:
+        """Compute and stage a shard, in any thread, unless an earlier attempt did; the ledger is not used."""
+        if begun.kept is None or begun.staged is not None:
+            return None
+        self.computed = True
+        with self.profile.stage("compute"), seam("computing a shard", DPTextError, DEFECT):
+            done = compute(self, begun.kept, begun.replays)
+            for column in self.columns:
+                if begun.replays[column.name].new.any():
+                    column.policy.mechanism.probe()
+            self.profile.count("compute", rows=done.frame.height, size=int(done.frame.estimated_size()))
+        results, staged = run_both(
+            lambda: self._results(done.frame, done.draws),
+            lambda: self._save(begun.index, done, begun.inputs),
+            threads() if done.frame.height > _FEW else 1,
+        )
+        return Drawn(staged, results)
+
+    def end(self, begun: Begun, drawn: Callable[[], Drawn | None]) -> ShardResult:
+        """Commit a shard that was drawn, and rewrite its texts."""
+        computed, staged, kept = drawn(), begun.staged, begun.kept
+        if kept is not None:
+            if computed is not None:
+                self.checkpoint("computed")
+                self.checkpoint("staged")
+                staged = self._commit_first(begun, kept, computed)
+            log.info("shard %d: %d rows staged and committed", begun.index, kept.frame.height)
+            assert staged is not None  # noqa: S101  (staged by an earlier attempt, if it was not drawn)
+            staged = rewrite_shard(self, kept, staged, begun.index, begun.inputs)
+        whole = self.policy.shuffled is not None
+        admitted = begun.reserved.without(self.excluded).whole_table(self.policy.labels)._asdict() if whole else None
+        shard, answers = None if staged is None else staged.as_dict(), dict(begun.reserved.answers)
+        return ShardResult(begun.rows, answers, shard, admitted, begun.reserved.pairs)
 
     def leave_out(self, reserved: Reserved, index: int) -> Reserved:
         """List the records that are over the cap or changed inside the boundary, and return the others."""
@@ -141,12 +246,12 @@ class Shards(ShardContext):
         self.staging.quarantine(index, reserved.frame[[self.policy.id]].filter(pl.Series(to_arrow(listed))), units)
         return reserved.without(self.excluded)
 
-    def reserved_before(self, raw: pl.DataFrame, index: int) -> Reserved:
+    def reserved_before(self, raw: pl.DataFrame, index: int, prepared: Prepared | None = None) -> Reserved:
         """Look up the reservations of a shard, and refuse records that have none."""
         again = f"{self.job}-again"
-        reserved = self.reserve(raw, index, again)
+        reserved = self.reserve(raw, index, prepared, job=again)
         if reserved.answers[Outcome.RESERVED.name]:
-            self.schedule.run(None, index, lambda: self.ledger.abort(again, compute_never_started=True))
+            self.ledger.abort(again, compute_never_started=True)
             msg = "the source changed while it was read, or records were admitted that were excluded before"
             raise InputError(msg, "run again when no one writes to it; no record is charged twice")
         return reserved
@@ -161,36 +266,11 @@ class Shards(ShardContext):
         for staged in self.staging.find(index, inputs):
             with seam("reading staged files", DPTextError, DEFECT):
                 results = self._results(self.staging.read(staged), self.staging.draws(staged))
-            if self.schedule.run(None, index, partial(self._agree, reserved, results)):
+            if self._agree(reserved, results):
                 if not np.isin(reserved.outcome, (Outcome.COMMITTED, Outcome.CHANGED)).all():
-                    ready = self._ready(reserved, index, results)
-                    self.schedule.run("commit", index, partial(self._commit, reserved, ready))
+                    self._commit(reserved, results)
                 return staged
         return None
-
-    def _compute(self, reserved: Reserved, index: int, inputs: str) -> StagedShard:
-        self.computed = True
-        replays_by_column = self._replays(reserved, index)
-        with self.profile.stage("compute"), seam("computing a shard", DPTextError, DEFECT):
-            done = compute(self, reserved, replays_by_column)
-            for column in self.columns:
-                if replays_by_column[column.name].new.any():
-                    column.policy.mechanism.probe()
-            self.profile.count("compute", rows=done.frame.height, size=int(done.frame.estimated_size()))
-        self._checkpoint("computed", index)
-        try:
-            ready, staged = run_both(
-                lambda: self._ready(reserved, index, self._results(done.frame, done.draws)),
-                lambda: self._save(index, done, inputs),
-                threads() if done.frame.height > _FEW else 1,
-            )
-            self._checkpoint("staged", index)
-            return self.schedule.run(
-                "commit", index, lambda: self._commit_first(reserved, index, inputs, staged, ready)
-            )
-        except StoppedError:
-            self.staging.discard(index)  # no one has compared it with the ledger
-            raise
 
     def _save(self, index: int, done: Computed, inputs: str) -> StagedShard:
         with self.profile.stage("stage"):
@@ -199,15 +279,13 @@ class Shards(ShardContext):
             self.profile.count("stage", rows=done.frame.height, size=self.staging.path(staged).stat().st_size)
         return staged
 
-    def _commit_first(
-        self, reserved: Reserved, index: int, inputs: str, staged: StagedShard, ready: list[PreparedCommit]
-    ) -> StagedShard:
+    def _commit_first(self, begun: Begun, reserved: Reserved, drawn: Drawn) -> StagedShard:
         """Commit the computed shard, or reuse the shard that another attempt committed first."""
-        diverged = self._commit(reserved, ready)
+        diverged = self._commit(reserved, drawn.results)
         if diverged is None:
-            return staged
-        self.staging.discard(index)
-        first = self._resume(reserved, index, inputs)  # of an attempt at the same time, which was faster
+            return drawn.staged
+        self.staging.discard(begun.index)
+        first = self._resume(reserved, begun.index, begun.inputs)  # of an attempt at the same time, which was faster
         if first is not None:
             return first
         hint = "the first commit is the release: bring back the kept files of its staging, or use a new release name"
@@ -221,8 +299,7 @@ class Shards(ShardContext):
             if reproducible and not changed.any():
                 by_column[column.name] = Replay(np.ones(len(ids), np.bool_))
                 continue
-            ask = partial(self.ledger.committed, column.ref, ids, canary=reserved.canary)
-            committed = self.schedule.run(None, index, ask)
+            committed = self.ledger.committed(column.ref, ids, canary=reserved.canary)
             wanted = replace(committed, mask=committed.mask & changed) if reproducible else committed
             with seam("reading staged files", DPTextError, DEFECT):
                 by_column[column.name] = find_replay(self, reserved, index, column, wanted)
@@ -245,32 +322,21 @@ class Shards(ShardContext):
                 return False
         return True
 
-    def _ready(self, reserved: Reserved, index: int, results: list[_Result]) -> list[PreparedCommit]:
-        """Have the ledger compare results as soon as they are there, while they are staged."""
-
-        def examine() -> list[PreparedCommit]:
-            ids, canary, steps = reserved.charged.ids, reserved.canary, self.steps
-            triples = zip(self.columns, reserved.charged.charges, results, strict=True)
-            with self.profile.stage("commit"):
-                return [
-                    steps.compare(column.policy, charge, ids, item.digests, item.draws, canary=canary, spent=item.spent)
-                    for column, charge, item in triples
-                ]
-
-        return self.schedule.run(None, index, examine)
-
-    def _commit(self, reserved: Reserved, ready: list[PreparedCommit]) -> str | None:
+    def _commit(self, reserved: Reserved, results: list[_Result]) -> str | None:
         """Commit all columns of a shard, or say how many rows of one differ from committed ones."""
+        ids, canary, steps = reserved.charged.ids, reserved.canary, self.steps
+        triples = zip(self.columns, reserved.charged.charges, results, strict=True)
         with self.profile.stage("commit"):
+            ready = [
+                steps.compare(column.policy, charge, ids, item.digests, item.draws, canary=canary, spent=item.spent)
+                for column, charge, item in triples
+            ]
             self.profile.count("commit", rows=reserved.frame.height)
             for prepared_commit in ready:
-                if diverged := self.steps.commit(prepared_commit):
+                if diverged := steps.commit(prepared_commit):
                     return diverged
                 self.checkpoint("committed")
         return None
-
-    def _checkpoint(self, name: str, index: int) -> None:
-        self.schedule.run(None, index, lambda: self.checkpoint(name))
 
     def _probe_before(self, charged: Charged, canary: npt.NDArray[np.bool_]) -> None:
         """Stop before a shard is charged if a model that it needs fails on public texts; no text decides on a probe."""
@@ -281,22 +347,12 @@ class Shards(ShardContext):
                     committed = partial(self.ledger.committed, column.ref, charged.ids, canary=canary)
                     if not mechanism.reproducible and not committed().mask.all():
                         mechanism.probe()
-                    if (
-                        chain
-                        and not self.ledger.postprocessed(column.ref, chain, charged.ids, canary=canary).mask.all()
-                    ):
+                    if chain and not committed(chain=chain).mask.all():
                         for step in column.policy.postprocess:
                             step.probe()
         except DPTextError:
             self.give_back()
             raise
-
-
-Phase = Literal["reserve", "compare", "release"]
-"""The step that is applied to the shards: "reserve" charges only; "release" charges, computes, stages and commits.
-
-Of a table that is summed, "reserve" also sums, "compare" compares committed digests, and "release" commits.
-"""
 
 
 @dataclass(frozen=True)
@@ -312,15 +368,6 @@ class ShardResult:
     pairs: int = 0  # sum of digests of its records with their persons (`Charged.pairs`)
     sums: str | None = None  # exact sums of a table that is summed (`families.aggregate.Partial`), in base64
     agrees: bool = True  # whether the records of a summed table were committed with the drawn table
-
-    @classmethod
-    def of(cls, shards: Shards, raw: pl.DataFrame, index: int, phase: Phase) -> ShardResult:
-        rows, whole = int((~raw[CANARY]).sum()), shards.policy.shuffled is not None
-        labels = shards.policy.labels
-        staged, reserved = shards.release(raw, index) if phase == "release" else (None, shards.reserve(raw, index))
-        admitted = reserved.without(shards.excluded).whole_table(labels)._asdict() if whole else None
-        shard = None if staged is None else staged.as_dict()
-        return cls(rows, dict(reserved.answers), shard, admitted, reserved.pairs)
 
     @property
     def staged(self) -> StagedShard:

@@ -185,6 +185,8 @@ _KEPT = "kept"
 _CHANGED = "changed"
 LISTS = ("quarantine-*.parquet", f"{_CHANGED}-*.parquet")
 """The files that list ids of records that were excluded, or whose texts changed."""
+NOTE: Final = "fired.txt"
+"""Mark of a staging folder without texts; `dptext clean` removes the rest."""
 READING: Final = "texts.txt"
 """The report on the texts of a run: the only file that shows how many hold few known words, or are cut."""
 _RECORD: Final = "shard"
@@ -341,9 +343,6 @@ class Staging:
             self.storage.delete(name)
         else:
             self.storage.write(name, ids.write_parquet, action="staging a list of records that are excluded")
-
-    def no_changes(self) -> None:
-        self.storage.delete(*self.storage.glob(f"{_CHANGED}-*"))
 
     def changed(self, ids: pl.DataFrame, units: pa.Array | None = None) -> None:
         """Store ids of records whose texts changed and hashes of their units, inside staging only."""

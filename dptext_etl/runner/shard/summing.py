@@ -34,7 +34,6 @@ from dptext_etl.families.aggregate import Noisy, Partial, noisy, partial_sum, sc
 from dptext_etl.families.aggregate.contributions import packed, unpacked
 from dptext_etl.families.aggregate.statistic import Aggregate
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import CommitOutcome
 from dptext_etl.ledger.storage.hashed_ids import matrix
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import Policy
@@ -103,9 +102,8 @@ class Summing:
     def _committed(self, counted: Reserved) -> Partial:
         """Commit the records that count, and return their digest, without sums."""
         shards, ids, (charge,) = self._shards, counted.charged.ids, counted.charged.charges
-        batch = self._column.ref, ids, charge.idem_keys, self._digests(ids)
-        outcome = shards.ledger.commit(shards.job, *batch, positions=1)
-        if (outcome == CommitOutcome.DIVERGED).any():
+        ready = shards.steps.compare(self._column.policy, charge, ids, self._digests(ids), 1)
+        if shards.steps.commit(ready):
             raise LedgerError("another run committed another table meanwhile; nothing was published", "run again")
         shards.checkpoint("committed")
         with seam("summing the records", DPTextError, DEFECT):

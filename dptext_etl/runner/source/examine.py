@@ -1,12 +1,17 @@
-"""Examine a source before anything is drawn: check ids and subjects, and choose the rows of the run."""
+"""Examine a source before anything is drawn: check ids and subjects, and choose the rows of the run.
+
+Columns that would be published unchanged although they hold the raw texts of their rows are refused. This answer
+depends on raw texts. So it stays inside, comes before any charge, and has no counts
+(docs/spec/boundary.md#inside-only).
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, NamedTuple, Self
 
@@ -16,18 +21,27 @@ import polars as pl
 
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.comparison import Buckets
+from dptext_etl.checks.kept_strings import (
+    CELL,
+    LEAST_CHARACTERS,
+    LEAST_ROWS,
+    ROW,
+    compared_columns,
+    long_strings,
+    too_many,
+)
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import by_name, size_of
-from dptext_etl.errors import InputError, counted, seam, together
+from dptext_etl.errors import InputError, PolicyError, counted, seam, together
 from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.keys import canonical_ids, canonical_series
 from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.source import cutting, selection
+from dptext_etl.runner.shard.charging import ShardCount, kept_rows
+from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.column_types import require_same_types, rows_by_period
-from dptext_etl.runner.source.copies import copied_columns
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import READ_HINT, batches
 
@@ -75,6 +89,9 @@ class Examined(Generic[Rows]):
     # rows that are excluded, `beyond` or `nameless`, by month or year; None if they are not counted
     outside: Mapping[str, int] | None = None
     copied: tuple[str, ...] = ()  # columns that would be published unchanged, and hold raw texts of their rows
+    # other counts of the pass over the ids, if there are any: `table_check.Counts`, and variants of ids of persons
+    traced: list[tuple[int, int]] | None = None
+    spellings: Mapping[str, int] = field(default_factory=dict)
     manifest: Manifest | None = None  # of the version that is published now
     # rows without those that are published now, and their number; rows with the column `column_types.HELD`
     without: Callable[[Rows, Manifest], tuple[Rows, int]] | None = None
@@ -144,11 +161,11 @@ def examine(
     Few rows are read once, and kept. Of many rows, the shards are counted in the pass over the ids, if they are asked
     for (`sharded`) and the run uses all rows.
     """
-    few = cutting.kept(table.frame)
+    few = kept_rows(table.frame)
     read = table if few is None else replace(table, frame=few.lazy())
     chosen = policy.incremental or policy.one_table or policy.records_per_subject is not None
     leaves = policy.on_null_subject == "quarantine" and policy.unit == "subject"
-    shards = cutting.ShardCount(policy) if sharded and few is None and not (chosen or leaves) else None
+    shards = ShardCount(policy) if sharded and few is None and not (chosen or leaves) else None
     subject = None if policy.unit == "record" else policy.subject
 
     def check() -> tuple[int, int, None]:
@@ -181,7 +198,7 @@ def present(source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
     with seam("comparing canary ids with ids of the source", InputError, READ_HINT):
         candidates = ids.to_frame().lazy()
         used = source.table.frame.select(by_name(ids.name))
-        return used.join(candidates, on=ids.name, how="semi").collect(engine="streaming").to_series()
+        return used.join(candidates, on=by_name(ids.name), how="semi").collect(engine="streaming").to_series()
 
 
 def count_ids(  # noqa: PLR0917
@@ -190,7 +207,7 @@ def count_ids(  # noqa: PLR0917
     subject: str | None,
     scratch: Path | None = None,
     listener: Listener | None = None,
-    shards: cutting.ShardCount | None = None,
+    shards: ShardCount | None = None,
 ) -> IdCounts:
     """Count rows, null ids and subjects, repeated ids, and shards if asked for, in one pass over a source."""
     rows = null_ids = null_subjects = 0
@@ -267,3 +284,64 @@ def _repeated(ids: pl.LazyFrame, suspects: npt.NDArray[np.uint64]) -> int:
 def _hashes(ids: pl.Series) -> npt.NDArray[np.uint64]:
     hashed: npt.NDArray[np.uint64] = canonical_series(ids).hash().to_numpy()
     return hashed
+
+
+_COPY_ROWS = 1 << 14
+_TEXT = "text"
+CopyCounts = Mapping[str, Sequence[int]]
+"""By column: rows with a long string and a long text, and how many of these hold it or are in it, whatever the case."""
+
+
+def copied_columns(frame: pl.LazyFrame, policy: Policy) -> tuple[str, ...]:
+    """Return the columns that hold texts of their rows. Texts are read only if another column has long strings."""
+    schema = frame.collect_schema()
+    names = compared_columns(policy, schema)
+    plain = [name for name in names if schema[name] == pl.String]
+    if plain:
+        with seam("reading the source", InputError, READ_HINT):
+            long = frame.select((by_name(name).str.len_chars() >= LEAST_CHARACTERS).sum() for name in plain)
+            rows = long.collect(engine="streaming").row(0, named=True)
+        names = tuple(name for name in names if rows.get(name, LEAST_ROWS) >= LEAST_ROWS)
+    if not names:
+        return ()
+    read = frame.select(map(by_name, (*names, *policy.text_columns)))
+    return copied_over(count_copied(batch, names, policy.text_columns) for batch in batches(read, _COPY_ROWS))
+
+
+def count_copied(frame: pl.DataFrame, names: Sequence[str], texts: Sequence[str]) -> CopyCounts:
+    """Count the rows of a frame, column by column."""
+    counts = {}
+    for name in names:
+        long, copied = [pl.Series(dtype=pl.UInt32)], [pl.Series(dtype=pl.UInt32)]
+        for cells in filter(len, long_strings(frame[name])):
+            for text in texts:
+                pairs = cells.with_columns(frame[text].alias(_TEXT).gather(cells[ROW]))
+                pairs = pairs.filter(pl.col(_TEXT).str.len_chars() >= LEAST_CHARACTERS)
+                cell, whole = (pl.col(CELL).str.to_lowercase(), pl.col(_TEXT).str.to_lowercase())
+                contained = whole.str.contains(cell, literal=True) | cell.str.contains(whole, literal=True)
+                long.append(pairs[ROW])
+                copied.append(pairs.filter(contained)[ROW])
+        counts[name] = [pl.concat(rows).n_unique() for rows in (long, copied)]
+    return counts
+
+
+def copied_over(counts: Iterable[CopyCounts]) -> tuple[str, ...]:
+    """Return the columns of which too many rows hold their text; counts of different rows add up."""
+    total: dict[str, list[int]] = {}
+    for part in counts:
+        for name, numbers in part.items():
+            total[name] = [sum(pair) for pair in zip(total.get(name, (0, 0)), numbers, strict=True)]
+    return tuple(name for name, (long, copied) in total.items() if too_many(long, copied))
+
+
+def refuse_copies(policy: Policy, columns: Sequence[str]) -> None:
+    """Refuse to publish columns that hold the texts of their rows."""
+    if not columns:
+        return
+    names = ", ".join(map(repr, columns))
+    what = f"the column {names} holds" if len(columns) == 1 else f"the columns {names} hold"
+    msg = f"{what} raw texts of the rows, and would be published unchanged; no budget used"
+    written = ", ".join(f'"{name}"' for name in columns)
+    hint = 'write ids = "keyed"' if policy.id in columns else "leave out what holds them, or coarsen it"
+    hint += f"; if readers may see these texts, write keep_copies = [{written}]"
+    raise PolicyError(msg, hint, {"columns": list(columns)})

@@ -276,12 +276,12 @@ def _unit(guess: Guess) -> str:
 
 
 def _spelled(guess: Guess) -> list[str]:
-    """Write `normalize` where more than 1% of the persons have several spellings."""
+    """Write `normalize` where more than 1% of the persons have several variants of their id."""
     persons, alike = guess.spellings.get("persons", 0), guess.spellings.get("alike", 0)
     if persons - alike <= persons / 100:
         return []
     return [
-        f"# {persons:,} spellings of {alike:,} persons differ in case or blanks. Without this, each has a cap.",
+        f"# {persons:,} variants of {alike:,} ids of persons differ in case or blanks. Without it, each has a cap.",
         'normalize = ["nfc", "casefold", "strip"]',
     ]
 

@@ -1,4 +1,4 @@
-"""Guess how a file is written and the roles of its columns, and count the spellings of persons."""
+"""Guess how a file is written and the roles of its columns, and count the variants of ids of persons."""
 
 from __future__ import annotations
 
@@ -6,101 +6,21 @@ import codecs
 import csv
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
 
-import numpy as np
 import polars as pl
-import pyarrow as pa
 
-from dptext_etl.checks.comparison import Buckets, ByteRows
 from dptext_etl.data_types import all_plain, by_name, kind_of
 from dptext_etl.errors import InputError, by_place, counted, meant, seam
-from dptext_etl.id_forms import Normalization, normalized
+from dptext_etl.id_forms import normalized
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, Encoding
+from dptext_etl.runner.forecast import EVERY_STEP
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.source.column_types import logical_types, restored
-from dptext_etl.runner.source.roles import can_be_label, id_kind
-from dptext_etl.runner.source.table import READ_HINT, Files, schema_of, why_hidden
-
-_PLAIN = r"^[!-@\[-~]([ -@\[-~]*[!-@\[-~])?$"
-"""Matches ASCII without capital letters and outer blanks."""
-EVERY_STEP: tuple[Normalization, ...] = get_args(Normalization)
-SPELLINGS = ("persons", "alike", "folded")
-"""Counts of persons: as the policy spells them, with every step, and without punctuation and accents."""
-
-
-_FOLDED = r"^[0-9a-z]+$"
-"""Matches names that `_folded` does not change."""
-
-
-def _folded(names: pl.Series) -> pl.Series:
-    """Return names without accents, other forms of letters, blanks, and punctuation; it stays between two digits."""
-    cell, digits = pl.col("name"), r"(\p{N})[^\p{L}\p{N}]+(\p{N})"
-    bare = cell.str.to_lowercase().str.normalize("NFKD").str.replace_all(r"\p{M}+", "").str.to_lowercase()
-    for _ in range(2):  # of "1-2-3", a pass finds every other pair
-        bare = bare.str.replace_all(digits, "${1}\u0001${2}")
-    bare = bare.str.replace_all(r"[^\p{L}\p{N}\x01]+", "")
-    return names.to_frame("name").select(pl.when(bare == "").then(cell).otherwise(bare)).to_series()
-
-
-class Spelled:
-    """Count persons in bounded memory, by hashes of 64 bits in the folder `scratch`, batch by batch."""
-
-    def __init__(self, how: Sequence[Normalization] = (), scratch: Path | None = None) -> None:
-        self._counted = [(steps, Buckets(8, scratch)) for steps in (how, EVERY_STEP)]
-        self._folded = Buckets(8, scratch)
-
-    def add(self, persons: pl.Series) -> None:
-        """Take persons as the source has them; nulls do not count, nor persons that are not strings."""
-        if persons.dtype == pl.String:
-            names = persons.drop_nulls().unique()
-            plain = names.str.contains(_PLAIN)  # no step changes them
-            for steps, hashes in self._counted:
-                hashes.add(_hashes(names.filter(plain).to_arrow()))
-                hashes.add(_hashes(normalized(names.filter(~plain).to_arrow(), steps)))
-            letters = names.str.contains(_FOLDED)
-            self._folded.add(_hashes(names.filter(letters).to_arrow()))
-            other = pl.Series(normalized(names.filter(~letters).to_arrow(), EVERY_STEP), dtype=pl.String)
-            self._folded.add(_hashes(_folded(other).to_arrow()))
-
-    def drained(self) -> Iterator[ByteRows]:
-        """Yield the hashes for the counts of `counts`, in that order, for others to count with hashes of more rows."""
-        for hashes in (*(hashes for _, hashes in self._counted), self._folded):
-            yield np.concatenate([*hashes.drain()])
-
-    def counts(self) -> dict[str, int]:
-        """Return the distinct `persons` as `how` spells them, `alike` with every step, and `folded` (`_folded`).
-
-        Nothing without persons.
-        """
-        every = [*(hashes for _, hashes in self._counted), self._folded]
-        counts = dict(zip(SPELLINGS, [hashes.distinct() for hashes in every], strict=True))
-        for hashes in every:
-            hashes.close()
-        return counts if counts["persons"] else {}
-
-
-def _hashes(names: pa.Array) -> Any:
-    return pl.Series(names, dtype=pl.String).unique().hash().to_numpy().view(np.uint8).reshape(-1, 8)
-
-
-def spelling_lines(part: dict[str, int]) -> list[str]:
-    """Say how many persons have several spellings."""
-    if not part:
-        return []
-    persons, alike = f"{part['persons']:,} persons", f"{part['alike']:,} without case and blanks"
-    more = part["alike"] - part["folded"]
-    folded = f"{more:,} more would join without punctuation and accents: spell these alike in the source"
-    more_lines = [folded] if more else []
-    if part["alike"] == part["persons"]:
-        return [persons, *more_lines]
-    steps = ", ".join(f'"{step}"' for step in EVERY_STEP)
-    way = f"every spelling has a separate cap; set normalize = [{steps}] before the first run"
-    return [f"{persons}; {alike}: {way}", *more_lines]
-
+from dptext_etl.runner.source.roles import can_be_label, id_kind, why_hidden
+from dptext_etl.runner.source.table import READ_HINT, Files, naming_file, schema_of
 
 _TEXTS = frozenset(
     (
@@ -233,6 +153,19 @@ def guess(  # noqa: PLR0917
     if files.kind.dialect and not is_remote(source):
         csv, other_byte = sniff(files.paths[0], encoding)
         files = replace(files, csv=csv)
+    with naming_file(lambda: files):
+        return _guess(source, files, other_byte, id, subject, texts, label)
+
+
+def _guess(  # noqa: PLR0917
+    source: str,
+    files: Files,
+    other_byte: int | None,
+    id: str | None,  # noqa: A002
+    subject: str | None,
+    texts: Sequence[str],
+    label: str | None,
+) -> Guess:
     types = logical_types(files)
     scanned = files.scan()
     scanned = restored(scanned, types, schema_of(scanned))
@@ -292,7 +225,7 @@ def _surely_named(name: str, dtype: pl.DataType) -> bool:
 
 
 def _persons(rows: pl.LazyFrame, name: str | None) -> tuple[dict[str, int], tuple[int, ...]]:
-    """Count the spellings of persons as `Spelled` does, and the rows of each without case and blanks, in all rows."""
+    """Count the variants of ids of persons as `Spelled` does, and the rows of each id without case and blanks."""
     if name is None:
         return {}, ()
     with seam("counting the rows of persons", InputError, READ_HINT):

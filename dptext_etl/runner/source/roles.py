@@ -1,19 +1,39 @@
-"""Choose the columns of a raw table that a run reads, and check their roles before anything is drawn."""
+"""Choose the columns of a raw table that a run reads, and check their roles before anything is drawn.
+
+Public inputs that were made from a private table are refused. Every artifact that a command makes lists the files from
+which it was made (`artifacts.made_from`). Files are compared by their SHA-256, so a copy that was edited or written
+anew is not recognized.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
 
 import polars as pl
+from pydantic import BaseModel
 
+import dptext_etl
+from dptext_etl.artifacts import Lineage, made_from, sha256_file
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.data_types import by_name, from_text, kind_of, parts_of, plain, plain_type
-from dptext_etl.errors import DPTextError, InputError, by_place, collect, counted, meant, seam, together
+from dptext_etl.errors import (
+    DPTextError,
+    InputError,
+    PolicyError,
+    by_place,
+    collect,
+    counted,
+    meant,
+    seam,
+    together,
+    unlike_names,
+)
 from dptext_etl.families.choice import OTHER
 from dptext_etl.file_formats import FORMATS, PARQUET, FileFormat, format_of
 from dptext_etl.id_forms import IdForm, Normalization
@@ -22,7 +42,7 @@ from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import SCORES
-from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.source.column_types import (
     coarse,
     coarse_type,
@@ -32,8 +52,7 @@ from dptext_etl.runner.source.column_types import (
     restored,
     with_nulls_typed,
 )
-from dptext_etl.runner.source.provenance import refuse_own_inputs
-from dptext_etl.runner.source.table import READ_HINT, Files, schema_of, why_hidden
+from dptext_etl.runner.source.table import READ_HINT, Files, existing_paths, naming_file, schema_of
 
 Rows = TypeVar("Rows")
 """Rows as an engine holds them: a lazy frame, or a data frame of Spark."""
@@ -55,13 +74,13 @@ def open_table(
     policy: Policy, layout: Layout, files: Files | None = None, *, coarsen: bool = True
 ) -> Table[pl.LazyFrame]:
     """Find (unless someone did so before), scan and check the source of a policy; coarsen kept columns if asked to."""
-    files = Files.find(layout) if files is None else files
+    files, wanted = Files.find(layout) if files is None else files, wanted_columns(policy)
     refuse_own_inputs(policy, files.paths)
-    wanted = wanted_columns(policy)
-    types = logical_types(files, wanted)
-    scan = csv_scan(files, policy, layout) if files.kind.holds == "none" else files.scan
-    scanned = with_logical_types(scan(), types)
-    schema = schema_of(scanned)
+    with naming_file(lambda: files, wanted):
+        types = logical_types(files, wanted)
+        scan = csv_scan(files, policy, layout) if files.kind.holds == "none" else files.scan
+        scanned = with_logical_types(scan(), types)
+        schema = schema_of(scanned)
     files.kind.require_columns(schema.names(), wanted, files.facts)
     if added := from_folders(files, policy, scan, schema):
         scanned = with_logical_types(scan(paths_as=_PATHS), types)
@@ -262,6 +281,36 @@ def shown_columns(policy: Policy) -> tuple[str, ...]:
     return tuple(name for name in columns if name != policy.id) if policy.ids == "drop" else columns
 
 
+def why_hidden(rows: pl.LazyFrame) -> str | None:
+    """Say why messages must not hold the names of the columns; None if they look like names and are not values."""
+
+    def compared() -> tuple[int, bool]:
+        words = [name for name, dtype in schema.items() if dtype == pl.Boolean or plain_type(dtype) == pl.String]
+        lower = {name: by_name(name).cast(pl.String).str.strip_chars().str.to_lowercase() for name in words}
+        equal = pl.any_horizontal(pl.lit(value=False), *((cell == name.lower()).any() for name, cell in lower.items()))
+        return rows.select(pl.len(), repeats_name=equal).collect(engine="streaming").row(0)
+
+    schema = schema_of(rows)
+    return hidden_by(schema.names(), compared)
+
+
+def hidden_by(names: Sequence[str], compared: Callable[[], tuple[int, bool]]) -> str | None:
+    """Return `why_hidden` by the number of rows, and by whether a column holds its own name.
+
+    Names may be the first row of a file without a header line, so an engine compares them with the values below them.
+    """
+    if (why := unlike_names(names)) is not None:
+        return why
+    try:
+        with seam("comparing names with values"):
+            count, repeats_name = compared()
+    except DPTextError:
+        return "the values below them cannot be read"
+    return (
+        "there is no row to compare them with" if not count else "a column holds its own name" if repeats_name else None
+    )
+
+
 def _check_names(policy: Policy, schema: pl.Schema, layout: Layout, hidden: Callable[[], str | None]) -> None:
     missing = [name for name in wanted_columns(policy) if name not in schema]
     if missing:
@@ -341,3 +390,108 @@ def _ordered(dtype: Any, form: IdForm) -> Any:
         return dtype
     inner = {field.name: field.dtype for field in dtype.fields}
     return pl.Struct({name: _ordered(inner[name], part) for name, part in form.fields})
+
+
+_OURS = Path(dptext_etl.__file__).parent
+"""What comes with the library was made from public files."""
+
+
+def refuse_raw(paths: Sequence[str], policies: Iterable[Path] = (), *, why: str) -> None:
+    """Refuse files that a policy names as its source, copies of them, and artifacts that were made from them.
+
+    Args:
+        paths: Files, folders, and URLs; policies in their folders and in the working folder are read.
+        policies: Policies in other folders.
+        why: The reason, for the message.
+
+    Raises:
+        PolicyError: A policy names a file, or cannot be read; no row is read.
+    """
+    folders = {Path.cwd(), *(Path(path).absolute().parent for path in paths if not is_remote(path))}
+    for policy in (*policies, *sorted(file for folder in folders for file in folder.glob("*.toml"))):
+        try:
+            raw = tomllib.loads(policy.read_text("utf-8-sig")).get("source")
+        except (OSError, ValueError):
+            raise PolicyError(f"the policy {policy} cannot be read", "repair it, or move it away") from None
+        if not isinstance(raw, str):
+            continue
+        folder = policy.absolute().parent
+        local = [path for path in paths if not is_remote(path)]
+        copied = any(_holds(made_from(local), file) for place in _matches(raw, folder) for file in _inside(place))
+        if copied or _named(raw, folder, paths):
+            msg = f"the policy {policy} names this table as raw; {why}"
+            raise PolicyError(msg, "give a public table of the same kind of texts")
+
+
+def _named(raw: str, folder: Path, paths: Sequence[str]) -> bool:
+    pattern = raw.removeprefix("file://").replace("{partition}", "*")
+    if is_remote(pattern):
+        return any(path == raw or Path(path).match(pattern) for path in paths)
+    matches = [place.resolve() for place in _matches(raw, folder)]
+    for path in (Path(path).resolve() for path in paths if not is_remote(path)):
+        if any(path == place or place in path.parents or path.samefile(place) for place in matches):
+            return True
+    return False
+
+
+def _matches(raw: str, folder: Path) -> list[Path]:
+    pattern = raw.removeprefix("file://").replace("{partition}", "*")
+    return [] if is_remote(pattern) else existing_paths(str(folder / pattern))
+
+
+def _inside(path: Path) -> Iterator[Path]:
+    yield from sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+
+
+def _holds(lineage: Lineage, file: Path) -> bool:
+    """Return whether a lineage holds a file, whose bytes are only read if its size fits."""
+    sizes = {size for _, size in lineage.values()}
+    return bool(sizes & {None, file.stat().st_size}) and sha256_file(file) in lineage
+
+
+def refuse_own_inputs(policy: Policy, paths: Sequence[str]) -> None:
+    """Refuse a source from which a public input of the policy was made, or that is one itself.
+
+    Args:
+        policy: The policy of a run.
+        paths: Files and folders of its source; objects of a store are not compared.
+
+    Raises:
+        PolicyError: An input was made from a file of the source.
+    """
+    inputs = [*dict.fromkeys(inputs_of_policy(policy))]
+    lineage = {name: made_from([path]) for name, path in inputs}
+    for file in (file for path in paths if lineage and not is_remote(path) for file in _inside(Path(path))):
+        for name, files in lineage.items():
+            if file.is_file() and _holds(files, file):
+                msg = f"{name} was made from a file of the source: it holds the private column, and is not public"
+                hint = "make it from published or public texts, or use one that comes with the library"
+                raise PolicyError(msg, f"{hint}; delete this one")
+
+
+def inputs_of_policy(policy: Policy) -> Iterator[tuple[str, Path]]:
+    """Yield the names and the places of the files and folders that are public inputs of a policy."""
+    parts = list[tuple[str, BaseModel]]()
+    if policy.synthetic is not None:
+        parts.append(("synthetic", policy.synthetic.mechanism))
+        if policy.synthetic.pool is not None:
+            yield "the pool", Path(policy.pool.path)  # its texts are published as they are
+    for column in policy.charged_columns():
+        opened = getattr(getattr(column.mechanism, "opened", None), "path", None)
+        if opened is not None:  # also a corpus that came from a store
+            yield "the corpus", Path(opened)
+        parts += [(step.name, step) for step in (column.mechanism, *column.postprocess)]
+    for name, part in parts:
+        yield from _inputs_of(name, part)
+
+
+def _inputs_of(name: str, part: BaseModel) -> Iterator[tuple[str, Path]]:
+    fields: frozenset[str] = getattr(part, "artifact_fields", frozenset())
+    for field in type(part).model_fields:
+        value = getattr(part, field)
+        if isinstance(value, BaseModel):
+            yield from _inputs_of(name, value)
+        for text in (value if isinstance(value, tuple) else (value,)) if field in fields else ():
+            for place in {str(text or ""), str(text or "").partition(":")[2]}:  # such as "nltk:FOLDER"
+                if place and Path(place).exists() and _OURS not in Path(place).absolute().parents:
+                    yield f"{field} of {name}", Path(place)

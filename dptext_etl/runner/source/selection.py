@@ -25,6 +25,7 @@ from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks import Verdict
 from dptext_etl.checks.comparison import BYTES, Buckets, ByteRows, short_digests
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import by_name, kind_of, named_as
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.id_forms import normalized
@@ -32,7 +33,7 @@ from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 from dptext_etl.runner.forecast import ledger_of
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest, scan
+from dptext_etl.runner.publish.manifest import scan
 from dptext_etl.runner.publish.parts import ids_of_parts
 from dptext_etl.runner.shard.charging import PAIRS, sum_of_pairs
 from dptext_etl.runner.source.column_types import HELD

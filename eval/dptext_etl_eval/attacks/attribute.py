@@ -1,4 +1,4 @@
-"""Guess a secret of the writer from a release, as papers 000 and 001 do with authors and genders."""
+"""Guess a secret of the person from a release, as papers 000 and 001 do with authors and genders."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Attribute(Attack):
     seeded: ClassVar[bool] = True
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
-        """Return macro-F1 and accuracy of both attackers, next to an attack on raw texts and a blind guess."""
+        """Return macro-F1 and accuracy of both attackers, next to an attack on raw texts and the random baseline."""
         raw = crossed(pairs, ATTRIBUTE, train=RAW, test=RAW)
         return [
             score

@@ -11,7 +11,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from dptext_etl_eval.evaluators import SMALL
+from dptext_etl.device import device
+from dptext_etl_eval.evaluators import SMALL, positions
 from dptext_etl_eval.measure import Attack, Score
 from dptext_etl_eval.pairs import MASKED_MODEL, RAW, RELEASED, Pairs
 from dptext_etl_eval.statistics import wilson
@@ -38,9 +39,9 @@ class MaskedTokens(Attack):
     title: ClassVar[str] = "Masked token inference"
     says: ClassVar[str] = (
         f"A masked language model ({SMALL}, or the one of --masked-model) predicts every word of a release from the "
-        "others. By position: the prediction is the raw word in that place, where a release is as long as its text. By "
-        "bag: it is any word of the raw text. Blind always guesses the most common words of the raw texts. Privacy by "
-        "paper 001 is 1 minus the share."
+        "others. By position: the prediction is the raw word in that place, where a release is as long as its text. "
+        "By bag: it is any word of the raw text. The baseline always guesses the most common words of the raw texts."
+        " Privacy by Meisenbacher et al. 2025 is 1 minus the share."
     )
     knows: ClassVar[str] = "the release and a public language model"
     needs: ClassVar[frozenset[str]] = frozenset({MASKED_MODEL})
@@ -72,16 +73,18 @@ class MaskedTokens(Attack):
 
 
 class Predictor:
-    """Predict masked words by a masked language model."""
+    """Predict masked words by a masked language model, which reads `longest` tokens of a text at most."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, longest: int = LONGEST) -> None:
         from dptext_etl_models.inference import language_model
         from dptext_etl_models.inference.masked.model import MaskedModel
 
         files = language_model.model_files(name)
         self._tokenizer = language_model.tokenizer(files)
         vocabulary = len(self._tokenizer)
-        self._model = MaskedModel(language_model.masked_model(files), np.arange(vocabulary), LONGEST + 1)
+        model = language_model.masked_model(files, device())
+        self._longest = min(longest, positions(model))
+        self._model = MaskedModel(model, np.arange(vocabulary), self._longest + 1)
         self._around = self._tokenizer.encode("")  # the start and the end of a text, as its models have them
 
     def masked(self, row: int, words: Sequence[str]) -> Iterator[Masked]:
@@ -90,7 +93,7 @@ class Predictor:
         mask = [self._tokenizer.mask_token_id]
         for place in range(len(words)):
             parts = [mask if at == place else piece for at, piece in enumerate(pieces)]
-            inner = [token for part in parts for token in part][: LONGEST - 2]
+            inner = [token for part in parts for token in part][: self._longest - 2]
             if mask[0] in inner:
                 yield Masked(row, place, [*self._around[:1], *inner, *self._around[1:]])
 

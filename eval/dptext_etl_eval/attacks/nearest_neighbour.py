@@ -29,10 +29,10 @@ class NearestNeighbour(Attack):
 
     title: ClassVar[str] = "Finding releases and raw texts again"
     says: ClassVar[str] = (
-        "First as in paper 001: the attacker holds a raw text, and ranks the releases of all rows that are measured by "
-        "similarity to it. Then the other way round: the attacker holds all raw texts, and ranks them by similarity to "
-        "a release. Similarity is the cosine of TF-IDF of words, and with --encoder also of a sentence encoder, as in "
-        "the paper. Rank 1 is a hit. Ties count half."
+        "First as in Meisenbacher et al. 2025: the attacker holds a raw text, and ranks the releases of all rows that"
+        " are measured by similarity to it. Then the other way round: the attacker holds all raw texts, and ranks "
+        "them by similarity to a release. Similarity is the cosine of TF-IDF of words, and with --encoder also of a "
+        "sentence encoder, as in the paper. Rank 1 is a hit. Ties count half."
     )
     knows: ClassVar[str] = "raw texts, and all releases, but not which release is whose"
     order: ClassVar[int] = 40

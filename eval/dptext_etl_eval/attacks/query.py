@@ -185,8 +185,8 @@ class Query(Attack):
     says: ClassVar[str] = (
         "The attacker gets N independent answers for a word and guesses the most frequent one. The figure depends "
         f"only on the mechanism and at most {WORDS} public words, not on the texts. A release answers equal queries "
-        "equally; but anyone who may submit one text under many ids gets independent answers. Blind is a guess among "
-        "the words that are asked."
+        "equally; but anyone who may submit one text under many ids gets independent answers. The baseline is a "
+        "guess among the words that are asked."
     )
     knows: ClassVar[str] = "only answers, and a way to have one text released under many ids"
     needs: ClassVar[frozenset[str]] = frozenset({WORD_MECHANISM})

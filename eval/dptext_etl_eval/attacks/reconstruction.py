@@ -76,11 +76,11 @@ class Reconstruction(Attack):
             counts.update(_counted(raw, released, readings[0][0], common))
             if causal is not None:
                 by_model.update(_counted(raw, released, chosen(causal, readings), common))
-        made = _scores(counts)
+        scores = _scores(counts)
         if causal is None:
-            return made
+            return scores
         named = (replace(score, what=f"{score.what}, {Path(causal).name}") for score in _scores(by_model)[::2])
-        return [*made, *named]
+        return [*scores, *named]
 
 
 def _counted(raw: Sequence[str], released: Sequence[str], guessed: Sequence[str], common: str) -> Counter[str]:
@@ -176,7 +176,7 @@ def hypotheses(model: Ngrams, text: Sequence[Candidates]) -> list[tuple[list[str
 def _scores(counts: Counter[str]) -> list[Score]:
     if not counts["words"]:
         return [Score("words recovered", None, note="no release has as many words as its raw text")]
-    made = [
+    scores = [
         Score(
             what,
             counts[hit] / counts["words"],
@@ -188,7 +188,7 @@ def _scores(counts: Counter[str]) -> list[Score]:
     changed = counts["changed"]
     share = counts["back"] / changed if changed else None
     return [
-        *made,
+        *scores,
         Score(
             "changed words recovered",
             share,

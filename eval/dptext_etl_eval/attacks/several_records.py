@@ -1,4 +1,4 @@
-"""Guess a secret of the writer from several releases of one person: what averages out over records."""
+"""Guess a secret of the person from several releases of one person: what averages out over records."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import PAD
-from dptext_etl.sampling import integer_weights, worst_log_ratio
+from dptext_etl.sampling import integer_weights
 
 _CELLS = 2**22  # in memory at once
 CELLS = 2**18  # largest number of inputs times outputs for which distributions of fractions are compared word by word
@@ -127,7 +127,8 @@ def of_table(path: Path, *, sets_are_disclosed: bool) -> Certificate:
     drawn = np.array([word not in kept and word != PAD for word in inputs])
     for rows, weights in _sets(stored):
         with np.errstate(divide="ignore", invalid="ignore"):
-            worst = worst_log_ratio(weights)
+            logs = np.log(weights.astype(np.float64)) - np.log(weights.sum(axis=-1, keepdims=True, dtype=np.float64))
+            worst = float((logs.max(axis=-2) - logs.min(axis=-2)).max(initial=0.0))
         worst = math.inf if not weights.all() else worst
         outputs = rows[drawn[rows]]
         if worst > realized or (words == (inputs[0], inputs[-1]) and len(outputs) > 1):

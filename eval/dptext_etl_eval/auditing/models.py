@@ -65,7 +65,7 @@ def of_scores(mechanism: ScoreMechanism, words: tuple[str, str]) -> Certificate:
     source = f"the integers of the most different scores of {outputs:,} outputs"
     if not all(chance for law in laws for chance in law):
         return Certificate(source, math.inf, exact=True, words=words)
-    worst = max(most / least for one in laws for other in laws for most, least in zip(one, other, strict=True))
+    worst = max(most / least for own in laws for other in laws for most, least in zip(own, other, strict=True))
     realized = math.log(worst.numerator) - math.log(worst.denominator)
     return Certificate(source, realized, exact=True, words=words)
 
@@ -225,9 +225,9 @@ def _subjects(mechanism: ModelMechanism) -> Iterator[tuple[Subject, list[Pair], 
         yield Subject(single, double, seen), [WORDS, *strange], mechanism.draws_per_position
     elif isinstance(mechanism, GenerativeMechanism):
         model, answers = WorstGenerator(mechanism.outputs), watched(mechanism)
-        one, two = (_of_steps(mechanism, steps).with_model(model) for steps in (1, 2))
+        first, two = (_of_steps(mechanism, steps).with_model(model) for steps in (1, 2))
         answered = answers and (_of_steps(answers[0], 1).with_model(model), answers[1])
-        yield Subject(one, two, answered, between=""), [("a", "b"), *strange, ("a", "")], 1
+        yield Subject(first, two, answered, between=""), [("a", "b"), *strange, ("a", "")], 1
     elif isinstance(mechanism, LatentMechanism):
         latents = watched(mechanism)
         for other, more in (("b", [*strange, ("a", "")]), ("c", [])):

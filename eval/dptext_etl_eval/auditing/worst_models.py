@@ -67,9 +67,9 @@ class WorstSession:
     def answer(self) -> Answer:
         """Score as many requested draws as fit into one answer."""
         most = max(1, _CELLS // self._scorer.outputs)
-        some, self._asked = self._asked[:most], self._asked[most:]
-        records, draws = np.array(some, np.int64).T
-        lowest = np.array([self._lowest[record][draw] for record, draw in some], np.int64)
+        requests, self._asked = self._asked[:most], self._asked[most:]
+        records, draws = np.array(requests, np.int64).T
+        lowest = np.array([self._lowest[record][draw] for record, draw in requests], np.int64)
         return Answer(records, draws, self._scorer.rows[lowest])
 
     def put(self, blocks: Numbers, chosen: Choices) -> None:

@@ -47,7 +47,7 @@ def audit(
             for item in columns:
                 _show(item, confidence)
     if not terminal.emitted(audited[0] if len(policy) == 1 else {"policies": audited}) and len(policy) > 1:
-        _compare(item for one in audited for item in one["columns"])
+        _compare(item for report in audited for item in report["columns"])
     if refuted:
         msg = f"a claim is refuted, of column {', '.join(repr(name) for name in refuted)}"
         raise GateError(msg, "do not publish; the mechanism or its stored table does not keep its claim")

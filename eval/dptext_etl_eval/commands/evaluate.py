@@ -30,7 +30,7 @@ def evaluate(
         str | None, typer.Option(metavar="COLUMN", help="What analysts learn from a text, such as stars.")
     ] = None,
     attribute: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Fact that an attacker learns about a writer, such as gender.")
+        str | None, typer.Option(metavar="COLUMN", help="Fact that an attacker learns about a person, such as gender.")
     ] = None,
     subject: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="The person behind a row; a policy names it.")

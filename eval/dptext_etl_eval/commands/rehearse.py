@@ -95,8 +95,8 @@ def rehearse(
     name those that an install would add.
 
     The set `everyday` has the labels topic (60) and kind (5). Each release is compared with baselines that need no
-    private text: no texts at all; label names alone, where each text gets the label whose name has the largest inner
-    product with it; public data alone, a classifier that learned from texts of `everyday-30k`, labeled by these names;
+    private text: the random baseline; label names, where each text gets the label whose name has the largest inner
+    product with it; public data, a classifier that learned from texts of `everyday-30k`, labeled by these names;
     and what --written, --public, and --zero-shot name. The first line recommends the smallest epsilon at which a
     release beats all of them by more than 0.02, or a baseline. The lines of the policy follow.
 
@@ -185,19 +185,19 @@ def _sentences(facts: dict[str, Any]) -> list[str]:
 def _cells(facts: dict[str, Any]) -> list[tuple[str, ...]]:
     from dptext_etl.runner.shard.charging import at_most
 
-    made = [
+    cells = [
         (
-            f"{one['form']} over {one['corpus']}" if one["corpus"] else one["form"],
-            one["model"],
-            f"{one['epsilon']:.2f}",
-            at_most(one["person"], 4),
-            at_most(one["delta"], 2),
-            f"10^{at_most(one['log10_odds'], 3)}",
-            f"{one['macro_f1']:.3f}",
-            ", ".join(one["discloses"]),
+            f"{figure['form']} over {figure['corpus']}" if figure["corpus"] else figure["form"],
+            figure["model"],
+            f"{figure['epsilon']:.2f}",
+            at_most(figure["person"], 4),
+            at_most(figure["delta"], 2),
+            f"10^{at_most(figure['log10_odds'], 3)}",
+            f"{figure['macro_f1']:.3f}",
+            ", ".join(figure["discloses"]),
         )
-        for one in facts["figures"]
+        for figure in facts["figures"]
     ]
     free = [(name, "", "0", "0", "0", "1", f"{value:.3f}", "") for name, value in facts["baselines"].items()]
     raw = ("raw texts", "none", *["no bound"] * 4, f"{facts['raw']:.3f}", "everything")
-    return [*made, *free, raw]
+    return [*cells, *free, raw]

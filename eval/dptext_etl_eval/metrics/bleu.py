@@ -18,23 +18,24 @@ class Bleu(Metric):
     title: ClassVar[str] = "BLEU"
     says: ClassVar[str] = (
         "Runs of one to four words that a release shares with its own raw text. Of all texts together: sacrebleu "
-        "(Post 2018), divided by 100. Mean over texts: NLTK without smoothing, as in paper 001, so that a text without "
-        "a shared run of four words counts as 0. Blind is the same with the release of another row."
+        "(Post 2018), divided by 100. Mean over texts: NLTK without smoothing (Meisenbacher et al. 2025), so that a "
+        "text without a shared run of four words counts as 0. The baseline is the same with the release of another "
+        "row."
     )
     order: ClassVar[int] = 40
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return both figures over all rows."""
-        made = library("sacrebleu").BLEU(lowercase=True)
+        bleu = library("sacrebleu").BLEU(lowercase=True)
         raw, released = list(pairs.raw), list(pairs.released)
         score, other = (
-            made.corpus_score(texts, [raw]).score / 100 for texts in (released, released[1:] + released[:1])
+            bleu.corpus_score(texts, [raw]).score / 100 for texts in (released, released[1:] + released[:1])
         )
         before, after = pairs.words(RAW), pairs.words(RELEASED)
         mean, blind = (mean_bleu(before, texts) for texts in (after, after[1:] + after[:1]))
         return [
             Score("BLEU, case ignored", score, blind=other),
-            Score("mean BLEU over texts, as in paper 001", mean, blind=blind),
+            Score("mean BLEU over texts, as in Meisenbacher et al. 2025", mean, blind=blind),
         ]
 
 
@@ -43,4 +44,4 @@ def mean_bleu(raw: Sequence[Sequence[str]], released: Sequence[Sequence[str]]) -
     score = library("nltk.translate.bleu_score").sentence_bleu
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NLTK warns of every text without shared runs of a length
-        return float(np.mean([score([list(one)], list(other)) for one, other in zip(raw, released, strict=True)]))
+        return float(np.mean([score([list(text)], list(other)) for text, other in zip(raw, released, strict=True)]))

@@ -20,9 +20,9 @@ class Cosine(Metric):
 
     title: ClassVar[str] = "Nearness of meaning"
     says: ClassVar[str] = (
-        f"Mean cosine between a raw text and its release: the averages of their words' vectors ({ENCODER}). Blind is "
-        "the same with the release of another row: texts of one column are alike to begin with. With --encoder, the "
-        "same by a sentence encoder, as in papers 000 and 001."
+        f"Mean cosine between a raw text and its release: the averages of their words' vectors ({ENCODER}). The "
+        "baseline is the same with the release of another row: texts of one column are alike to begin with. With "
+        "--encoder, the same by a sentence encoder, as in Meisenbacher et al. 2024 and 2025."
     )
     order: ClassVar[int] = 50
     weight: ClassVar[float] = 0.3
@@ -37,8 +37,8 @@ class Cosine(Metric):
 
 
 def _score(what: str, before: Vectors, after: Vectors) -> Score:
-    each = np.einsum("ij,ij->i", before, after)
-    spread, mean = 1.96 * float(each.std()) / len(each) ** 0.5, float(each.mean())
+    cosines = np.einsum("ij,ij->i", before, after)
+    spread, mean = 1.96 * float(cosines.std()) / len(cosines) ** 0.5, float(cosines.mean())
     blind = float(np.einsum("ij,ij->i", before, np.roll(after, -1, axis=0)).mean())
     return Score(what, mean, (mean - spread, mean + spread), blind=blind)
 
@@ -49,8 +49,8 @@ def by_encoder(pairs: Pairs, which: str) -> Vectors:
     assert name is not None  # noqa: S101  (the caller looked)
     if ("encoded", which, name) not in pairs.memory:
         pairs.memory["encoded", which, name] = sentence_vectors(name, pairs.texts(which))
-    made: Vectors = pairs.memory["encoded", which, name]
-    return made
+    vectors: Vectors = pairs.memory["encoded", which, name]
+    return vectors
 
 
 def encoded(pairs: Pairs, which: str) -> Vectors:
@@ -67,5 +67,5 @@ def encoded(pairs: Pairs, which: str) -> Vectors:
                 sums[row] = vectors[rows].mean(axis=0)
         lengths = np.linalg.norm(sums, axis=1, keepdims=True)
         pairs.memory["cosine", which] = np.divide(sums, lengths, out=sums, where=lengths > 0)
-    made: Vectors = pairs.memory["cosine", which]
-    return made
+    encodings: Vectors = pairs.memory["cosine", which]
+    return encodings

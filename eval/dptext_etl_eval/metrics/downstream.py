@@ -16,16 +16,16 @@ from dptext_etl_eval.statistics import bootstrapped, macro_f1, unseen
 
 
 class Downstream(Metric):
-    """Macro-F1 and accuracy of a classifier of the labels (or correlations), next to raw texts and a blind guess."""
+    """Macro-F1 and accuracy of a classifier of the labels (or correlations), next to raw texts and a baseline."""
 
     title: ClassVar[str] = "Labels that a classifier gets right"
     says: ClassVar[str] = (
         "TF-IDF and logistic regression, five folds; the rows outside the sample are learned from, too, so that one "
         "classifier is enough for a small sample. It learns from released texts and is tested on raw texts, "
-        "as a model is used that is trained on a release; then tested on released texts. Blind is the better of the "
-        "most frequent label and of every label as often as it occurs. Label names alone is what anyone gets without "
-        "the release: each raw text gets the label whose name has the largest inner product with it. Public data, "
-        "written texts, public labeled texts, and zero-shot labels alone need no release either. A release that does "
+        "as a model is used that is trained on a release; then tested on released texts. The random baseline is the "
+        "better of the most frequent label and of every label as often as it occurs. The label-name baseline needs no "
+        "release: each raw text gets the label whose name has the largest inner product with it. Public data, "
+        "written texts, public labeled texts, and zero-shot labels need no release either. A release that does "
         "no better than the best of them brings nothing. Labels that are numbers, some not whole, are regressed on "
         "(ridge regression). With --models or --classifier, the same by a fine-tuned language model."
     )

@@ -23,10 +23,10 @@ class Perplexity(Metric):
     title: ClassVar[str] = "Perplexity"
     says: ClassVar[str] = (
         f"How much a language model is surprised by a word, on average ({NAME}: three words, public text, case and "
-        "marks ignored); smaller is more usual. Blind is the same words of the raw texts, shuffled over all rows. It "
-        "says nothing of sense: frequent words are usual. Compare it within a column only. With --perplexity-model, "
-        "perplexity per token of that model, which reads whole texts: of all texts together, and as the mean over "
-        "texts, as in papers."
+        "marks ignored); smaller is more usual. The baseline is the same words of the raw texts, shuffled over all "
+        "rows. It says nothing of sense: frequent words are usual. Compare it within a column only. With "
+        "--perplexity-model, perplexity per token of that model, which reads whole texts: of all texts together, and"
+        " as the mean over texts, as in papers."
     )
     order: ClassVar[int] = 70
 
@@ -62,11 +62,12 @@ def _by_model(name: str, pairs: Pairs) -> list[Score]:
     parts = [part[part[:, 1] > 0] for part in (surprise(name, pairs.released), pairs.memory["surprise", RAW, name])]
     what = ("perplexity per token of the causal model", "mean perplexity over texts of the causal model")
     if not all(map(len, parts)):
-        return [Score(one, None, note="one side holds no tokens") for one in what]
+        return [Score(title, None, note="one side holds no tokens") for title in what]
     whole = [_perplexity(part) for part in parts]
     means = [float(np.exp(part[:, 0] / part[:, 1]).mean()) for part in parts]
     return [
-        Score(one, released, raw=raw, unit="number") for one, (released, raw) in zip(what, (whole, means), strict=True)
+        Score(title, released, raw=raw, unit="number")
+        for title, (released, raw) in zip(what, (whole, means), strict=True)
     ]
 
 

@@ -1,8 +1,8 @@
-"""Compute PP+: the percentage points that a classifier of the labels is better than a blind guess.
+"""Compute PP+: the percentage points that a classifier of the labels is better than the random baseline.
 
 Papers 000 and 001 print it in hundredths of a point above the most frequent label. They use F1 of the positive class,
 or micro-F1, and 001 uses the baseline of another figure than the score (docs/spec/privacy.md#known-relative-gain).
-Here both sides are one figure, and the blind guess is the better of two guesses (docs/spec/privacy.md#not-looking).
+Here both sides are one figure, and the random baseline is the better of two guesses (docs/spec/privacy.md#not-looking).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from dptext_etl_eval.pairs import CLASSES, LABEL, RAW, RELEASED, Pairs, Values
 class PointsAboveGuessing(Metric):
     """PP+ of macro-F1, of accuracy, and of F1 of the most frequent label as in paper 000."""
 
-    title: ClassVar[str] = "PP+: points above a blind guess"
+    title: ClassVar[str] = "PP+: points above the random baseline"
     says: ClassVar[str] = (
-        "Percentage points by which the classifier that learned from released texts beats a blind guess, by the same "
-        "figure on both sides: tested on released texts, as papers 000 and 001 do (they print hundredths of a point), "
+        "Percentage points by which the classifier that learned from released texts beats the random baseline, by the "
+        "same figure on both sides: tested on released texts, as Meisenbacher et al. 2024 and 2025 do, "
         "and tested on raw texts. Below 0 the release is worse than no release."
     )
     needs: ClassVar[frozenset[str]] = frozenset({CLASSES})
@@ -48,14 +48,14 @@ class PointsAboveGuessing(Metric):
 def _points(guesses: Guesses, raw: Guesses, what: str) -> list[Score]:
     values, counts = np.unique(guesses.truth, return_counts=True)
     most = values[counts.argmax()]
-    of_one = {"F1 of the most frequent label, as in paper 000": _f1}
+    of_one = {"F1 of the most frequent label, as in Meisenbacher et al. 2024": _f1}
     every = scores(guesses, raw, what, guesses.groups)
     every += scores(_only(most, guesses), _only(most, raw), what, guesses.groups, of_one)
     return [_above(score) for score in every]
 
 
 def _above(score: Score) -> Score:
-    """Return the points of a figure above its own blind guess."""
+    """Return the points of a figure above its own random baseline."""
     value, blind, raw = score.value or 0.0, score.blind or 0.0, score.raw or 0.0
     low, high = score.interval or (value, value)
     ends = 100 * (low - blind), 100 * (high - blind)

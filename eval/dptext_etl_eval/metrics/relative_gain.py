@@ -1,7 +1,7 @@
 """Compute the relative gain: the share of use that a release keeps, less the share of success left to an attacker.
 
 Specification: docs/spec/privacy.md#relative-gain. Papers 000 and 001 define it differently; both are given, by
-macro-F1. It is not defined where raw texts do not beat a blind guess.
+macro-F1. It is not defined where raw texts do not beat the random baseline.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dptext_etl_eval.statistics import macro_f1, unseen
 
 
 class Scored(NamedTuple):
-    """One figure of the same metric three times: with raw texts, with released ones, and for a blind guess."""
+    """One figure of the same metric three times: with raw texts, with released ones, and for the random baseline."""
 
     raw: float
     released: float
@@ -25,7 +25,7 @@ class Scored(NamedTuple):
 
 
 def relative_gain(useful: Scored, attacked: Scored) -> float | None:
-    """Return U_r/U_o - P_r/P_o (paper 000); None where raw texts do not beat a blind guess.
+    """Return U_r/U_o - P_r/P_o (paper 000); None where raw texts do not beat the random baseline.
 
     >>> relative_gain(Scored(0.9, 0.8, 0.3), Scored(0.8, 0.4, 0.3))
     0.388...
@@ -36,10 +36,12 @@ def relative_gain(useful: Scored, attacked: Scored) -> float | None:
 
 
 def relative_gain_above_guessing(useful: Scored, attacked: Scored) -> float | None:
-    """Return the same of what lies above a blind guess (paper 001); None as for `relative_gain`."""
+    """Return the same of what lies above the random baseline (paper 001); None as for `relative_gain`."""
     if useful.raw <= useful.blind or attacked.raw <= attacked.blind:
         return None
-    kept, learnt = ((each.released - each.blind) / (each.raw - each.blind) for each in (useful, attacked))
+    kept, learnt = (
+        (figures.released - figures.blind) / (figures.raw - figures.blind) for figures in (useful, attacked)
+    )
     return kept - learnt
 
 
@@ -59,21 +61,21 @@ class RelativeGain(Metric):
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return the gain as papers 000 and 001 define it, with use tested on released and on raw texts."""
-        made = []
+        gains = []
         for how, guesses in ways(pairs):
             attacked = _scored(guesses, pairs, ATTRIBUTE, test=RELEASED)
             for test in (RELEASED, RAW):
                 useful = _scored(guesses, pairs, LABEL, test=test)
                 for what, gain in _WAYS.items():
                     value = gain(useful, attacked)
-                    note = "" if value is not None else "raw texts do not beat a blind guess"
-                    made.append(Score(f"{what}, use tested on {test} texts{how}", value, unit="number", note=note))
-        return made
+                    note = "" if value is not None else "raw texts do not beat the random baseline"
+                    gains.append(Score(f"{what}, use tested on {test} texts{how}", value, unit="number", note=note))
+        return gains
 
 
 _WAYS = {
-    "as paper 000 defines it": relative_gain,
-    "above not looking, as paper 001 defines it": relative_gain_above_guessing,
+    "as Meisenbacher et al. 2024 define it": relative_gain,
+    "above not looking, as Meisenbacher et al. 2025 define it": relative_gain_above_guessing,
 }
 
 

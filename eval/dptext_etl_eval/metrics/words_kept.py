@@ -19,7 +19,7 @@ class WordsKept(Metric):
 
     title: ClassVar[str] = "Words that stay"
     says: ClassVar[str] = (
-        "Shares of the words of raw texts that are in their own release. Blind is the same with the release of "
+        "Shares of the words of raw texts that are in their own release. The baseline is the same with the release of "
         "another row, so that common words by themselves do not count as kept."
     )
     order: ClassVar[int] = 30

@@ -22,7 +22,7 @@ pub enum Fate {
     Uniform,
     /// Released as it is.
     Copy,
-    /// Left out.
+    /// Skipped.
     Drop,
 }
 

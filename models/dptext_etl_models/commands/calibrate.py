@@ -58,8 +58,8 @@ def calibrate(
     The corpus must be public: a range from the texts that are privatized would disclose something about them, and no
     ledger would account for it. A mechanism has the parameter `clip`; it finds a file in the model's folder by itself.
 
-    With --latent, the command chooses the clip of dpbart's latents from the spread of their values (paper 003,
-    appendix B).
+    With --latent, the command chooses the clip of dpbart's latents from the spread of their values (Igamberdiev and
+    Habernal 2023, appendix B).
     """
     from dptext_etl.artifacts import made_from
     from dptext_etl.cli import terminal

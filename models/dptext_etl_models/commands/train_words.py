@@ -124,5 +124,5 @@ def vectors(
         MADE_FROM: made_from([*sorted(wordnet.glob("*.parquet")), start.artifact.path]),
     }
     write_grid(out, start.words, grid, facts)
-    made = {"out": str(out), "words": len(start), "synonyms": len(pairs.synonyms), "antonyms": len(pairs.antonyms)}
-    show({**made, "sha256": sha256_file(out)})
+    written = {"out": str(out), "words": len(start), "synonyms": len(pairs.synonyms), "antonyms": len(pairs.antonyms)}
+    show({**written, "sha256": sha256_file(out)})

@@ -84,7 +84,7 @@ def command(example: str, *keys: str) -> Callable[[Function], Function]:
 def inputs_of(given: Mapping[str, Any]) -> list[str]:
     """Return the files and folders among the options of a command, and the public inputs of its policy."""
     from dptext_etl.policy import Policy
-    from dptext_etl.runner.source.provenance import inputs_of_policy
+    from dptext_etl.runner.source.roles import inputs_of_policy
 
     paths: list[str] = []
     for name, value in given.items():
@@ -99,7 +99,7 @@ def inputs_of(given: Mapping[str, Any]) -> list[str]:
 
 def refuse_private(inputs: Sequence[str]) -> None:
     """Refuse inputs that a policy in their folders or the working folder names as its source, and copies of them."""
-    from dptext_etl.runner.source.provenance import refuse_raw
+    from dptext_etl.runner.source.roles import refuse_raw
 
     refuse_raw(inputs, why="a model or a range that learns from it discloses it, and no ledger would account for that")
 
@@ -108,8 +108,8 @@ def changed(settings: Settings, **given: Any) -> Settings:
     """Replace the settings that an option gives."""
     from dataclasses import replace
 
-    made: Settings = replace(settings, **{name: value for name, value in given.items() if value is not None})  # type: ignore[type-var]
-    return made
+    chosen: Settings = replace(settings, **{name: value for name, value in given.items() if value is not None})  # type: ignore[type-var]
+    return chosen
 
 
 def progress(seen: TrainingProgress) -> None:

@@ -153,14 +153,14 @@ class LatentMechanism(LatentNoise, ModelMechanism):
         record_keys = keys.of(texts)
         model, places = self.latent_model, [-1] * len(texts)
         size = model.size * self.sentences
-        made = [np.empty((0, size), np.float32)]
+        parts = [np.empty((0, size), np.float32)]
         for rows, noisy, _ in self._noisy(model, texts, record_keys):
-            first = sum(map(len, made))
+            first = sum(map(len, parts))
             for place, same in enumerate(rows, first):
                 for row in same:
                     places[row] = place
-            made.append(noisy)
-        listed = pa.FixedSizeListArray.from_arrays(pa.array(np.concatenate(made).ravel()), size)
+            parts.append(noisy)
+        listed = pa.FixedSizeListArray.from_arrays(pa.array(np.concatenate(parts).ravel()), size)
         return listed.take(pa.array([None if place < 0 else place for place in places], pa.int64()))
 
     def _noisy(
@@ -208,10 +208,10 @@ class LatentMechanism(LatentNoise, ModelMechanism):
             for at in range(count):
                 stream = LATENT + PASS * (number * count + at)
                 for part in np.unique(parts[:, at]).tolist():
-                    some = np.flatnonzero(parts[:, at] == part)
+                    places = np.flatnonzero(parts[:, at] == part)
                     scale = self.scale_of(size, part, in_millionths(budget))
-                    mine = latents[some, at], keys.take(pa.array(some))
-                    noisy[some, at] = self.add_noise(*mine, scale, purpose=stream)
+                    part_of_batch = latents[places, at], keys.take(pa.array(places))
+                    noisy[places, at] = self.add_noise(*part_of_batch, scale, purpose=stream)
             return noisy
 
         def words(noisy: Latents) -> list[Marked]:

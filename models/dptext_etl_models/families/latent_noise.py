@@ -21,6 +21,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -32,7 +33,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from dptext_etl import _kernel
 from dptext_etl.accounting import Approximate, Composed, Event, GaussianNoise, PureDraws, Unbounded
-from dptext_etl.accounting.conversion import analytic_gaussian_sigma, largest_mu
+from dptext_etl.accounting.conversion import largest_mu
 from dptext_etl.allocation import Allocation, Marked
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, exact, largest_delta
@@ -132,6 +133,18 @@ def marked(pieces: Sequence[str]) -> Marked:
 
 PAPER_DELTA = 1e-5
 IDEAL = "IDEAL_GAUSSIAN"
+
+
+def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
+    """Return the standard deviation of Gaussian noise that makes a release (epsilon, delta)-DP."""
+    if not (0 < epsilon < math.inf and 0 < delta < 1 and 0 < sensitivity < math.inf):
+        msg = f"epsilon and sensitivity are above 0, delta is between 0 and 1; got {epsilon}, {sensitivity}, {delta}"
+        raise PolicyError(msg, "pass positive, finite numbers, and a delta such as 1e-6")
+    with localcontext() as context:
+        context.prec, context.rounding = 12, ROUND_CEILING  # up: never less noise than needed
+        return float(Decimal(sensitivity) / Decimal(largest_mu(epsilon, delta)))
+
+
 _sigma, _mu = lru_cache(maxsize=64)(analytic_gaussian_sigma), lru_cache(maxsize=64)(largest_mu)
 _WIDER = 1 + 2.0**-40
 """Above the rounding error of a square root and two products."""
@@ -326,8 +339,8 @@ class LatentNoise(Mechanism):
         elif allocation is not None:
             noise = replace(allocation.division(count, None), tightness=self._tightness)
         else:
-            each = exact(self.epsilon) / count
-            noise = PureDraws(each, count, each * self._tightness, range_bounded=False)
+            share = exact(self.epsilon) / count
+            noise = PureDraws(share, count, share * self._tightness, range_bounded=False)
         if allocation is not None and allocation.choosing is not None:
             tight = exact(epsilon_implemented(allocation.choosing, len(allocation.templates)))
             noise = Composed((noise, PureDraws(allocation.choosing, 1, tight)))

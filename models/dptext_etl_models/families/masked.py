@@ -237,18 +237,18 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         released: list[pa.Array] = []
         steps, failed = np.zeros(len(texts), np.uint32), np.zeros(len(texts), np.uint32)
         for first, last in parts(offsets, AT_ONCE):
-            some, keys = texts.slice(first, last - first), record_keys.slice(first, last - first)
-            scripts, block = self._scripts(some, counts[first:last], keys), self._block_size(counts[first:last])
+            batch, keys = texts.slice(first, last - first), record_keys.slice(first, last - first)
+            scripts, block = self._scripts(batch, counts[first:last], keys), self._block_size(counts[first:last])
             most = (counts[first:last] * self.draws_per_position).tolist()
             passes = self._passes(scorer, sampler, scripts, keys, most=most, block=block, progress=progress)
             steps[first:last] = scripts.draws
-            failed[first:last] = [sum(drawn.failed for drawn in each) for each in zip(*passes, strict=True)]
-            released.append(self._written(some, scripts, passes[-1]))
+            failed[first:last] = [sum(drawn.failed for drawn in of_row) for of_row in zip(*passes, strict=True)]
+            released.append(self._written(batch, scripts, passes[-1]))
         if failed.any():
             log.warning("the model failed on %d draws: they are uniform, at the same spend", failed.sum())
-        made = pa.array(steps) if self.refundable else None
+        steps_made = pa.array(steps) if self.refundable else None
         text = pa.concat_arrays([pa.array([], pa.large_string()), *released])
-        return Released(text, self.positions(texts), made, pa.array(failed))
+        return Released(text, self.positions(texts), steps_made, pa.array(failed))
 
     def _passes(
         self,
@@ -268,7 +268,9 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
 
         def of_drawn(drawn: list[Drawn]) -> list[Marked]:
             rows = zip(scripts, drawn, most, strict=True)
-            return [marked_again(script, [self.output_texts[at] for at in one.outputs], n) for script, one, n in rows]
+            return [
+                marked_again(script, [self.output_texts[at] for at in draws.outputs], n) for script, draws, n in rows
+            ]
 
         if self.allocation is None:
             return [once()]
@@ -283,7 +285,7 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         scripts = [Script.plain(PROBE_WORDS), Script.plain(PROBE_WORDS + beyond, kept)]
         law = DrawParameters(self.epsilon, *self.score_range)
         drawn = draw(self.scorer(), Undrawn(), scripts, keys, parameters=law, block=len(PROBE_WORDS))
-        if any(one.failed for one in drawn):
+        if any(draws.failed for draws in drawn):
             refuse_model()
 
     def _block_size(self, counts: npt.NDArray[np.int64]) -> int:
@@ -319,11 +321,13 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         """Return the released texts, large_string."""
         if self._in_place:
             offsets = pa.array(bounds(scripts.draws).astype(np.uint64))
-            chosen = pa.array(np.concatenate([np.zeros(0, np.uint32), *(one.outputs for one in drawn)]))
+            chosen = pa.array(np.concatenate([np.zeros(0, np.uint32), *(draws.outputs for draws in drawn)]))
             written = pa.array(self._writer.assemble(texts, offsets, chosen, self._input_policy_json))
             return written.field("text")
-        each = zip(texts.to_pylist(), scripts, drawn, strict=True)
-        texts_or_none = [None if text is None else self._text(text, script, one.outputs) for text, script, one in each]
+        of_text = zip(texts.to_pylist(), scripts, drawn, strict=True)
+        texts_or_none = [
+            None if text is None else self._text(text, script, draws.outputs) for text, script, draws in of_text
+        ]
         return pa.array(texts_or_none, pa.large_string())
 
     def _text(self, text: str, script: Script, outputs: sampling.Choices) -> str:

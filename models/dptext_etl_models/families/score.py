@@ -108,9 +108,9 @@ class ScoreMechanism(ModelMechanism):
         if self.allocation is not None:
             shared = {"epsilon, at most": self.largest_epsilon}
             return {"draw": shared | facts | {"most probable output, at most": most}}
-        one = {"epsilon": self.epsilon, "epsilon, tight": self.epsilon_tight}
+        of_draw = {"epsilon": self.epsilon, "epsilon, tight": self.epsilon_tight}
         after = {"temperature": 2 * (high - low) / self.epsilon, "most probable output, at most": most}
-        return {"draw": one | facts | after}
+        return {"draw": of_draw | facts | after}
 
     def _draws(self, count: int) -> Event:
         """Return a number of adaptive draws."""

@@ -82,7 +82,7 @@ def find_likeliest(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torc
 
     The `count` largest are in the `count` chunks with the largest maxima, so only these chunks are sorted.
     """
-    normal = torch.cat([some.logsumexp(dim=1, keepdim=True) for some in scores.split(_AT_ONCE)])
+    normal = torch.cat([block.logsumexp(dim=1, keepdim=True) for block in scores.split(_AT_ONCE)])
     whole = scores.shape[1] // _CHUNK
     if whole <= 2 * count:
         values, ids = scores.topk(count, dim=1)

@@ -71,10 +71,10 @@ def _drawn(scores: torch.Tensor, slots: Slots, law: Law, purpose: int) -> torch.
     epsilon, low, high = law
     with torch.no_grad():
         parts = [torch.zeros(0, dtype=torch.int64, device=scores.device)]
-        for some in (slice(at, at + rows) for at in range(0, len(slots), rows)):
-            one = epsilon[some] if isinstance(epsilon, np.ndarray) else epsilon
-            padded = weigh_on_device(scores[some], (one, low, high))
-            parts.append(draw_on_device(padded, slots.take(some), purpose))
+        for rows_drawn in (slice(at, at + rows) for at in range(0, len(slots), rows)):
+            epsilons = epsilon[rows_drawn] if isinstance(epsilon, np.ndarray) else epsilon
+            padded = weigh_on_device(scores[rows_drawn], (epsilons, low, high))
+            parts.append(draw_on_device(padded, slots.take(rows_drawn), purpose))
         return torch.cat(parts)
 
 
@@ -102,7 +102,7 @@ def weigh_on_device(scores: torch.Tensor, law: Law) -> torch.Tensor:
     least: Any
     if isinstance(epsilon, np.ndarray):
         kinds, kind = np.unique(epsilon, return_inverse=True)
-        laws = np.array([[one / 2, float(smallest_weight(one, m))] for one in kinds.tolist()]).reshape(-1, 2)
+        laws = np.array([[amount / 2, float(smallest_weight(amount, m))] for amount in kinds.tolist()]).reshape(-1, 2)
         half, least = to_device(laws[kind], device).split(1, dim=1)
     else:
         half, least = float(epsilon) / 2, float(smallest_weight(float(epsilon), m))  # numbers are not copied there

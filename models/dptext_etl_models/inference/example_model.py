@@ -133,17 +133,17 @@ def _byte_pairs(*, framed: bool) -> Any:
                 vocabulary[spelling + byte] = len(vocabulary)
                 merges.append((spelling, byte))
             spelling += byte
-    made = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     if framed:
-        made.post_processor = processors.TemplateProcessing(
+        tokenizer.post_processor = processors.TemplateProcessing(
             single="<s> $A </s>",
             pair="<s> $A </s> </s> $B </s>",
             special_tokens=[(name, vocabulary[name]) for name in ("<s>", "</s>")],
         )
-    made.add_special_tokens(list(_SPECIAL))
-    return made
+    tokenizer.add_special_tokens(list(_SPECIAL))
+    return tokenizer
 
 
 def _unigram() -> Any:
@@ -158,11 +158,11 @@ def _unigram() -> Any:
     pieces += [
         ("▁" + word, -3.0 - 0.01 * rank) for rank, word in enumerate(words()) if "▁" + word not in pieces_in_vocabulary
     ]
-    made = Tokenizer(models.Unigram(pieces, unk_id=2, byte_fallback=True))
-    made.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
-    made.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(replacement="▁")])
-    made.post_processor = processors.TemplateProcessing(
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=2, byte_fallback=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(replacement="▁")])
+    tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
     )
-    made.add_special_tokens(["<pad>", "</s>", "<unk>"])
-    return made
+    tokenizer.add_special_tokens(["<pad>", "</s>", "<unk>"])
+    return tokenizer

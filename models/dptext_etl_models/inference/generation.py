@@ -185,9 +185,9 @@ class Generation:
         new = deque(members[at : at + rows] for at in range(0, len(members), rows))
         waiting: dict[int, _Running] = {}
 
-        def begin(some: npt.NDArray[np.int64]) -> _Running:
-            started = [prompt for prompt in (prompts[record] for record in some) if prompt is not None]
-            records = np.concatenate([some, np.full(rows - len(some), -1)])
+        def begin(places: npt.NDArray[np.int64]) -> _Running:
+            started = [prompt for prompt in (prompts[record] for record in places) if prompt is not None]
+            records = np.concatenate([places, np.full(rows - len(places), -1)])
             return _Running(generator.begin(started, bucket, rows, self._most), records)
 
         def continue_one() -> None:

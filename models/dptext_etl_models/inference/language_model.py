@@ -140,13 +140,13 @@ def tokenizer(files: Mapping[str, Artifact]) -> Any:
         from transformers import AutoTokenizer
 
         without_code(folder)
-        made = AutoTokenizer.from_pretrained(
+        loaded = AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False, split_special_tokens=True
         )
-        if not getattr(made, "is_fast", False):
+        if not getattr(loaded, "is_fast", False):
             raise PolicyError("the model has no fast tokenizer", "save one with it: tokenizer.json")
-        made.backend_tokenizer.encode_special_tokens = True
-        return made
+        loaded.backend_tokenizer.encode_special_tokens = True
+        return loaded
 
     return once("tokenizer", (), files, read, tokens_only=True)
 

@@ -35,12 +35,12 @@ class Batches(Generic[Item, Made]):
 
     def __call__(self, items: Sequence[Item]) -> list[Made]:
         """Return the results of any number of items, in order."""
-        made: list[Made] = []
-        while len(made) < len(items):
-            some = items[len(made) : len(made) + self.rows]
+        results: list[Made] = []
+        while len(results) < len(items):
+            batch = items[len(results) : len(results) + self.rows]
             try:
                 with without_panics():
-                    made.extend(self._padded(some))
+                    results.extend(self._padded(batch))
             except Exception as exc:  # noqa: BLE001  (models fail in any way, and none may quote or drop a text)
                 exhausted = out_of_memory(exc)
             else:
@@ -48,26 +48,26 @@ class Batches(Generic[Item, Made]):
             if exhausted and self.rows > 1:
                 self.rows //= 2
             else:
-                made.extend(self._apart(some))
-        return made
+                results.extend(self._apart(batch))
+        return results
 
-    def _padded(self, some: Sequence[Item]) -> list[Made]:
-        made = self._compute([*some, *[self._filler] * (self.rows - len(some))])
-        return list(made[: len(some)])
+    def _padded(self, batch: Sequence[Item]) -> list[Made]:
+        results = self._compute([*batch, *[self._filler] * (self.rows - len(batch))])
+        return list(results[: len(batch)])
 
-    def _apart(self, some: Sequence[Item]) -> list[Made]:
-        made: list[Made] = []
+    def _apart(self, batch: Sequence[Item]) -> list[Made]:
+        results: list[Made] = []
         failures = 0
-        for item in some:
+        for item in batch:
             try:
                 with without_panics():
-                    made.extend(self._padded([item]))
+                    results.extend(self._padded([item]))
             except Exception:  # noqa: BLE001
-                made.append(self._failed)
+                results.append(self._failed)
                 failures += 1
         if failures:
             log.warning("the model failed on %d records: a constant replaced them", failures)
-        return made
+        return results
 
 
 Latents = npt.NDArray[np.float32]

@@ -91,10 +91,10 @@ def word_tokenizer(words: Iterable[str]) -> Any:
     numbers = {name: number for number, name in enumerate(SPECIAL)}
     for word in words:
         numbers.setdefault(word, len(numbers))
-    made = Tokenizer(models.WordLevel(numbers, unk_token=SPECIAL[UNKNOWN]))
-    made.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # words and single punctuation marks
-    return made
+    tokenizer = Tokenizer(models.WordLevel(numbers, unk_token=SPECIAL[UNKNOWN]))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # words and single punctuation marks
+    return tokenizer
 
 
 def save(folder: Path, model: Autoencoder, tokenizer: Any, **facts: Any) -> None:

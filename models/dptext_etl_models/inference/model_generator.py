@@ -162,8 +162,8 @@ class _ModelBatch:
 
         here, there = (torch.as_tensor(numbers, device=self._model.device) for numbers in (places, rows))
         with torch.inference_mode():
-            for mine, given in zip(self._state(), other._state(), strict=True):
-                mine.index_copy_(0, here, given.index_select(0, there))
+            for own, given in zip(self._state(), other._state(), strict=True):
+                own.index_copy_(0, here, given.index_select(0, there))
 
     @property
     def size(self) -> int:

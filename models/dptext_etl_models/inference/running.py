@@ -54,12 +54,12 @@ def to_device(values: npt.NDArray[Any], device: Any) -> Any:
 
 def without_numbers(scores: Any) -> npt.NDArray[np.bool_]:
     """Return which rows of scores, numpy or torch, hold no number above minus infinity: they decide nothing."""
-    some = _with_numbers(scores[:, :64])  # where these hold none, read all
-    if not some.all():
-        some[~some] = _with_numbers(scores[np.flatnonzero(~some)])
-    return ~some
+    with_numbers = _with_numbers(scores[:, :64])  # where these hold none, read all
+    if not with_numbers.all():
+        with_numbers[~with_numbers] = _with_numbers(scores[np.flatnonzero(~with_numbers)])
+    return ~with_numbers
 
 
 def _with_numbers(scores: Any) -> npt.NDArray[np.bool_]:
-    some = (scores > float("-inf")).any(1)
-    return np.array(some if isinstance(some, np.ndarray) else some.cpu().numpy())
+    with_numbers = (scores > float("-inf")).any(1)
+    return np.array(with_numbers if isinstance(with_numbers, np.ndarray) else with_numbers.cpu().numpy())

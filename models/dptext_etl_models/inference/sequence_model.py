@@ -79,8 +79,8 @@ class BartDecoding:
         mask: torch.Tensor,
     ) -> torch.Tensor:
         end = mask.shape[3]
-        made = self._keys_and_values(layer.self_attn, hidden.view(self._rows, self._width, -1))
-        for kept, new in zip(words, made, strict=True):
+        states = self._keys_and_values(layer.self_attn, hidden.view(self._rows, self._width, -1))
+        for kept, new in zip(words, states, strict=True):
             kept[:, :, end - self._width : end] = new
         kept_words = words[0][:, :, :end], words[1][:, :, :end]
         hidden = layer.self_attn_layer_norm(hidden + self._attend(layer.self_attn, hidden, kept_words, mask))
@@ -228,14 +228,14 @@ class AnyDecoding:
     def _step(self, ids: torch.Tensor) -> torch.Tensor:
         from transformers.modeling_outputs import BaseModelOutput
 
-        made = self._model(
+        output = self._model(
             encoder_outputs=BaseModelOutput(last_hidden_state=self._states),
             attention_mask=everywhere(self._states),
             decoder_input_ids=ids[:, None],
             past_key_values=self._cache,
             use_cache=True,
         )
-        scores: torch.Tensor = made.logits[:, -1]
+        scores: torch.Tensor = output.logits[:, -1]
         return scores
 
 

@@ -81,12 +81,12 @@ class ExactDraws(LogitsProcessor):
             self._records.pop(row, None)
         for row, parameters, *_ in batch_update.added:
             self._records[row] = parameters.extra_args[_RECORD]
-        for one, other, direction in batch_update.moved:
-            moved, replaced = self._records.pop(one, None), self._records.pop(other, None)
+        for source, other, direction in batch_update.moved:
+            moved, replaced = self._records.pop(source, None), self._records.pop(other, None)
             if moved is not None:
                 self._records[other] = moved
             if direction == MoveDirectionality.SWAP and replaced is not None:
-                self._records[one] = replaced
+                self._records[source] = replaced
 
     def apply(self, logits: Any) -> Any:
         """Draw for every row, and leave only the drawn token above minus infinity."""
@@ -138,13 +138,15 @@ class VLLMServer:
 
     def answer(self, requests: Sequence[Request], draw: Draw) -> None:
         """Continue every text until it draws an end or its most draws are done."""
-        ids = [str(one.record) for one in requests]
+        ids = [str(request.record) for request in requests]
         with _ANSWERING:
             ExactDraws.draw, ExactDraws.columns = staticmethod(draw), self._columns
             try:
-                for one in requests:
-                    tokens = [*one.prompt, *self._columns[list(one.drawn)].tolist()]
-                    self._engine.add_request(str(one.record), {"prompt_token_ids": tokens}, self._parameters(one))
+                for request in requests:
+                    tokens = [*request.prompt, *self._columns[list(request.drawn)].tolist()]
+                    self._engine.add_request(
+                        str(request.record), {"prompt_token_ids": tokens}, self._parameters(request)
+                    )
                 while self._engine.has_unfinished_requests():
                     self._engine.step()
             finally:

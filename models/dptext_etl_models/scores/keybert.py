@@ -22,9 +22,9 @@ class KeyBert(Score):
     title: ClassVar[str] = "KeyBERT"
 
     def compute(self, tokens: Sequence[str]) -> Scores:
-        each, _, whole = score.vectors(tokens, self.tools.encoder)
-        lengths = np.linalg.norm(each, axis=1) * np.linalg.norm(whole)
-        close = (each @ whole) / np.where(lengths > 0, lengths, 1.0)
+        words, _, whole = score.vectors(tokens, self.tools.encoder)
+        lengths = np.linalg.norm(words, axis=1) * np.linalg.norm(whole)
+        close = (words @ whole) / np.where(lengths > 0, lengths, 1.0)
         return np.where(lengths > 0, score.relative(close), 1.0)
 
     def artifacts(self) -> dict[str, Artifact]:

@@ -57,15 +57,15 @@ def train(
     torch.manual_seed(settings.seed)
     model = Autoencoder(Sizes(tokenizer.get_vocab_size(), settings.embedding, settings.hidden, settings.length))
     reader = AutoencoderModel(model, tokenizer)
-    rows = token_rows(lambda some: reader.targets(some).numpy(), texts, settings.length)
+    rows = token_rows(lambda ids: reader.targets(ids).numpy(), texts, settings.length)
 
     def loss_at(step: int) -> Tensor:
         return loss(model, batch(rows, settings.rows, settings.seed, step), settings.clip)
 
     def saved(step: int) -> None:
-        made = {**(facts or {}), "training": "adept", "steps": step}
-        lstm.save(folder, model, tokenizer, clip=settings.clip, settings=asdict(settings), **made)
-        write_facts(folder, {**made, "training_provenance": "public", "settings": asdict(settings)})
+        content = {**(facts or {}), "training": "adept", "steps": step}
+        lstm.save(folder, model, tokenizer, clip=settings.clip, settings=asdict(settings), **content)
+        write_facts(folder, {**content, "training_provenance": "public", "settings": asdict(settings)})
 
     checkpoint = Checkpoint(folder / FOLDER / "adept.safetensors", identity(settings, rows))
     return run(model, loss_at, Schedule.of(settings), checkpoint, every=every, listener=listener, saved=saved)

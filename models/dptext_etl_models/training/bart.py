@@ -20,6 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from dptext_etl.device import device, place
 from dptext_etl.errors import PolicyError
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.inference.sequence_model import SequenceModel
@@ -59,12 +60,12 @@ class Base:
         model, dtype = language_model.opened(files, read)
         listed = weights.path.parent / FILE
         kept = read_kept(listed, weights.sha256) if listed.is_file() else None
-        return cls(model, language_model.tokenizer(files), dtype, weights.sha256, kept)
+        return cls(model.to(place(device())), language_model.tokenizer(files), dtype, weights.sha256, kept)
 
     def rows(self, texts: Sequence[str], length: int) -> Rows:
         """Encode texts to rows of token ids, as a release does."""
         read = SequenceModel(self.model, self.tokenizer, length=length)
-        return token_rows(lambda some: read.ids(some).ids.numpy(), texts, length)
+        return token_rows(lambda batch: read.ids(batch).ids.cpu().numpy(), texts, length)
 
     def write(self, folder: Path, facts: Mapping[str, Any]) -> None:
         """Write the model in its present state, its tokenizer, and the facts of its training."""
@@ -89,10 +90,10 @@ class Channel:
             scale = torch.full((latents.shape[0], 1, 1), self.sigma)
             if self.spread:
                 scale = scale * torch.rand(scale.shape, generator=noise)
-            between = between + scale * torch.randn(latents.shape, generator=noise)
+            between = between + (scale * torch.randn(latents.shape, generator=noise)).to(latents.device)
         if self.kept is None:
             return between
-        mask = torch.zeros(latents.shape[-1])
+        mask = torch.zeros(latents.shape[-1], device=latents.device)
         mask[list(self.kept)] = 1
         return between * mask
 
@@ -108,9 +109,9 @@ def encode(model: Any, rows: Tensor) -> Tensor:
 def loss(model: Any, rows: npt.NDArray[np.int32], channel: Channel, noise: torch.Generator | None = None) -> Tensor:
     """Return the mean cross-entropy of rebuilding every token of the rows, with the end and without padding."""
     config = model.config
-    tokens = torch.from_numpy(rows.astype(np.int64))
+    tokens = torch.from_numpy(rows.astype(np.int64)).to(model.device)
     latents = channel.apply(encode(model, tokens), noise)
-    start = torch.full((len(tokens), 1), config.decoder_start_token_id)
+    start = torch.full((len(tokens), 1), config.decoder_start_token_id, device=model.device)
     hidden = model.get_decoder()(
         input_ids=torch.cat([start, tokens[:, :-1]], dim=1), encoder_hidden_states=latents, use_cache=False
     ).last_hidden_state
@@ -152,7 +153,7 @@ def choose_clip(base: Base, texts: Sequence[str], *, length: int = 20, deviation
     model, kept = base.model.eval(), None if base.kept is None else base.kept.columns
     batches = [torch.from_numpy(rows[start : start + _ROWS]).long() for start in range(0, len(rows), _ROWS)]
     with torch.inference_mode():
-        values = torch.cat([encode(model, some).double() for some in batches])
+        values = torch.cat([encode(model, batch.to(model.device)).double().cpu() for batch in batches])
     if kept is not None:
         values = values[:, :, list(kept)]
     mean, deviation = float(values.mean()), float(values.std())
@@ -161,7 +162,7 @@ def choose_clip(base: Base, texts: Sequence[str], *, length: int = 20, deviation
         clip = abs(mean) + share * deviation
         channel = Channel(clip, kept=kept)
         with torch.inference_mode():
-            losses = [(float(loss(model, some.numpy(), channel)), len(some)) for some in batches]
+            losses = [(float(loss(model, batch.numpy(), channel)), len(batch)) for batch in batches]
         mean_loss = math.fsum(loss * count for loss, count in losses) / len(rows)
         return ClipOption(share, clip, float((values.abs() <= clip).double().mean()), mean_loss)
 

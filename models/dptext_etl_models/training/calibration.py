@@ -247,7 +247,7 @@ class Moments:
             return {}
         return {f"{share:g}": float(value) for share, value in zip(shares, np.percentile(every, shares), strict=True)}
 
-    def _keep(self, some: npt.NDArray[np.float64]) -> None:
-        self._sample.append(some)
+    def _keep(self, values: npt.NDArray[np.float64]) -> None:
+        self._sample.append(values)
         if sum(map(len, self._sample)) > _HELD:  # keep every second number of all batches
             self._sample = [np.concatenate(self._sample)[::2]]

@@ -90,8 +90,8 @@ def _turns(path: Path, column: str, group: str) -> Iterator[tuple[str, str]]:
 def _known(finder: WordEncoder, pairs: Sequence[tuple[str, str]]) -> Iterable[Pair]:
     """Return the numbers of the known words of every pair."""
     first, second = (finder.numbers([pair[side] for pair in pairs]) if pairs else [] for side in (0, 1))
-    for one, other in zip(first, second, strict=True):
-        yield one[one != _UNKNOWN].astype(np.int64), other[other != _UNKNOWN].astype(np.int64)
+    for left, other in zip(first, second, strict=True):
+        yield left[left != _UNKNOWN].astype(np.int64), other[other != _UNKNOWN].astype(np.int64)
 
 
 Reals = npt.NDArray[np.float64]
@@ -151,11 +151,11 @@ def fit(
 
 def partners_found(vectors: npt.NDArray[Any], weights: Reals, pairs: Sequence[Pair]) -> float:
     """Return the share of texts that are nearest to their own partner, of all partners among up to 500 pairs."""
-    some, table = pairs[:_CHOICES], unit(vectors.astype(np.float64))
-    first, second = (np.stack([weights[pair[side]] @ table[pair[side]] for pair in some]) for side in (0, 1))
+    chosen, table = pairs[:_CHOICES], unit(vectors.astype(np.float64))
+    first, second = (np.stack([weights[pair[side]] @ table[pair[side]] for pair in chosen]) for side in (0, 1))
     common = np.concatenate([first, second]).mean(axis=0)
     cosines = unit(first - common) @ unit(second - common).T
-    return float((cosines.argmax(axis=1) == np.arange(len(some))).mean())
+    return float((cosines.argmax(axis=1) == np.arange(len(chosen))).mean())
 
 
 def word_weights(words: int, pairs: Sequence[Pair]) -> Reals:

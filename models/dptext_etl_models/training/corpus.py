@@ -171,9 +171,9 @@ def short_texts(texts: Sequence[str], words: int, count: int, seed: int) -> list
     draw = np.random.default_rng(seed)
     sizes = np.array([len(text) + 1 for text in texts], dtype=np.float64)
     chosen = draw.choice(len(texts), size=count, p=sizes / sizes.sum())
-    made = (_short(texts[at], words, draw) for at in chosen.tolist())
-    made = (bare(text) if number % 2 else text for number, text in enumerate(made))
-    return [text for text in made if text]
+    shortened = (_short(texts[at], words, draw) for at in chosen.tolist())
+    shortened = (bare(text) if number % 2 else text for number, text in enumerate(shortened))
+    return [text for text in shortened if text]
 
 
 def bare(text: str) -> str:
@@ -256,9 +256,9 @@ class SentencePairs:
                 "name the columns with --text and --paraphrase",
             )
         with seam("reading the pairs", InputError, "both columns hold strings"):
-            one, other = (pl.col(column).cast(pl.String).str.strip_chars() for column in columns)
-            rows = table.select(one.alias("one"), other.alias("other")).drop_nulls()
-            pairs: list[Pair] = rows.filter((pl.col("one") != "") & (pl.col("other") != "")).collect().rows()
+            first, other = (pl.col(column).cast(pl.String).str.strip_chars() for column in columns)
+            rows = table.select(first.alias("first"), other.alias("other")).drop_nulls()
+            pairs: list[Pair] = rows.filter((pl.col("first") != "") & (pl.col("other") != "")).collect().rows()
         kept: tuple[list[Pair], list[Pair]] = ([], [])
         for pair in pairs:
             kept[held_out(pair[0])].append(pair)

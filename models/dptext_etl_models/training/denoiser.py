@@ -85,8 +85,8 @@ class Corruption:
             letters = list(string.ascii_lowercase)
             for at in np.flatnonzero(rng.random(len(drawn)) < 0.1).tolist():
                 drawn[at] = "".join(rng.choice(letters, size=int(rng.integers(2, 8))).tolist())
-            made = " ".join(drawn)
-            return made, made
+            corrupted = " ".join(drawn)
+            return corrupted, corrupted
         if kind < self._recipe.random + self._recipe.copied:
             return (bare(text).lower() if rng.random() < self._recipe.bare else text), text
         return self._corrupted(text, rng) or text, text
@@ -96,7 +96,7 @@ class Corruption:
         near, other, frequent, dropped, swapped = rng.random(5) * (
             recipe.near, recipe.other, recipe.frequent, recipe.dropped, recipe.swapped
         )  # fmt: skip
-        made: list[str] = []
+        corrupted: list[str] = []
         for word, draws in zip(words, rng.random((len(words), 4)), strict=True):
             if draws[0] < (frequent if word in self._frequent else dropped):
                 continue
@@ -105,11 +105,11 @@ class Corruption:
                 changed = self._near[word][int(draws[2] * len(self._near[word]))]
             elif draws[1] > 1 - other:
                 changed = self._words[int(draws[2] * len(self._words))]
-            if made and draws[3] < swapped:
-                made.insert(len(made) - 1, changed)
+            if corrupted and draws[3] < swapped:
+                corrupted.insert(len(corrupted) - 1, changed)
             else:
-                made.append(changed)
-        return " ".join(made)
+                corrupted.append(changed)
+        return " ".join(corrupted)
 
 
 @lru_cache(maxsize=2)

@@ -53,7 +53,7 @@ SMALL_PRUNE = PruneSettings(steps=40, rate=5e-4)
 def importance(model: Any) -> npt.NDArray[np.float64]:
     """Return the importance of every latent column, shape (width,)."""
     weight = model.get_decoder().layers[0].encoder_attn.k_proj.weight
-    sums: npt.NDArray[np.float64] = weight.detach().double().abs().sum(dim=0).numpy()
+    sums: npt.NDArray[np.float64] = weight.detach().double().abs().sum(dim=0).cpu().numpy()
     return sums
 
 
@@ -93,11 +93,11 @@ def train_pruned(
 
     schedule = Schedule(settings.stages * settings.steps, settings.rate, constant=True)
     done = run(base.model, loss_at, schedule, checkpoint, every=every, listener=listener)
-    made = {**(facts or {}), "training": "dpbart-prune", "steps": done, "base": base.sha256}
-    base.write(folder, {**made, "settings": asdict(settings)})
+    content = {**(facts or {}), "training": "dpbart-prune", "steps": done, "base": base.sha256}
+    base.write(folder, {**content, "settings": asdict(settings)})
     used = max(settings.stages - 1, 1)
     written = {name: repr(value) for name, value in asdict(settings).items()}  # text: a hash depends on no float format
-    write_kept(folder, history[used - 1], width, used, settings=written, **made)
+    write_kept(folder, history[used - 1], width, used, settings=written, **content)
     return history
 
 
@@ -155,8 +155,8 @@ def train_noisy(
     schedule = Schedule.of(settings, steps=settings.epochs * settings.steps)
     checkpoint = Checkpoint(folder / FOLDER / "noise.safetensors", identity(settings, rows, base.sha256))
     done = run(base.model, loss_at, schedule, checkpoint, every=every, listener=listener)
-    made = {**(facts or {}), "training": "dpbart-noise", "steps": done, "base": base.sha256}
-    base.write(folder, {**made, "settings": asdict(settings)})
+    content = {**(facts or {}), "training": "dpbart-noise", "steps": done, "base": base.sha256}
+    base.write(folder, {**content, "settings": asdict(settings)})
     noise = {"noise": "gaussian", "epsilon": settings.epsilon, "delta": settings.delta, "sigma": channel.sigma}
-    write_kept(folder, columns, width, 0 if base.kept is None else base.kept.stage, noise=noise, **made)
+    write_kept(folder, columns, width, 0 if base.kept is None else base.kept.stage, noise=noise, **content)
     return done

@@ -37,7 +37,7 @@ def copying_bart(entries: int, sizes: Sizes, before: int = 0) -> Any:
     from transformers import BartConfig, BartForConditionalGeneration
 
     std = 0.7 / math.sqrt(sizes.width)
-    each = {"layers": sizes.layers, "attention_heads": sizes.heads, "ffn_dim": sizes.inner}
+    layer = {"layers": sizes.layers, "attention_heads": sizes.heads, "ffn_dim": sizes.inner}
     config = BartConfig(
         vocab_size=entries,
         d_model=sizes.width,
@@ -53,7 +53,7 @@ def copying_bart(entries: int, sizes: Sizes, before: int = 0) -> Any:
         forced_bos_token_id=None,
         forced_eos_token_id=None,
         tie_word_embeddings=True,
-        **{f"{side}_{what}": value for side in ("encoder", "decoder") for what, value in each.items()},
+        **{f"{side}_{what}": value for side in ("encoder", "decoder") for what, value in layer.items()},
     )
     model = BartForConditionalGeneration(config)
     with torch.no_grad():
@@ -178,11 +178,11 @@ def started(config: RobertaConfig, tokenizer: Tokenizer, counts: Counter[str], s
                 out.weight.copy_(inside.value.weight.T)
                 torch.nn.init.normal_(layer.intermediate.dense.weight, std=1 / math.sqrt(config.hidden_size))
             embeddings = model.roberta.embeddings
-            each = _LENGTH / math.sqrt(config.hidden_size)
-            torch.nn.init.normal_(embeddings.word_embeddings.weight, std=each)
-            torch.nn.init.normal_(embeddings.token_type_embeddings.weight, std=each / 2)
+            scale = _LENGTH / math.sqrt(config.hidden_size)
+            torch.nn.init.normal_(embeddings.word_embeddings.weight, std=scale)
+            torch.nn.init.normal_(embeddings.token_type_embeddings.weight, std=scale / 2)
             positions = embeddings.position_embeddings.weight[config.pad_token_id + 1 :]
-            positions.copy_(each / 2 * _position_waves(*positions.shape))
+            positions.copy_(scale / 2 * _position_waves(*positions.shape))
             write_vectors(embeddings.word_embeddings.weight, tokenizer, _LENGTH)
             torch.nn.init.eye_(model.lm_head.dense.weight)
             model.lm_head.layer_norm.weight.fill_(_SHARP / _LENGTH)

@@ -125,23 +125,23 @@ def _runs(texts: Sequence[str], pieces: int) -> Iterator[str]:
 
 
 def _grouped(texts: Sequence[Words]) -> Iterator[list[Words]]:
-    some = [text.cut(60) for text in texts if text.asked.any()]
-    for start in range(0, len(some), _ROWS):
-        yield some[start : start + _ROWS]
+    examples = [text.cut(60) for text in texts if text.asked.any()]
+    for start in range(0, len(examples), _ROWS):
+        yield examples[start : start + _ROWS]
 
 
 def _examples(group: Sequence[Words], rng: np.random.Generator) -> dict[str, list[tuple[Example, Ids]]]:
     """Return the examples of some texts by setting, and the masked ids in order."""
-    made: dict[str, list[tuple[Example, Ids]]] = {name: [] for name in SETTINGS}
+    examples: dict[str, list[tuple[Example, Ids]]] = {name: [] for name in SETTINGS}
     for text in group:
         possible = np.flatnonzero(text.masked)
         number = max(1, round(_SHARE * len(possible)))
-        some = np.sort(rng.choice(possible, size=number, replace=False))
-        plain = masking(text, some[:0])
-        made["alone"].append((alone(masking(text, some)), _truth(text, some)))
-        made["pair"].append((pair(plain, masking(text, some)), _truth(text, some)))
-        made["pair, all masked"].append((pair(plain, masking(text, possible)), _truth(text, possible)))
-    return made
+        chosen = np.sort(rng.choice(possible, size=number, replace=False))
+        plain = masking(text, chosen[:0])
+        examples["alone"].append((alone(masking(text, chosen)), _truth(text, chosen)))
+        examples["pair"].append((pair(plain, masking(text, chosen)), _truth(text, chosen)))
+        examples["pair, all masked"].append((pair(plain, masking(text, possible)), _truth(text, possible)))
+    return examples
 
 
 def _truth(text: Words, chosen: Ids) -> Ids:

@@ -171,19 +171,19 @@ class Examples:
 
     def _batches(self, rng: np.random.Generator) -> list[Masked]:
         """Make a pool of batches in random order; the examples of a batch have about one length."""
-        made: list[Example] = []
+        batch: list[Example] = []
         total = sum(share for _, share in self._corpora)
         groups: list[list[Example]] = []
         while len(groups) < self._pool:
             for texts, share in self._corpora:
                 pieces = list(self._draw(texts, _WORDS * self._pool * self._tokens * share / total, rng))
                 examples = (self._example(text, rng) for text in segment(pieces, self._tokenizer, self._drawable))
-                made += [example for example in examples if example is not None]
-            if not made:
+                batch += [example for example in examples if example is not None]
+            if not batch:
                 raise InputError(
                     "no text of the corpora has a word of the vocabulary", "give more texts or more entries"
                 )
-            groups = list(self._groups(sorted(made, key=lambda example: len(example[0]))))
+            groups = list(self._groups(sorted(batch, key=lambda example: len(example[0]))))
         return [padded(groups[number]) for number in rng.permutation(len(groups))[: self._pool]]
 
     def _draw(self, texts: Sequence[str], least: float, rng: np.random.Generator) -> Iterator[str]:

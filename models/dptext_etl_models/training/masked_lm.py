@@ -162,12 +162,12 @@ def _tokenizer(work: Path, texts: Held, settings: Settings) -> tuple[Tokenizer, 
             json.loads((work / _COUNTS).read_text(encoding="utf-8"))
         )
     counts = frequencies(texts)
-    made = build(counts, settings.vocabulary, min(settings.pieces, settings.vocabulary // 10))
-    made.save(str(work / _TOKENIZER))
-    vocabulary = made.get_vocab()
+    tokenizer = build(counts, settings.vocabulary, min(settings.pieces, settings.vocabulary // 10))
+    tokenizer.save(str(work / _TOKENIZER))
+    vocabulary = tokenizer.get_vocab()
     kept = Counter({word: count for word, count in counts.items() if word in vocabulary})
     (work / _COUNTS).write_text(json.dumps(kept), encoding="utf-8")
-    return made, kept
+    return tokenizer, kept
 
 
 def _shape(size: int, settings: Settings) -> RobertaConfig:

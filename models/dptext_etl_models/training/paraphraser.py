@@ -72,7 +72,10 @@ class Examples:
     """Turn pairs into rows of tokens: prompt, answer, end."""
 
     def __init__(self, pairs: Sequence[Pair], prompts: Prompts, answers: Prompts, end: int, longest: int) -> None:
-        read, written = prompts.encode([one for one, _ in pairs]), answers.encode([other for _, other in pairs])
+        read, written = (
+            prompts.encode([question for question, _ in pairs]),
+            answers.encode([other for _, other in pairs]),
+        )
         self._rows = [
             (prompt, [*answer, end])
             for prompt, answer in zip(read, written, strict=True)
@@ -159,7 +162,7 @@ def train(
         raise PolicyError("the model names no token that ends an answer", "add eos_token_id to its config.json")
     prompts, answers = encoders(tokenizer, settings, continued=True)
     examples, held_out = (
-        Examples(some, prompts, answers, end, settings.longest) for some in (pairs.train, pairs.held[:_EVALUATED])
+        Examples(part, prompts, answers, end, settings.longest) for part in (pairs.train, pairs.held[:_EVALUATED])
     )
     if not len(examples):
         raise InputError(f"no paraphrase has fewer than {settings.longest} tokens", "raise --longest")
@@ -176,7 +179,7 @@ def train(
     write(out, model, base)
     if clip:
         files = language_model.model_files(str(out))
-        texts = [one for one, _ in pairs.train[:_CALIBRATED]]
+        texts = [question for question, _ in pairs.train[:_CALIBRATED]]
         clip_range = estimate(files, texts, kind="causal", template=settings.template)
         write_clip(out / CLIP_FILE, *clip_range.clip, files, clip_range.facts({pairs.name: pairs.sha256}))
         facts["clip"] = list(clip_range.clip)

@@ -90,9 +90,9 @@ def _privatized(
     mechanism.probe()
     rewritten: list[str | None] = []
     for start in range(0, len(texts), _CHUNK):
-        some = texts[start : start + _CHUNK]
-        ids = pa.array([str(start + place) for place in range(len(some))])
-        rewritten += draw(mechanism, pa.array(some, pa.large_string()), ids, key).text.to_pylist()
+        chunk = texts[start : start + _CHUNK]
+        ids = pa.array([str(start + place) for place in range(len(chunk))])
+        rewritten += draw(mechanism, pa.array(chunk, pa.large_string()), ids, key).text.to_pylist()
         if progress is not None:
             progress(len(rewritten), len(texts))
     mechanism.probe()
@@ -199,7 +199,7 @@ def train(
             words=settings.words, count=settings.texts, seed=settings.seed, progress=drawn,
         )  # fmt: skip
         examples, held_out_examples = (
-            Examples(some, encode, model.config, settings.longest) for some in (pairs.train, pairs.held)
+            Examples(part, encode, model.config, settings.longest) for part in (pairs.train, pairs.held)
         )
         if not len(examples):
             raise PolicyError(f"no text has fewer than {settings.longest} tokens", "raise --longest")

@@ -114,7 +114,7 @@ def train(
     """Train a model and write it to `folder`; resume a training that was stopped."""
     model = new_model(tokenizer, settings)
     read = SequenceModel(model, tokenizer, length=settings.length)
-    rows = token_rows(lambda some: read.ids(some).ids.numpy(), texts, settings.length)
+    rows = token_rows(lambda batch: read.ids(batch).ids.numpy(), texts, settings.length)
     channel = Channel(1.0, sigma=settings.noise, spread=True)
 
     def loss_at(step: int) -> Tensor:
@@ -133,12 +133,12 @@ def train(
 
 
 def _mixed(rows: Rows, settings: Settings, vocabulary: int, step: int) -> Rows:
-    made = round(settings.random * settings.rows)
+    at_random = round(settings.random * settings.rows)
     draw = np.random.default_rng((settings.seed, step, 1))
     ids = range(len(SPECIAL), vocabulary)
     return np.concatenate(
         [
-            batch(rows, settings.rows - made, settings.seed, step),
-            random_rows((made, settings.length), ids, (END, PADDING), draw),
+            batch(rows, settings.rows - at_random, settings.seed, step),
+            random_rows((at_random, settings.length), ids, (END, PADDING), draw),
         ]
     )

@@ -71,20 +71,20 @@ def assemble(entries: list[str]) -> Tokenizer:
     model = models.WordPiece(
         vocab=vocabulary, unk_token=SPECIAL[UNKNOWN], continuing_subword_prefix=PIECE, max_input_chars_per_word=64
     )
-    made = Tokenizer(model)
-    made.normalizer = normalizers.Sequence([normalizers.Replace("\u2019", "'"), normalizers.Lowercase()])
-    made.pre_tokenizer = pre_tokenizers.Sequence(
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace("\u2019", "'"), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(_PATTERN), behavior="isolated")]
     )
-    made.decoder = decoders.WordPiece(prefix=PIECE, cleanup=False)
-    made.add_special_tokens(list(SPECIAL))
+    tokenizer.decoder = decoders.WordPiece(prefix=PIECE, cleanup=False)
+    tokenizer.add_special_tokens(list(SPECIAL))
     start, end = SPECIAL[START], SPECIAL[END]
-    made.post_processor = processors.TemplateProcessing(
+    tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{start} $A {end}",
         pair=f"{start} $A {end} {end} $B:1 {end}:1",
         special_tokens=[(start, START), (end, END)],
     )
-    return made
+    return tokenizer
 
 
 def whole_words(tokenizer: Tokenizer) -> list[int]:

@@ -15,13 +15,23 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import special, stats
 
 from dptext_etl import _kernel
-from dptext_etl.accounting.conversion import analytic_gaussian_sigma, log_delta, smallest_epsilon
+from dptext_etl.accounting.conversion import log_delta, smallest_epsilon
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl_models.families.latent_noise import LATENT, STEPS, clipped_steps, laplace_rate, noisy_latents
+from dptext_etl_models.families.latent_noise import (
+    LATENT,
+    STEPS,
+    analytic_gaussian_sigma,
+    clipped_steps,
+    laplace_rate,
+    noisy_latents,
+)
 from tests.examples import examples
+from tests.later import later
+
+special = later("scipy.special")
+stats = later("scipy.stats")
 
 RECORD = bytes.fromhex("e353bcaa494e7cd3361f12b7817fe00ddc0ba5328def9e8517aee79144a557b8")
 

@@ -97,11 +97,11 @@ def test_texts_are_whole_lines_without_repetitions_and_the_card_says_how(labels,
 
 
 def test_both_temperatures_are_used_in_turn(toy, tmp_path):
-    list(writing._texts(writing.Wanted("toy", "notes", {"a": "card arrival"}, each=20), "a", 0, tmp_path))
+    list(writing._texts(writing.Wanted("toy", "notes", {"a": "card arrival"}, number=20), "a", 0, tmp_path))
     assert [settings["temperature"] for settings in toy.settings] == [0.8, 1.0, 0.8]
 
 
-WANTED = writing.Wanted("toy", "notes", {"a": "card arrival", "b": "exchange rate"}, each=40, license="MIT")
+WANTED = writing.Wanted("toy", "notes", {"a": "card arrival", "b": "exchange rate"}, number=40, license="MIT")
 
 
 def test_a_stopped_command_continues_after_its_last_batch(toy, tmp_path, monkeypatch):
@@ -140,7 +140,7 @@ from dptext_etl_models import writing
 
 writing.LONGEST, writing.EXAMPLES = 3, [("notes", "sun", "It is warm.")]
 if __name__ == "__main__":
-    wanted = writing.Wanted("example-causal", "notes", {"a": "rain", "b": "snow"}, each=200, license="none")
+    wanted = writing.Wanted("example-causal", "notes", {"a": "rain", "b": "snow"}, number=200, license="none")
     writing.write(wanted, Path(sys.argv[1]), print)
 """
 
@@ -248,7 +248,7 @@ def test_a_real_model_is_asked_with_settings_that_it_knows(labels, tmp_path, mon
     """Its weights are random, so no line of it ends."""
     monkeypatch.setattr(writing, "LONGEST", 3)
     monkeypatch.setattr(writing, "EXAMPLES", [("notes", "sun", "It is warm.")])  # its context is short
-    wanted = writing.Wanted("example-causal", "notes", {"a": "rain"}, each=2, guidance=1.5, license="none")
+    wanted = writing.Wanted("example-causal", "notes", {"a": "rain"}, number=2, guidance=1.5, license="none")
     done = writing.write(wanted, tmp_path / "written.parquet")
     assert done.texts.schema == {"label": pl.String, "text": pl.String}
     files = language_model.model_files("example-causal")

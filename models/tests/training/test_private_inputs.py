@@ -12,7 +12,7 @@ from dptext_etl.artifacts import listed, sha256_file
 from dptext_etl.cli.app import app
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import Policy
-from dptext_etl.runner.source.provenance import refuse_own_inputs
+from dptext_etl.runner.source.roles import refuse_own_inputs
 from dptext_etl_models.commands.train import app as training
 
 LEARNING = {

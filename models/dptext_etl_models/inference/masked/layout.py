@@ -50,9 +50,9 @@ class Asked(NamedTuple):
     block_first: Numbers
     block_last: Numbers
 
-    def take(self, some: npt.NDArray[np.int64] | slice) -> Asked:
+    def take(self, selection: npt.NDArray[np.int64] | slice) -> Asked:
         """Return some of the draws."""
-        return Asked(*(part[some] for part in self))
+        return Asked(*(part[selection] for part in self))
 
 
 class Rows(NamedTuple):
@@ -67,9 +67,9 @@ class Rows(NamedTuple):
         """Return the number of tokens of each row."""
         return np.asarray(self.lengths.sum(axis=1))
 
-    def take(self, some: npt.NDArray[np.int64] | slice) -> Rows:
+    def take(self, selection: npt.NDArray[np.int64] | slice) -> Rows:
         """Return some of the rows."""
-        return Rows(*(part[some] for part in self))
+        return Rows(*(part[selection] for part in self))
 
 
 class Layout:

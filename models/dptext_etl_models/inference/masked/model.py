@@ -98,7 +98,7 @@ def _known(layer: _Layer) -> set[int]:
 
 def _weights(module: Any) -> set[int]:
     """Return the identities of a module's weights and buffers."""
-    return {id(one) for one in (*module.parameters(), *module.buffers())}
+    return {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
 
 
 def _names(module: Any) -> set[str]:
@@ -202,8 +202,8 @@ class MaskedModel:
         totals, types = np.full(2, length - 1), np.zeros((2, length), np.int64)
         columns = np.array([[0, length - 2], [1, 0]])
         answers = []
-        for each in (way, self._whole):
-            self._way = each
+        for path in (way, self._whole):
+            self._way = path
             try:
                 answers.append(self.forward(tokens, totals, types, columns).float())
             except (RuntimeError, TypeError, AttributeError, ValueError, IndexError):
@@ -238,12 +238,12 @@ def _hooked(base: Any) -> bool:
     return attention is not None
 
 
-def _at_masks(_module: Any, _given: Any, made: Any) -> Any:
+def _at_masks(_module: Any, _given: Any, states: Any) -> Any:
     """Return an attention's output only at masks, if this thread has set their positions."""
     places = getattr(_MASKS, "places", None)
     if places is None:
         return None
-    return (made[0][places], *made[1:]) if isinstance(made, tuple) else made[places]
+    return (states[0][places], *states[1:]) if isinstance(states, tuple) else states[places]
 
 
 def _cut_head(model: Any, tokens: Numbers) -> Callable[[Any], Any] | None:

@@ -207,10 +207,10 @@ class _Head(nn.Module):
         return self.decoder(self.layer_norm(nn.functional.gelu(self.dense(features))))
 
 
-def _normed(given: int, made: int, config: Any) -> nn.Module:
+def _normed(given: int, width: int, config: Any) -> nn.Module:
     """Return a product and the norm after it, under transformers' names."""
     part = nn.Module()
-    part.dense, part.LayerNorm = nn.Linear(given, made), nn.LayerNorm(made, eps=config.layer_norm_eps)
+    part.dense, part.LayerNorm = nn.Linear(given, width), nn.LayerNorm(width, eps=config.layer_norm_eps)
     return part
 
 

@@ -173,17 +173,17 @@ class BatchScorer:
                 flat = flat[to_device(np.flatnonzero(batch.real), flat.device)]
             return flat.float() if flat.device.type == "cpu" and flat.dtype.itemsize < 4 else flat
 
-    def scores(self, batch: Batch, made: Made, layout: Layout) -> tuple[Numbers, Any]:
+    def scores(self, batch: Batch, computed: Made, layout: Layout) -> tuple[Numbers, Any]:
         """Return draws and their scores, adjusted; what follows on a GPU comes after the batch was computed."""
         import torch
 
-        if made.event is not None:
-            now = torch.cuda.current_stream(made.scores.device)
-            now.wait_event(made.event)
-            made.scores.record_stream(now)
+        if computed.event is not None:
+            now = torch.cuda.current_stream(computed.scores.device)
+            now.wait_event(computed.event)
+            computed.scores.record_stream(now)
         draws = (batch.asked.first[:, None] + np.arange(batch.shape.masks))[batch.real]
         with torch.inference_mode():
-            return draws, self._adjusted(made.scores, layout, draws)
+            return draws, self._adjusted(computed.scores, layout, draws)
 
     def _adjusted(self, scores: Any, layout: Layout, draws: Numbers) -> Any:
         import torch

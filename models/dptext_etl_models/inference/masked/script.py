@@ -165,9 +165,9 @@ class Scripts(Sequence[Script]):
         """Return the number of draws of each text."""
         return self.counted(self.drawn)
 
-    def counted(self, some: npt.NDArray[np.bool_]) -> Numbers:
+    def counted(self, selection: npt.NDArray[np.bool_]) -> Numbers:
         """Count some of the positions, in each text."""
-        return np.diff(bounds(some)[self.items_of])
+        return np.diff(bounds(selection)[self.items_of])
 
 
 def bounds(sizes: Sequence[int] | Numbers | npt.NDArray[np.bool_]) -> Numbers:
@@ -225,8 +225,8 @@ def likely_draws(words: int, deletion: float, addition: float, delta: float) -> 
     (30, 144)
     """
     stays = 1.0 - deletion
-    one = np.array([deletion * (1 - addition), stays * (1 - addition) + deletion * addition, stays * addition])
-    distribution = _power(one, words)
+    single = np.array([deletion * (1 - addition), stays * (1 - addition) + deletion * addition, stays * addition])
+    distribution = _power(single, words)
     tails = np.cumsum(distribution[::-1])[::-1] * (
         1 + 1e-9
     )  # tails[t]: probability of at least t draws, plus a margin above all rounding errors
@@ -234,9 +234,9 @@ def likely_draws(words: int, deletion: float, addition: float, delta: float) -> 
     return int(np.argmax(beyond <= delta))
 
 
-def _power(one: npt.NDArray[np.float64], times: int) -> npt.NDArray[np.float64]:
+def _power(chances: npt.NDArray[np.float64], times: int) -> npt.NDArray[np.float64]:
     """Return the distribution of a sum of equal draws; sums of positive products lose hardly any precision."""
-    total, square = np.ones(1), one
+    total, square = np.ones(1), chances
     while times:
         if times & 1:
             total = np.convolve(total, square)

@@ -84,17 +84,17 @@ class MaskedSession:
         kind = kind[order]
         ends = np.flatnonzero(np.append(kind[1:] != kind[:-1], True)) + 1
         for first, last in pairwise([0, *ends.tolist()]):
-            some, number = order[first:last], int(kind[first])
+            places, number = order[first:last], int(kind[first])
             shape = Shape(number >> _MASK_BITS, number & (1 << _MASK_BITS) - 1)
-            self._waiting.setdefault(shape, []).append((draws.take(some), rows.take(some)))
-            self._counts[shape] += len(some)
+            self._waiting.setdefault(shape, []).append((draws.take(places), rows.take(places)))
+            self._counts[shape] += len(places)
 
     def answer(self) -> Answer:
         """Take the batch that was begun first; failed draws get no scores."""
         if self._beyond:
-            some, self._beyond = self._beyond[:_PADS], self._beyond[_PADS:]
-            records, draws = np.array(some, np.int64).T
-            return Answer(records, draws, self._scorer.beyond(len(some)))
+            asked, self._beyond = self._beyond[:_PADS], self._beyond[_PADS:]
+            records, draws = np.array(asked, np.int64).T
+            return Answer(records, draws, self._scorer.beyond(len(asked)))
         if self._lost:
             return self._answered(self._lost.pop(), None)
         self._begin()
@@ -160,10 +160,10 @@ class MaskedSession:
         for row in range(len(lost.first)):
             try:
                 with without_panics():
-                    one = lost.take(slice(row, row + 1))
-                    alone = self._scorer.batch(self._layout, one, self._layout.rows(one), shape)
-                    made = self._workers.begin(self._scorer.forward, alone).result()
-                    places, row_scores = self._scorer.scores(alone, made, self._layout)
+                    row_lost = lost.take(slice(row, row + 1))
+                    alone = self._scorer.batch(self._layout, row_lost, self._layout.rows(row_lost), shape)
+                    computed = self._workers.begin(self._scorer.forward, alone).result()
+                    places, row_scores = self._scorer.scores(alone, computed, self._layout)
             except Exception:  # noqa: BLE001, S112  (uniform draws follow; a reason might quote the text)
                 continue
             draws.append(places)

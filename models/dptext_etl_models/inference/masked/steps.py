@@ -99,15 +99,15 @@ def draw(
     drawn: list[Drawn] = []
     waiting = [slice(0, len(scripts))]
     while waiting:
-        some = waiting.pop()
-        of_draws = None if epsilons is None else np.concatenate([[], *epsilons[some]])
+        batch = waiting.pop()
+        of_draws = None if epsilons is None else np.concatenate([[], *epsilons[batch]])
         how: dict[str, Any] = {"parameters": parameters, "epsilons": of_draws, "block": block, "progress": counted}
-        drawing = _Drawing(scorer, sampler, scripts[some], keys[some], **how)
-        if drawing.run() or some.stop - some.start < 2:
+        drawing = _Drawing(scorer, sampler, scripts[batch], keys[batch], **how)
+        if drawing.run() or batch.stop - batch.start < 2:
             drawn.extend(drawing.finished())
             continue
-        middle = (some.start + some.stop) // 2
-        waiting += [slice(middle, some.stop), slice(some.start, middle)]
+        middle = (batch.start + batch.stop) // 2
+        waiting += [slice(middle, batch.stop), slice(batch.start, middle)]
     return drawn
 
 

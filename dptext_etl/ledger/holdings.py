@@ -1,8 +1,8 @@
-"""Look up records and units in the ledger: once for all rows of a run, then only newer events.
+"""Look up records and units in the ledger: where they were reserved, in which state, at what amounts.
 
 The ledger stores no index. A plan goes through the batches of a release or a scope in the order in which they were
 sealed, and finds in them the ids that are asked for. So it needs one pass over the history of its releases and scope,
-and its memory follows from its own ids, not from the ledger.
+and its memory follows from its own ids. A run looks up all its rows at once, and then reads only newer events.
 
 A plan never answers from old data: it stores the last event that it read, and before each answer, it reads all events
 that any writer committed since. Writers do this once more when they hold their locks. A plan never assumes that
@@ -18,36 +18,32 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
-import pyarrow as pa
+import numpy.typing as npt
 
-from dptext_etl._kernel import Secret
-from dptext_etl.errors import KeyReferenceError
+from dptext_etl.arrays import starts
+from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import PURE
-from dptext_etl.ledger.batch import IdKey, check_value, ensure_key_file, resolve_id_key
 from dptext_etl.ledger.caps import LARGEST, Scopes
-from dptext_etl.ledger.contents import Contents, Key, Pinned
-from dptext_etl.ledger.records import Holdings, Records
+from dptext_etl.ledger.contents import Batch, Contents, Key, Pinned
 from dptext_etl.ledger.releases import Releases
 from dptext_etl.ledger.storage.hashed_ids import (
-    SATURATED,
     WIDTH,
     Bytes,
     HashedIds,
+    IdKey,
     Index,
     Values,
     WantedIds,
+    add_at,
     concatenated,
     hashed_ids,
-    plus,
-    sums,
 )
 from dptext_etl.ledger.storage.journal import Head, Journal
-from dptext_etl.ledger.storage.segments import Places, Segments
 from dptext_etl.ledger.storage.store import MissingLedgerError, Store
-from dptext_etl.ledger.types import I64, NEW, Mask, ReleaseRef, State
+from dptext_etl.ledger.types import I64, NEW, U8, Event, Mask, ReleaseRef, State
 
 RECENT = 4
 """Batches whose plans are kept between their reservation and their commit: as many as are under way at a time."""
@@ -55,6 +51,183 @@ BLOCK = 1 << 17  # ids in a block, at most, unless one batch has more: small bat
 KEPT = 1 << 24
 """Ids that are kept in memory, in all columns of a ledger: 256 MB. Later batches are read again for each plan."""
 REFUNDED = (PURE,)  # the components of a cap of which committed rows may give a part back
+MOVES: dict[Event, tuple[tuple[State, ...], State]] = {
+    Event.COMMIT: ((State.RESERVED, State.EXPIRED), State.COMMITTED),
+    Event.EXPIRE: ((State.RESERVED,), State.EXPIRED),
+    Event.ABORT: ((State.RESERVED,), State.ABORTED),
+    Event.DIVERGED: ((State.COMMITTED,), State.COMMITTED),
+}
+"""The states that an event moves rows from, and the state that it moves them to."""
+_HASHES = ("record", "unit", "idem_key", "digest")
+
+
+class Places(NamedTuple):
+    """Rows of reserved batches, shape (rows,)."""
+
+    batch: I64
+    row: I64
+
+    @classmethod
+    def unpack(cls, packed: I64) -> Places:
+        return cls(packed >> 32, packed & 0xFFFFFFFF)
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        return {"batch": self.batch, "row": self.row}
+
+    def packed(self) -> I64:
+        return (self.batch << np.int64(32)) | self.row
+
+    def take(self, where: Index | Mask) -> Places:
+        return Places(self.batch[where], self.row[where])
+
+    def groups(self) -> Iterator[tuple[int, Index]]:
+        """Iterate over the batches, each with the indices of its rows in this list."""
+        if not len(self.batch):
+            return
+        order, batches = np.arange(len(self.batch)), self.batch
+        if (batches[1:] < batches[:-1]).any():
+            order = np.argsort(batches, kind="stable")
+            batches = batches[order]
+        firsts = starts(batches)
+        yield from zip(batches[firsts].tolist(), np.split(order, firsts[1:]), strict=True)
+
+    def batches(self) -> list[int]:
+        """Return the batches, each once."""
+        return [batch for batch, _ in self.groups()]
+
+
+class Holdings(NamedTuple):
+    """The state of some records in a release, shape (records,)."""
+
+    present: Mask  # whether the release holds the record; an aborted reservation does not count
+    idem_keys: HashedIds  # the first 16 bytes of the identity of the text that it holds
+    places: Places  # where the record was reserved
+    state: U8  # a `State`, where the record is present
+
+    @property
+    def committed(self) -> Mask:
+        committed: Mask = self.present & (self.state == State.COMMITTED)
+        return committed
+
+    def same_text(self, idem_keys: HashedIds) -> Mask:
+        return self.present & self.idem_keys.equal(idem_keys)
+
+
+class Records:
+    def __init__(self, contents: Contents, journal: Journal) -> None:
+        self._contents, self._journal = contents, journal
+
+    def count(self, ref: ReleaseRef) -> int:
+        """Count the records that a release holds, without canaries and without aborted records."""
+        contents, key = self._contents.latest(), (ref.id, ref.nonce)
+        tally, given_back = contents.count(key), 0
+        for seq in contents.of_release.get(key, ()) if tally["aborted"] else ():
+            states = self.states(seq)
+            given_back += int((states[self._journal.read(seq, ["canary"])["canary"] == 0] == State.ABORTED).sum())
+        return tally["records"] - tally["canaries"] - given_back
+
+    def states(self, batch: int) -> U8:
+        """Return the states of a batch by the events that moved its rows, shape (rows,). Catch up before.
+
+        Raises:
+            LedgerError: An event moves rows that are not in a state from which it can move them.
+        """
+        found = self._contents.batches[batch]
+        states = np.zeros(found.rows, np.uint8)
+        for event, kind, whole in found.moves:
+            rows = slice(None) if whole else self.rows(event, batch)
+            before, after = MOVES[kind]
+            if not np.isin(states[rows], before).all():
+                _refuse(f"event {event} ({kind}) moves rows of batch {batch} that it cannot move")
+            states[rows] = after
+        return states
+
+    def rows(self, event: int, batch: int) -> Index:
+        """Return the rows of a batch that an event names, each once."""
+        columns = self._journal.read(event, ["batch", "row"])
+        rows: Index = columns["row"][columns["batch"] == batch]
+        if rows.size and not 0 <= rows.min() <= rows.max() < self._contents.batches[batch].rows:
+            _refuse(f"event {event} names rows that batch {batch} does not have")
+        if len(np.unique(rows)) < len(rows):
+            _refuse(f"event {event} names a row of batch {batch} twice")
+        return rows
+
+    def states_of(self, places: Places) -> U8:
+        self._contents.latest()
+        states = np.zeros(len(places.batch), np.uint8)
+        for batch, group in places.groups():
+            states[group] = self.states(batch)[places.row[group]]
+        return states
+
+    def reserved(self, places: Places, name: str) -> npt.NDArray[Any]:
+        """Return a column of reserved rows, shape (rows,), or (rows, 32) for hashes."""
+        values = _zeros(len(places.batch), name)
+        for batch, group in places.groups():
+            values[group] = self._journal.read(batch, [name])[name][places.row[group]]
+        return values
+
+    def digests_and_positions(self, places: Places) -> tuple[Bytes, I64]:
+        commits = {move.seq for batch in self._batches(places) for move in batch.moves if move.kind == Event.COMMIT}
+        _, digests, positions = self._recorded(places, commits, "digest", "positions")
+        return digests, positions
+
+    def settled(self, places: Places) -> tuple[Mask, I64]:
+        """Return which rows were settled ex post, and the pure epsilon that they used, in millionths."""
+        events = {seq for batch in self._batches(places) for seq in batch.settled}
+        mask, used = self._recorded(places, events, PURE)
+        return mask, used
+
+    def refunds(self, event: int) -> Iterator[tuple[int, Index, I64]]:
+        """Iterate over batches with the rows that an event settled, and the pure epsilon that they used, in millionths.
+
+        Raises:
+            LedgerError: A row is not committed, was settled before, or used more than it was charged.
+        """
+        columns = self._journal.read(event, ["batch", "row", PURE])
+        for batch, group in Places(columns["batch"], columns["row"]).groups():
+            rows, spent = columns["row"][group], columns[PURE][group]
+            every = np.concatenate([self.rows(seq, batch) for seq in self._contents.batches[batch].settled])
+            committed, worst = self.states(batch)[rows] == State.COMMITTED, self._journal.read(batch, [PURE])[PURE]
+            once = len(np.unique(every)) == len(every)
+            if not once or not committed.all() or (spent < 0).any() or (spent > worst[rows]).any():
+                _refuse(f"event {event} (SETTLE) settles rows of batch {batch} that it cannot settle")
+            yield batch, rows, spent
+
+    def postprocessed(self, places: Places, chain: str) -> tuple[Mask, Bytes]:
+        """Return which rows a chain of post-processing rewrote, and digests of the results, shape (rows, 32)."""
+        events = {seq for batch in self._batches(places) for seq, name in batch.posts if name == chain}
+        mask, digests = self._recorded(places, events, "digest")
+        return mask, digests
+
+    def _batches(self, places: Places) -> Iterator[Batch]:
+        contents = self._contents.latest()
+        return (contents.batches[batch] for batch in places.batches())
+
+    def _recorded(self, places: Places, events: set[int], *names: str) -> tuple[npt.NDArray[Any], ...]:
+        """Return which rows some events hold, and what columns of theirs hold of them."""
+        outputs = [np.zeros(len(places.batch), np.bool_), *(_zeros(len(places.batch), name) for name in names)]
+        keys, order = places.packed(), np.arange(len(places.batch))
+        if (keys[1:] < keys[:-1]).any():
+            order = np.argsort(keys)
+            keys = keys[order]
+        for seq in sorted(events) if len(keys) else ():
+            columns = self._journal.read(seq, ["batch", "row", *names])
+            event_rows = Places(columns["batch"], columns["row"]).packed()
+            at = np.searchsorted(keys, event_rows)
+            hit = (at < len(keys)) & (keys[np.minimum(at, len(keys) - 1)] == event_rows)
+            rows = order[at[hit]]
+            outputs[0][rows] = True
+            for values, name in zip(outputs[1:], names, strict=True):
+                values[rows] = columns[name][hit]
+        return tuple(outputs)
+
+
+def _zeros(rows: int, name: str) -> npt.NDArray[Any]:
+    return np.zeros((rows, WIDTH), np.uint8) if name in _HASHES else np.zeros(rows, np.int64)
+
+
+def _refuse(problem: str) -> NoReturn:
+    raise LedgerError(problem, "nothing is charged or published; `dptext ledger verify` lists what differs")
 
 
 class Block(NamedTuple):
@@ -109,7 +282,7 @@ class Keys:
         batches = db.contents.of_scope.get(of, []) if isinstance(of, int) else db.contents.of_release.get(of, [])
         pending, size = list[Block](), 0
         for seq in batches[bisect_right(batches, max(read, after) if self._size > KEPT else read) :]:
-            ids = hashed_ids(db.segments.read(seq, [column])[column])
+            ids = hashed_ids(db.journal.read(seq, [column])[column])
             block = Block(ids, np.array([seq]), np.array([0]))
             self._keep(kept, block)
             if seq > after:
@@ -146,7 +319,6 @@ class _Used:
 
     pinned: tuple[int, tuple[str, ...]]  # the number of the scope, and the components that it adds up
     amounts: Values
-    most: int = 0  # no amount is larger
     batch: int = 0  # the last one that was read
     settled: int = 0  # the event up to which settlements were read
 
@@ -244,7 +416,7 @@ class LedgerPlan:
 
     def _others(self, db: Database, refs: Sequence[ReleaseRef]) -> Iterator[ReleaseRef]:
         """Iterate over the other releases of the dataset, the newest first, if it was ever charged per subject."""
-        if db.scopes.per_subject(self.dataset):
+        if any(item.unit == "subject" for item in db.contents.latest().scopes_of(self.dataset)):
             yield from (ref for ref in reversed(db.releases.of_dataset(self.dataset)) if ref not in refs)
 
     def _of_release(self, db: Database, ref: ReleaseRef) -> _RecordStates:
@@ -271,15 +443,15 @@ class LedgerPlan:
             rows, at = self.units.find(block.ids)
             places = Places.unpack(block.places(rows))
             amounts = np.stack([np.minimum(db.records.reserved(places, name), LARGEST) for name in names])
-            _add(used, at, np.where(db.records.states_of(places) == State.ABORTED, 0, amounts))
+            add_at(used.amounts, at, np.where(db.records.states_of(places) == State.ABORTED, 0, amounts))
             used.batch = int(block.batches[-1])
         settlements = db.contents.settlements if names == REFUNDED else []
         for seq in settlements[bisect_right(settlements, used.settled) : bisect_right(settlements, self._head.seq)]:
             for batch, refunded, spent in db.records.refunds(seq):
                 if db.contents.batches[batch].scope == number:
-                    charged = db.segments.read(batch, ["unit", PURE])
+                    charged = db.journal.read(batch, ["unit", PURE])
                     rows, at = self.units.find(hashed_ids(charged["unit"][refunded]))
-                    _add(used, at, (spent - charged[PURE][refunded])[None, rows])
+                    add_at(used.amounts, at, (spent - charged[PURE][refunded])[None, rows])
         used.settled = self._head.seq
 
 
@@ -317,25 +489,12 @@ class Plans:
                 at, unit_at[real] = places
                 return plan, at, unit_at
         plan = LedgerPlan(dataset, WantedIds(records) if wanted is None else wanted, WantedIds(of_units))
-        at, unit_at[real] = plan.records.places_as_passed(), plan.units.places_as_passed()
+        at, unit_at[real] = plan.records.places_as_passed, plan.units.places_as_passed
         self._recent.append((plan, records, at))
         return plan, at, unit_at
 
 
 _NO_IDS = concatenated(())
-
-
-def _add(used: _Used, at: Index, amounts: Values) -> None:
-    """Add amounts at places, which may repeat; sums saturate."""
-    used.most += int(np.abs(amounts).max(initial=0)) * len(at)
-    if used.most < SATURATED:
-        for component, values in zip(used.amounts, amounts, strict=True):
-            np.add.at(component, at, values)
-        return
-    order = np.argsort(at, kind="stable")
-    at, amounts = at[order], amounts[:, order]
-    starts = np.flatnonzero(np.append(True, at[1:] != at[:-1])) if len(at) else at
-    used.amounts[:, at[starts]] = plus(used.amounts[:, at[starts]], sums(amounts, starts)) if len(at) else 0
 
 
 def _joined(blocks: Sequence[Block]) -> Block:
@@ -362,10 +521,9 @@ class Database:
         self.forgotten: dict[str, tuple[tuple[int, ...], Any]] = {}
         self.journal = Journal(store, ledger_id, secrets.token_hex(4))
         self.contents = Contents(store, self.journal)
-        self.segments = Segments(store, self.journal)
-        self.records = Records(self.contents, self.segments)
+        self.records = Records(self.contents, self.journal)
         self.releases = Releases(store, self.journal, self.contents, self.id_key)
-        self.scopes = Scopes(store, self.journal, self.contents, self.segments, self.records)
+        self.scopes = Scopes(store, self.journal, self.contents, self.records.states)
         self.keys, self.plans = Keys(), Plans()
 
     def look_up(self, ref: ReleaseRef, records: HashedIds, wanted: WantedIds | None = None) -> Holdings:
@@ -373,87 +531,3 @@ class Database:
         plan, at, _ = self.plans.covering(ref.dataset, records, wanted)
         plan.catch_up(self)
         return plan.holdings(self, ref, at)
-
-
-def initialize(store: Store, id_key: str | None) -> None:
-    """Give a new ledger its name and the check value of its id key."""
-    if id_key is None:
-        if store.key_file is None:
-            msg = f"a new ledger at {store.name} needs its own id key"
-            raise KeyReferenceError(msg, 'run `dptext key new PATH` and give id_key="file:PATH", the same everywhere')
-        ensure_key_file(store.key_file)
-    name_ledger(store, resolve_id_key(id_key or f"file:{store.key_file}"))
-
-
-def name_ledger(store: Store, secret: Secret) -> None:
-    with store.transaction():
-        if store.meta("ledger_id") is None:  # no other process was faster
-            name = secrets.token_hex(16)
-            store.execute("insert into meta values('ledger_id',?)", (name,))
-            store.execute("insert into meta values('id_check',?)", (check_value(secret, name),))
-
-
-NOWHERE = -1  # the place of a record that the release has never seen
-
-
-class Lookup:
-    """The first step finds the places of records; the second reads states and digests, which lie batch by batch.
-
-    No process needs more than the ids of its records, or the places of its batches.
-    """
-
-    def __init__(self, db: Database, ref: ReleaseRef, chain: str | None = None, *, identities: bool = False) -> None:
-        self._db, self.ref, self.chain, self._identities = db, ref, chain, identities
-
-    def hashed(self, ids: pa.Array, canary: Mask | None = None) -> Bytes:
-        """Hash record ids, shape (records, 16)."""
-        hashes: Bytes = np.ascontiguousarray(self._db.id_key.records(ids, canary).hashes[:, :16])
-        return hashes
-
-    def batches(self) -> I64:
-        """Return the batches of the release, in ascending order."""
-        with self._db.store.snapshot():
-            batches = self._db.contents.latest().of_release.get((self.ref.id, self.ref.nonce), [])
-            return np.array(batches, np.int64)
-
-    @property
-    def planned(self) -> bool:
-        """Whether the ledger has the plan of a run, so that records can be looked up a few at a time."""
-        return self._db.plans.run is not None
-
-    def places(self, hashes: Bytes) -> I64:
-        """Find where records were reserved, shape (records,); `NOWHERE` for those that the release has never seen.
-
-        Without a plan, each call goes through all batches of the release.
-        """
-        with self._db.store.snapshot():
-            plan, at, _ = self._db.plans.covering(self.ref.dataset, hashed_ids(hashes))
-            plan.catch_up(self._db)
-            places = plan.places(self._db, self.ref, at)
-        return np.where(places > 0, places, NOWHERE)
-
-    def digests(self, places: I64) -> tuple[Mask, Bytes, I64]:
-        """Return which records are committed, shape (records,), digests of their texts, (records, 32), and positions.
-
-        With a chain of post-processings: which of them it rewrote, and the digests of the results. With `identities`:
-        the identities of the raw texts instead of digests.
-        """
-        if not (places[1:] > places[:-1]).all():
-            packed, where = np.unique(places, return_inverse=True)
-            mask, digests, positions = self.digests(packed)
-            return mask[where], digests[where], positions[where]
-        mask, records = places != NOWHERE, self._db.records
-        every = Places.unpack(np.where(mask, places, 0))
-        with self._db.store.snapshot():
-            mask[mask] = records.states_of(every.take(mask)) == State.COMMITTED
-            if mask.all() and self.chain is None and not self._identities:
-                return mask, *records.digests_and_positions(every)
-            digests, positions = np.zeros((len(places), WIDTH), np.uint8), np.zeros(len(places), np.int64)
-            committed = every.take(mask)
-            digests[mask], positions[mask] = records.digests_and_positions(committed)
-            if self._identities:
-                digests[mask] = records.reserved(committed, "idem_key")
-            if self.chain is not None:
-                rewritten, digests[mask] = records.postprocessed(committed, self.chain)
-                mask[mask] = rewritten
-        return mask, digests, positions
