@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from contextlib import nullcontext
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -387,11 +388,7 @@ def _keyed(form: str, policy: ColumnPolicy) -> Any:
     from pyspark.sql.pandas import functions as made
 
     named_key = (policy.key, policy.dataset, policy.release)
-    array: Any = pa.Array
-    if form == "pandas":
-        import pandas as pd
-
-        array = pd.Series
+    array: Any = import_module("pandas").Series if form == "pandas" else pa.Array
 
     def keyed(ids: Any) -> Any:
         return worker.published_ids(*named_key, ids)

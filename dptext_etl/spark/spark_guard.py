@@ -62,6 +62,7 @@ def guard(
             "a frame of Spark Connect shows its client no analyzed plan, so the guard cannot judge it",
             "guard the same query in a classic session; run_frame keeps only the columns of the policy in both",
         )
+    functions.arrow_udf("guard", "publish by run_frame")  # it knows the plans of Spark 4.1 and newer
     plan = df._jdf.queryExecution().analyzed()  # noqa: SLF001  (the analyzed plan has no public interface)
 
     def output(releases: PlanRules) -> Iterator[Content]:

@@ -76,7 +76,7 @@ def test_policies_are_as_recommended(path):
 
 def test_the_rule_is_that_of_the_page():
     page = (ROOT / "docs" / "choose.md").read_text(encoding="utf-8")
-    table = page.partition("## Which mechanism")[2].partition("\n\nFor `surrogate`")[0]
+    table = page.partition("## Which mechanism")[2].partition("\n\n[The interactive report]")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.count("|") > 3]
     named = {name for row in rows[2:] for name in re.findall(r"`(surrogate|custext|dpmlm|maxent)`", row[1])}
     assert named == {RECOMMENDED["rows"][0]}

@@ -15,7 +15,7 @@ from dptext_etl import privatize
 from dptext_etl.engines.spark.worker_policy import Location, WorkerPolicy, ship
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.mechanisms.custext import CusText
-from dptext_etl.spark import label_function, register, worker
+from dptext_etl.spark import guard, label_function, register, worker
 from tests.later import later
 from tests.quick import quick
 
@@ -128,6 +128,8 @@ def test_functions_of_pandas_refuse_ids_without_zone_and_policies_say_what_to_do
         register(films, "f", policy)
     with pytest.raises(PolicyError, match=r"label_function needs Spark 4\.1 or newer"):
         label_function("published")
+    with pytest.raises(PolicyError, match=r"guard needs Spark 4\.1 or newer"):
+        guard(films.table("films"), "review")
 
 
 @pytest.mark.parametrize("form", quick(FORMS))
