@@ -25,10 +25,10 @@ from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.audit import Verification, charges
 from dptext_etl.ledger.caps import LARGEST
 from dptext_etl.ledger.holdings import Database
+from dptext_etl.ledger.ledger_tables import SCHEMAS, in_units
 from dptext_etl.ledger.reports import tracked_components
 from dptext_etl.ledger.storage.hashed_ids import fold
 from dptext_etl.ledger.storage.journal import id_ranges
-from dptext_etl.ledger.ledger_tables import SCHEMAS, in_units
 from dptext_etl.ledger.types import State
 from dptext_etl.policy import Cap
 from tests import ledger_events as events
