@@ -1,6 +1,6 @@
 """`make -C studies discriminant-keys`: macro-F1 of the classifier of a statistic under several keys.
 
-Texts are encoded once per corpus, so that many keys take little time. It prints mean and standard deviation over keys,
+Texts are encoded once per corpus, not once per key. It prints mean and standard deviation over keys,
 and by how much the mean is worse at a larger epsilon. Sets are those of the pages, and two that chose constants.
 """
 
