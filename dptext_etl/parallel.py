@@ -61,9 +61,7 @@ def require_threads() -> None:
     """Refuse a process that was forked from one that had used Polars: it would wait for threads that it lacks."""
     if _USED_BY - {os.getpid()}:
         msg = "this process was forked from one that had used Polars, whose threads it does not have: it would hang"
-        raise PolicyError(
-            msg, 'start it by multiprocessing.get_context("spawn"), or fork before the first use (on Linux) or import'
-        )
+        raise PolicyError(msg, 'start it by multiprocessing.get_context("spawn"), or fork before the import of Polars')
 
 
 def map_in_order(work: Callable[[Item], Result], items: Iterable[Item], width: int) -> Iterator[Result]:

@@ -108,7 +108,7 @@ class MaxEnt(BaseModel):
         epsilon: Epsilon of the whole table for one record, at `delta`.
         delta: Delta of that pair, at most 1e-6, and at most 0.01 over the number of records.
         corpus: A corpus with any encoder: its name, folder, or URL.
-        width: Coordinates of a text; by default 64, or 96 from 16 labels on.
+        width: Coordinates of a text; by default 96, or 192 from 16 labels on.
     """
 
     model_config = _MODEL

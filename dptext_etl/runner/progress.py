@@ -171,6 +171,16 @@ class Profile:
         self._seconds, self._cpu = time.monotonic(), time.process_time()
         self._peak = 0
 
+    def __getstate__(self) -> dict[str, Cost]:
+        """Hand over the counts: another process has other clocks."""
+        with self._lock:
+            self._settle()
+            return dict(self._costs)
+
+    def __setstate__(self, costs: dict[str, Cost]) -> None:
+        self.__init__()  # type: ignore[misc]
+        self._costs = costs
+
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Count the block for a stage. A stage inside another one of the same thread replaces it meanwhile."""

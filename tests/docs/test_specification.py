@@ -138,6 +138,13 @@ def literals(source: str) -> Iterable[str]:
             yield node.value
 
 
+@pytest.mark.parametrize("page", ["boundary", "promises"])
+def test_the_tests_that_a_page_names_exist(page):
+    named = re.findall(r"`((?:[a-z]+/)?tests/[\w/]+\.py)(?:::(\w+))?`", (SPEC / f"{page}.md").read_text())
+    assert len(named) > 20
+    assert not [path for path, name in named if f"def {name}" not in (ROOT / path).read_text()]
+
+
 def test_no_message_cites_a_rule():
     said = {
         name: literals(text)

@@ -155,7 +155,7 @@ def by_suite(case: Case) -> Any:
 
     case.publish()
     verdict = validate_suite(scan_published(str(case.folder / "out")).collect(), suite_for(case.policy))
-    return [(item.name, item.column, item.success) for item in verdict.outcomes]
+    return [(item.name, item.gate, item.success) for item in verdict.outcomes]
 
 
 def by_asset(case: Case) -> Any:

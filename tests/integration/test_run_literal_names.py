@@ -3,6 +3,9 @@
 A policy names such columns, and a source may have them next to those that the policy names.
 """
 
+import ast
+from pathlib import Path
+
 import polars as pl
 import pytest
 
@@ -17,6 +20,7 @@ from dptext_etl.runner.source.guessing import guess
 from dptext_etl.runner.source.roles import open_table
 from tests.quick import quick
 
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = ["*", "^.*$", "^review$", "^id$"]
 SUFFIXES = [".csv", ".parquet", ".ndjson"]
 
@@ -91,3 +95,14 @@ def test_spark_releases_them(spark, job, reviews, role):
     with SparkEngine.started(job.policy(), None) as engine:
         run(job.policy(), engine=engine)
     assert set(job.published().columns) == {names["id"], names["keep"], names["column"]}
+
+
+def test_columns_of_users_are_named_in_one_place():
+    """Any other argument of `pl.col` is a literal, or a constant of a module."""
+    other = []
+    for path in (ROOT / "dptext_etl").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pl.col":
+                names = [name for name in node.args if not isinstance(name, ast.Constant)]
+                other += [(path.name, ast.unparse(name)) for name in names if not ast.unparse(name).isupper()]
+    assert other == [("data_types.py", "name")]

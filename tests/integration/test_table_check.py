@@ -261,6 +261,7 @@ def test_tickets_with_minutes_are_refused_and_with_months_nearly_none_is_traced(
         ("at", pl.int_range(270, eager=True).cast(pl.String), "top = [public values]"),
         ({"column": "at", "top": [*map(str, range(270))]}, pl.int_range(270, eager=True).cast(pl.String), None),
         ("at", pl.int_range(270, eager=True).cast(pl.Binary), None),
+        ("user_name", pl.int_range(270, eager=True).cast(pl.String), None),
     ],
 )
 def test_a_hint_fits_the_type_of_the_column(make_job, kept, values, way):

@@ -54,14 +54,13 @@ os.wait()
         [
             (True, "run", True, False, None),
             (False, "run", False, True, None),
+            (False, "run", True, False, "macOS"),
             (True, "run", True, True, None),
             (True, "expression", True, False, None),
             (False, "run", False, False, None),
-            (True, "run", True, False, "macOS"),
-            (False, "run", True, False, "macOS"),
             (False, "run", False, False, "daemon"),
         ],
-        first=2,
+        first=3,
     ),
 )
 def test_a_forked_process_releases_or_is_refused(tmp_path, small_vectors, used, door, refused, late, elsewhere):

@@ -1,5 +1,6 @@
 """Progress and profile of a run: the share never falls, the rest follows from measured rates, and stages add up."""
 
+import pickle
 import threading
 import time
 
@@ -147,6 +148,17 @@ def test_stages_side_by_side_share_the_time(ticks):
     costs = found(profile)
     assert (costs["compute"]["seconds"], costs["stage"]["seconds"]) == (1, 1)
     assert costs["compute"]["cpu_seconds"] + costs["stage"]["cpu_seconds"] == 4
+
+
+def test_another_process_goes_on_with_the_profile(ticks):
+    profile = Profile()
+    with profile.stage("read"):
+        ticks(2, 2)
+        again = pickle.loads(pickle.dumps(profile))
+    with again.stage("read"):
+        ticks(1, 5)
+    assert found(again)["read"]["cpu_seconds"] == 7
+    assert found(profile)["read"]["cpu_seconds"] == 2
 
 
 def test_a_stage_that_fails_ends(ticks):

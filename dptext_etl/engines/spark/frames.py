@@ -120,12 +120,7 @@ def _ids(
                     else:
                         table = pl.read_parquet(literal(copies.local_path(name)), columns=[column])
                         series = table.select(named_as(by_name(column), kind)).to_series()
-                    ids = (
-                        series.alias("id")
-                        .drop_nulls()
-                        .to_arrow(compat_level=pl.CompatLevel.oldest())
-                        .cast(schema.field(0).type)
-                    )
+                    ids = series.to_arrow(compat_level=pl.CompatLevel.oldest()).drop_null().cast(schema.field(0).type)
                     yield pa.RecordBatch.from_arrays([ids], schema=schema)
 
 
