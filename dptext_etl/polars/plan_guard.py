@@ -50,6 +50,8 @@ def guard(
 ) -> pl.LazyFrame:
     """Refuse a plan in which raw text goes anywhere except into the policy's release, and return the plan.
 
+    It warns (`OtherTextWarning`) of unchanged strings in the output that the policy of a dataset does not name.
+
     Args:
         plan: Any lazy frame, which is not run.
         raw: Names of raw columns in the sources, in addition to the policy's; one or several.
@@ -66,7 +68,7 @@ def guard(
         >>> guard(plan, raw="review").collect_schema().names()
         ['id']
     """
-    PlanRules(policy, id, raw).judge(lambda releases: _Walk(_as_written(plan), releases).columns().values())
+    PlanRules(policy, id, raw).judge(lambda releases: _Walk(_as_written(plan), releases).output())
     return plan
 
 
@@ -76,13 +78,17 @@ class _Walk:
     def __init__(self, nodes: Any, releases: PlanRules) -> None:
         self._nodes, self._releases, self._rows = nodes, releases, count()
 
-    def columns(self) -> Columns:
+    def output(self) -> list[tuple[Content, bool]]:
+        types = self._nodes.get_schema()
+        return [(content, str(types.get(name)) == "String") for name, content in self._columns().items()]
+
+    def _columns(self) -> Columns:
         try:
             node = self._nodes.view_current_node()
             kind = type(node).__name__
         except NotImplementedError as error:  # a scan of an IPC file is not shown
             node, kind = None, "Scan" if "scan" in str(error) else "unknown"
-        inputs: list[Columns] = [self._at(number, self.columns) for number in self._nodes.get_inputs()]
+        inputs: list[Columns] = [self._at(number, self._columns) for number in self._nodes.get_inputs()]
         columns = {name: content for above in inputs for name, content in above.items()}
         others = mixed(content for above in inputs for content in above.values())
         follow = getattr(self, f"_{kind.lower()}", None)

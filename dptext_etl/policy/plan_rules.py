@@ -9,12 +9,14 @@ Specification: docs/spec/privacy.md#trusted-ids.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dptext_etl.errors import DPTextError, GateError, PolicyError
 from dptext_etl.policy.column_policy import ColumnPolicy
+from dptext_etl.policy.dataset_policy import Policy
 from dptext_etl.policy.policy_like import PolicyLike, columns_and_id, resolve
 
 HINT = (
@@ -24,6 +26,10 @@ HINT = (
 _ID = "give the unchanged id column of the text's source"
 _SAME = "make the release from the policy itself: privatize(policy, id=…), register(…, policy), register_view(…)"
 _PUBLISHED = "a published table counts as raw if its column has the raw name: guard the release, then add the table"
+
+
+class OtherTextWarning(UserWarning):
+    """The output of a plan holds columns of strings that the policy does not name, unchanged."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,7 @@ class PlanRules:
         self._given = {raw} if isinstance(raw, str) else set(raw)
         self._columns = {column.named.casefold(): column for column in columns}
         self._raw = {name.casefold(): name for name in (*self._given, *(column.named for column in columns))}
+        self._kept = {self._id, *policy.kept_columns} if isinstance(policy, Policy) else None
         self._found = set[str]()  # raw columns that a source has
         self._drawn = dict[str, tuple[Any, Any]]()  # the text and the id of the releases of each column
         if not self._raw:
@@ -78,8 +85,11 @@ class PlanRules:
         self._found |= own | raw
         return Content(frozenset(own | raw), name if raw <= own else None, rows)
 
-    def judge(self, follow: Callable[[PlanRules], Iterable[Content]]) -> None:
-        """Refuse raw names that no source has, and raw text in the output; `follow` returns its columns."""
+    def judge(self, follow: Callable[[PlanRules], Iterable[tuple[Content, bool]]]) -> None:
+        """Refuse raw names that no source has, and raw text in the output; warn of other strings.
+
+        `follow` returns the content of each column of the output, and whether it holds strings.
+        """
         try:
             output = list(follow(self))
         except DPTextError:
@@ -90,11 +100,17 @@ class PlanRules:
         if missing := absent & self._given if self._found else absent:
             msg = f"no source of the plan has a column {_named(missing)}"
             raise PolicyError(msg, "use the names of raw columns in the sources")
-        if raw := mixed(output).raw:
-            # columns by their places, because names of a plan may be texts
-            where = ", ".join(f"column {place}" for place, content in enumerate(output, start=1) if content.raw)
+        if raw := mixed(content for content, _ in output).raw:
+            where = _places(bool(content.raw) for content, _ in output)
             msg = f"raw text of {_named(raw)} reaches the output unreleased, in {where}"
             raise GateError(msg, f"{HINT}; {_PUBLISHED}")
+        kept = self._kept
+        others = _places(
+            kept is not None and string and content.column not in {None, *kept} for content, string in output
+        )
+        if others:
+            msg = f"the output holds strings that the policy does not name, unchanged: {others}"
+            warnings.warn(f"{msg}. privatize(policy, select=True) leaves them out", OtherTextWarning, stacklevel=4)
 
     def require(self, text: Content, ids: Content, mode: str | None, same: Callable[[ColumnPolicy], bool]) -> None:
         """Refuse a release (by its mechanism's mode, and whether it is a policy's) of other than a text and its id."""
@@ -125,3 +141,8 @@ class PlanRules:
 
 def _named(columns: Iterable[str]) -> str:
     return ", ".join(map(repr, sorted(columns)))
+
+
+def _places(chosen: Iterable[bool]) -> str:
+    """Write columns by their places, because names of a plan may be texts."""
+    return ", ".join(f"column {place}" for place, this in enumerate(chosen, start=1) if this)

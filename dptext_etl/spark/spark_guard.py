@@ -46,6 +46,8 @@ def guard(
 ) -> DataFrame:
     """Refuse a data frame in whose plan raw text goes anywhere except into the policy's release, and return it.
 
+    It warns (`OtherTextWarning`) of unchanged strings in the output that the policy of a dataset does not name.
+
     Args:
         df: A frame of a classic session, which is not run.
         raw: Names of raw columns in the sources, in addition to the policy's; one or several, in any case.
@@ -65,9 +67,9 @@ def guard(
     functions.arrow_udf("guard", "publish by run_frame")  # it knows the plans of Spark 4.1 and newer
     plan = df._jdf.queryExecution().analyzed()  # noqa: SLF001  (the analyzed plan has no public interface)
 
-    def output(releases: PlanRules) -> Iterator[Content]:
+    def output(releases: PlanRules) -> Iterator[tuple[Content, bool]]:
         columns = _Walk(releases).step(plan, {})
-        return (columns[_id(item)] for item in _items(plan.output()))
+        return ((columns[_id(item)], str(item.dataType().typeName()) == "string") for item in _items(plan.output()))
 
     PlanRules(policy, id, raw).judge(output)
     return df

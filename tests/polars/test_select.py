@@ -1,11 +1,14 @@
 """`privatize(policy, select=True)` returns the rows and columns that a run of the policy publishes."""
 
+import warnings
+
 import polars as pl
 import pytest
 
 from dptext_etl import Policy, _kernel
 from dptext_etl.errors import GateError, InputError, PolicyError
 from dptext_etl.polars import guard, released, run_frame
+from dptext_etl.policy.plan_rules import OtherTextWarning
 
 col = pl.col
 RAW = pl.DataFrame(
@@ -53,7 +56,9 @@ def policy(tmp_path):
 def test_the_rows_and_columns_of_a_run_come_back(policy, entries):
     made = policy(**entries)
     plan = RAW.lazy().dptext.privatize(made, select=True)
-    assert guard(plan, policy=made) is plan
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", OtherTextWarning)
+        assert guard(plan, policy=made) is plan
     selected = plan.collect()
     assert RAW.dptext.privatize(made, select=True).equals(selected)
     published = released(run_frame(RAW, made).published).collect()
@@ -89,15 +94,19 @@ def test_a_policy_of_one_column_selects_it_and_the_id(policy):
     ]
 
 
-def test_the_guard_refuses_all_texts_of_the_policy(policy):
+def test_the_guard_refuses_texts_of_the_policy_and_warns_of_other_strings(policy):
     texts = [
         {"name": name, "mechanism": {"name": "custext", "epsilon": 2.0}, "allow": ["cluster"]}
         for name in ("review", "notes")
     ]
-    plan = RAW.lazy().dptext.privatize(policy())
-    assert guard(plan, policy=policy()) is plan
+    both, one = policy(column=texts), policy()
+    plan = RAW.lazy().dptext.privatize(one)
     with pytest.raises(GateError, match="raw text of 'notes' reaches the output unreleased, in column 1"):
-        guard(plan, policy=policy(column=texts))
+        guard(plan, policy=both)
+    with pytest.warns(
+        OtherTextWarning, match=r"strings that the policy does not name, unchanged: column 1, column 3\."
+    ):
+        guard(plan, policy=one)
 
 
 @pytest.mark.parametrize("name", ["^review$", "*"])
