@@ -30,7 +30,7 @@ from pathlib import Path
 from socket import gethostname
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, PlainSerializer, ValidationError
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, PlainSerializer
 
 from dptext_etl import files, object_stores, telemetry
 from dptext_etl.errors import BusyError, FrozenLedgerError, InputError, LedgerError, file_failure, seam
@@ -65,7 +65,7 @@ class FrozenError(FrozenLedgerError):
 class StoredAnchor(BaseModel):
     """The stored anchor and names of a dataset in a ledger."""
 
-    dataset: str
+    dataset: str = Field(exclude=True)  # it is the key in the file
     # the anchor of the ledger after its last charge
     anchor: Annotated[Anchor, BeforeValidator(lambda text: Anchor.parse(str(text))), PlainSerializer(str)]
     releases: tuple[str, ...]  # the release names that were used
@@ -92,8 +92,11 @@ class AnchorFile(BaseModel):
     @classmethod
     def parse(cls, content: bytes, place: Path | str) -> AnchorFile:
         try:
-            return cls.model_validate_json(content)
-        except (ValidationError, LedgerError):
+            facts = json.loads(content)
+            datasets = {name: StoredAnchor(dataset=name, **item) for name, item in facts["datasets"].items()}
+            stored = {name: facts[name] for name in ("place", "host", "time")}
+            return cls(**stored, datasets=datasets, verified=facts.get("verified"))
+        except (ValueError, KeyError, TypeError, AttributeError, LedgerError):
             broken = f"{place} cannot be read"
         hint = "this file names the right ledger: restore it, or remove it if you are sure of the ledger"
         raise LedgerError(broken, hint)

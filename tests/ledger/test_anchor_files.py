@@ -4,6 +4,7 @@ Specification: docs/spec/privacy.md#lost-ledger.
 """
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -221,9 +222,17 @@ def test_a_file_that_is_broken_says_so(kit, folder):
     charger = Charger(kit, folder, "a")
     charger.charge("x", 1)
     (path,) = folder.glob("*.json")
-    path.write_text("{")
-    with pytest.raises(LedgerError, match=r"\.json cannot be read\nHint: this file names the right ledger"):
-        charger.charge("y", 1)
+    whole = json.loads(path.read_text())
+    assert list(whole["datasets"]["a"]) == ["anchor", "releases", "groups", "losses"], "the bytes of 0.3.0"
+    for broken in ("{", "{}", *(json.dumps(without(whole, name)) for name in ("place", "host", "time", "datasets"))):
+        path.write_text(broken)
+        with pytest.raises(LedgerError, match=r"\.json cannot be read\nHint: this file names the right ledger"):
+            charger.charge("y", 1)
+
+
+def without(facts, name):
+    """The facts without one of them."""
+    return {key: value for key, value in facts.items() if key != name}
 
 
 def test_a_folder_that_cannot_be_used_says_so(kit, tmp_path):
