@@ -15,7 +15,7 @@ from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.corpus import Integers
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families.aggregate.classifier import floored, linear_discriminant, name_vectors
+from dptext_etl.families.aggregate.classifier import floored, linear_discriminant, name_vectors, unit_rows
 from dptext_etl.families.aggregate.contributions import Noisy, encoded
 from dptext_etl.families.aggregate.statistic import Statistic
 
@@ -142,8 +142,8 @@ def table(
         pool: Another public corpus, whose texts are drawn in the place of texts of the statistic's corpus. Its own
             vectors are not read.
 
-    A label's candidates are the texts of the pool to which the classifier gives it, and the 20 with the highest score.
-    They are drawn with replacement, in proportion to exp(c slope . coordinates). c is
+    A label's candidates are the texts of the pool of which it is the nearest label (slope . coordinates / |slope|), and
+    the 20 with the highest score. They are drawn with replacement, in proportion to exp(c slope . coordinates). c is
     the largest number up to 1 at which the entropy is at least the entropy of 500 texts, or of a quarter of the
     candidates if fewer. Labels share rows as their noisy counts do, but none has less than a fifth of an even share.
     Draws depend only on the noisy sums.
@@ -154,7 +154,7 @@ def table(
     texts_drawn = statistic.corpus.texts if pool is None else pool.texts
     points = corpus_points(statistic) if pool is None else points_of(statistic, texts_drawn)
     slopes = slopes_of(noisy, points, names)
-    scores = linear_discriminant(noisy, names).scores_at(points) if statistic.labels else points @ slopes.T
+    scores = points @ unit_rows(slopes).T
     owners = scores.argmax(axis=1)
     drawn, at = [], 0
     for number, share in enumerate(shares_of_rows(floored(noisy.counts[: len(labels)]), rows)):
