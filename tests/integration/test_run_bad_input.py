@@ -84,9 +84,9 @@ def test_a_file_that_breaks_off(job):
     path = job.folder / "raw.parquet"
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    refused(job, InputError, "raw.parquet failed")
+    refused(job, InputError, "raw.parquet cannot be read as Parquet")
     path.write_bytes(whole[:200] + bytes(50) + whole[250:])
-    refused(job, InputError, "source")
+    refused(job, InputError, "raw.parquet cannot be read as Parquet")
 
 
 def test_a_broken_line_late_in_a_file(make_job):

@@ -162,6 +162,7 @@ def published_ids(layout: Layout, spec: LedgerSpec, manifest: Manifest) -> Itera
 
 def forgotten_among(ledger: Ledger, dataset: str, ids: pl.Series, units: pl.Series | None = None) -> pl.Series:
     """Return which records are forgotten; ids of some that were are null (`blank_ids`)."""
+    ids = ids.alias("id")
     gone, there = ids.is_null().to_numpy(writable=True), ids.is_not_null()
     hashes = None if units is None else pa.array(units.filter(there).to_list(), pa.binary(32))
     gone[there.to_numpy()] = ledger.people.forgotten(dataset, canonical_ids(ids.drop_nulls().to_arrow()), hashes)
@@ -430,7 +431,7 @@ def _publish_without(  # noqa: PLR0917
             with seam("reading the published table", InputError, READ_HINT):
                 rows = as_stored(layout, before, (layout.part(part.path),)).collect()
             if own_ids is not None:
-                rows = rows.select(own_ids[number].alias(str(column)), pl.exclude(str(column)))
+                rows = rows.with_columns(own_ids[number].alias(str(column)))
             left = rows.clear() if column is None else rows.filter(~is_forgotten(rows[column]))
             if left.height:
                 writer.add_rows(left)
