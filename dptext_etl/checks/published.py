@@ -291,7 +291,7 @@ def published_types(policy: Policy, manifest: Manifest | None = None) -> dict[st
     """Return the types of the published columns, as the manifest writes them."""
     if manifest is not None:
         return manifest.schema
-    with suppress(DPTextError, ValueError):
+    with suppress(DPTextError, ValueError, KeyError, TypeError):
         if "://" in policy.sink:
             content = Storage.open(policy.sink, policy.storage_options).read(MANIFEST)
             return {} if content is None else Manifest.parse(content.decode("ascii")).schema

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl.errors import DPTextError
+from dptext_etl.errors import DPTextError, bare
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger import people, reports
 from dptext_etl.ledger.caps import cap_change
@@ -69,6 +69,7 @@ class LedgerReader:
         """Close the connection."""
         self._db.store.close()
 
+    @bare
     def committed(
         self, ref: ReleaseRef, ids: pa.Array, *, chain: str | None = None, canary: Mask | None = None
     ) -> Committed:
@@ -126,6 +127,7 @@ class LedgerReader:
         """
         return Lookup(self._db, ref, chain, identities=identities)
 
+    @bare
     def known(self, ref: ReleaseRef, ids: pa.Array) -> Mask:
         """Return which records the release holds, shape (records,).
 
@@ -149,6 +151,7 @@ class LedgerReader:
         with self._db.store.snapshot():
             return self._db.records.count(ref)
 
+    @bare
     def remaining(self, scope: Scope, subjects: pa.Array | None = None) -> Remaining:
         """Return the remaining amounts in a scope: quantiles over all units, and amounts of given units.
 
@@ -183,6 +186,7 @@ class LedgerReader:
         with self._db.store.snapshot():
             return reports.further(self._db, scope, cap, costs, most)
 
+    @bare
     def used(self, scope: Scope, units: pa.Array) -> dict[str, I64]:
         """Return the used amounts of units in a scope, by component of its cap; pure epsilon without a cap.
 

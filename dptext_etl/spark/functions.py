@@ -154,6 +154,8 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     require_name(name)
+    policy = policy if isinstance(policy, ColumnPolicy) else resolve(policy)
+    resolve_column(policy)  # refuses a policy that no function can carry out, before Spark is asked
     if spark.sql(f"SHOW SYSTEM FUNCTIONS LIKE '{name}'").take(1):
         msg = f"Spark has a built-in function {name!r}, and a query would call that one"
         raise PolicyError(msg, 'use another name, such as "private_review"')

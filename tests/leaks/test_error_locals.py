@@ -17,8 +17,14 @@ ROWS = re.compile(r"\b(DataFrame|LazyFrame|Series|Expr|Array|ChunkedArray|SparkS
 """Types of parameters that hold rows, or lead to the table that holds them."""
 ROWLESS = ("dptext_etl.policy.", "dptext_etl.accounting.", "dptext_etl.allocation.")
 """Packages that read no table: policies and amounts, and the division of one text, which `release` calls."""
-INNER = ("dptext_etl.engines.engine.", "dptext_etl.engines.local.", "dptext_etl.checks.gate.")
-"""Steps of an engine, which `run` and `stage` call, and of gates."""
+INNER = tuple(
+    f"dptext_etl{place}."
+    for place in (
+        *(".engines.engine", ".engines.local", ".checks.gate", ".runner.preflight"),
+        *(".mechanism", ".families", "_models.families"),
+    )
+)
+"""Steps of an engine, which `run` and `stage` call, of gates, and of mechanisms, which `privatize` calls."""
 BARE = {bare(lambda: None).__code__, bare(lambda: (yield)).__code__}
 
 
@@ -49,7 +55,8 @@ def doors():
     for module, name in sorted({*exported(), *documented(), *registered()}):
         found = getattr(importlib.import_module(module), name, None)
         ours = inspect.isclass(found) and found.__module__.startswith("dptext_etl")
-        methods = [getattr(found, name) for name in vars(found) if not name.startswith("_")] if ours else []
+        bases = [base for base in found.__mro__ if base.__module__.startswith("dptext_etl")] if ours else []
+        methods = [getattr(found, name) for base in bases for name in vars(base) if not name.startswith("_")]
         for door in filter(callable, [found if not inspect.isclass(found) else None, *methods]):
             if inspect.isfunction(door) or inspect.ismethod(door):
                 yield f"{door.__module__}.{door.__qualname__}", door

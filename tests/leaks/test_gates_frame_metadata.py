@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dptext_etl.checks.published import check_published
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import kind_of
 from dptext_etl.errors import GateError
 from tests.later import later
@@ -210,6 +211,13 @@ def test_metadata_of_a_file_and_of_its_fields_is_stopped_by_the_gate(bench, tmp_
         assert not columns_hold(tmp_path / "one.parquet", bench.policy)
 
 
+def write_manifest(folder, policy, kinds):
+    """Write the manifest of an empty table with columns of these kinds."""
+    names = (policy.dataset, policy.release)
+    manifest = Manifest(*names, None, 1, "parquet", "id", schema=kinds, columns=[], gates=[], parts=())
+    (folder / "published.manifest.json").write_text(manifest.text())
+
+
 def test_kept_columns_are_held_to_the_types_that_were_published(bench, tmp_path):
     sink = tmp_path / "published"
     sink.mkdir()
@@ -219,8 +227,7 @@ def test_kept_columns_are_held_to_the_types_that_were_published(bench, tmp_path)
         "review": "String",
         "note": "String",
     }
-    facts = {"parts": [], "file_format": "parquet", "schema": kinds}
-    (tmp_path / "published.manifest.json").write_text(json.dumps(facts))
+    write_manifest(tmp_path, bench.policy, kinds)
     policy = bench.policy.model_copy(update={"sink": str(sink)})
     right = bench.published.with_columns(stars=pl.lit("low", pl.Enum(["low"])))
     for table in (right, right.to_pandas(), right.with_columns(pl.col("stars").cast(pl.String))):
@@ -240,8 +247,7 @@ def test_kept_columns_are_held_to_the_types_that_were_published(bench, tmp_path)
 @pytest.mark.parametrize("nested", [lambda cells: cells, pl.concat_list], ids=["a struct", "a list of structs"])
 def test_names_of_fields_are_held_to_those_that_are_published(bench, nested, tmp_path):
     kinds = {"id": "Int64", "stars": kind_of(pl.DataFrame(pl.select(nested(pl.struct(x=1)))).dtypes[0])}
-    facts = {"parts": [], "file_format": "parquet", "schema": {**kinds, "review": "String", "note": "String"}}
-    (tmp_path / "published.manifest.json").write_text(json.dumps(facts))
+    write_manifest(tmp_path, bench.policy, {**kinds, "review": "String", "note": "String"})
     (tmp_path / "published").mkdir()
     policy = bench.policy.model_copy(update={"sink": str(tmp_path / "published")})
     for name, holds in (("field_1", True), (RAW, False)):
