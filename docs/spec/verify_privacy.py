@@ -211,7 +211,7 @@ def v10_relative_gain() -> str:
     collapsed = 1618 / 1730
     assert abs(2 * collapsed / (1 + collapsed) * 100 - 96.655) < 1e-2
     assert abs(100 * collapsed - 93.526) < 1e-2
-    return "two wrong cells in table 1 of paper 001; MG_u is an F1 while scores are accuracies"
+    return "two wrong cells in table 1 of Meisenbacher et al. 2025; MG_u is an F1 while scores are accuracies"
 
 
 def v11_ner_test() -> str:

@@ -1,4 +1,4 @@
-"""Divide a budget among the draws of a text by public scores of its words (paper 001), under Theorem A."""
+"""Divide a budget among draws of a text by public scores of its words (Meisenbacher et al. 2025), under Theorem A."""
 
 from dptext_etl.allocation.allocation import PASS as PASS
 from dptext_etl.allocation.allocation import Allocation as Allocation

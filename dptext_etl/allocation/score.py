@@ -30,8 +30,8 @@ class Tools(BaseModel):
         information: How rare words are: "english" (comes with the library), or "wordnet" or "wordnet:FOLDER" (WordNet
             and its counts in NLTK's data).
         encoder: Likeness of texts: "words" (comes with the library), or "sentence-transformers:FOLDER".
-        printed: Take the formulas as paper 001 prints them (true), or as its code has them ("code"), to compare with
-            it; some are the wrong way round.
+        printed: Take the formulas as Meisenbacher et al. 2025 print them (true), or as their code has them ("code"), to
+            compare with it; some are the wrong way round.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)

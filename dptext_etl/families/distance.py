@@ -264,7 +264,7 @@ class VectorMechanism(WordMechanism):
     def aligned(cls, epsilon: float, **parameters: Any) -> Self:
         """Return the mechanism whose draw costs at most `epsilon` between any two words: epsilon / diameter.
 
-        Paper 004 compares mechanisms at such an epsilon; nothing else here divides by the diameter.
+        Chen et al. 2023 compare mechanisms at such an epsilon; nothing else here divides by the diameter.
         """
         probe = cls(**{"epsilon": epsilon, **parameters})
         shared = epsilon / probe.diameter

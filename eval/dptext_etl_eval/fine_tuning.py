@@ -44,7 +44,7 @@ class Recipe(NamedTuple):
 OURS = Recipe(3, 5e-4, 128, 0.1)
 """For our small model."""
 GIVEN = Recipe(1, 1e-5, 512)
-"""For a model that is given: as paper 001 trains (Section 4.2.2), with batches of 32."""
+"""For a model that is given: as Meisenbacher et al. 2025 train (Section 4.2.2), with batches of 32."""
 
 
 class Side(NamedTuple):

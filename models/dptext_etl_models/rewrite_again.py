@@ -1,9 +1,9 @@
 """Rewrite released texts again with an encoder-decoder that learned, from public texts, to undo a mechanism's damage.
 
-Paper 002: Meisenbacher and Matthes 2024, "Just Rewrite It Again: A Post-Processing Method for Enhanced Semantic
-Similarity and Privacy Preservation of Differentially Private Rewritten Text". The model learns from pairs of a public
-text's release and the public text itself (`dptext train rewriter`). It spends nothing, because it sees released texts
-only (docs/spec/privacy.md#rewrite-again):
+Meisenbacher and Matthes 2024, "Just Rewrite It Again: A Post-Processing Method for
+Enhanced Semantic Similarity and Privacy Preservation of Differentially Private Rewritten Text". The model learns from
+pairs of a public text's release and the public text itself (`dptext train rewriter`). It spends nothing, because it
+sees released texts only (docs/spec/privacy.md#rewrite-again):
 
 * Every text may become up to `l_max` tokens long: a public constant, as are prompt and temperature. Nothing looks at
   the raw text, at its length, or at how similar a result is to it, and nothing chooses among results.
@@ -44,7 +44,7 @@ _USUAL = 512
 
 
 class RewriteAgain(PostProcess):
-    """Rewriting again (paper 002) by an encoder-decoder that was trained on public texts.
+    """Rewriting again (Meisenbacher and Matthes 2024) by an encoder-decoder that was trained on public texts.
 
     Attributes:
         model: A folder, the name of a model in dptext-etl-models, or a name on the Hugging Face hub: T5 or alike.

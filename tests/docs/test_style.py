@@ -79,6 +79,7 @@ RULES = {
     "decimal without 0": r"(?<![\w.,/\\-])\.\d+\b",
 }
 """Each rule of `docs/style.md` as the phrase that it forbids; the lookarounds are its exceptions."""
+PACKAGES = ("dptext_etl", "eval/dptext_etl_eval", "models/dptext_etl_models")
 LONGEST = 28
 """Words of a sentence, at most."""
 HABITS = {
@@ -230,6 +231,14 @@ def test_pages_that_keep_every_rule():
     pages = {name: read(f"docs/{name}.md") for name in OWN_PAGES}
     assert {name: found for name, text in pages.items() if (found := broken(plain(text)))} == {}
     assert {name: found for name, text in pages.items() if (found := list(long_sentences(text)))} == {}
+
+
+def test_papers_are_named_by_author_and_year():
+    """Except in commands and in the names of files."""
+    sources = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    numbered = re.compile(r"\b[Pp]apers? 00\d\b")
+    assert [path.name for path in (*sources, *pages) if numbered.search(path.read_text(encoding="utf-8"))] == []
 
 
 def test_no_rule_is_broken_anywhere():

@@ -1,4 +1,4 @@
-"""Score words by how much they tell: their information content, paper 001, section 3.2.1."""
+"""Score words by how much they tell: their information content, Meisenbacher et al. 2025, section 3.2.1."""
 
 from __future__ import annotations
 

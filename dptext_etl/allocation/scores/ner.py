@@ -1,4 +1,4 @@
-"""Score names and other entities, paper 001, section 3.2.3."""
+"""Score names and other entities, Meisenbacher et al. 2025, section 3.2.3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Score words by their class, with the weights of paper 001, section 3.2.2."""
+"""Score words by their class, with the weights of Meisenbacher et al. 2025, section 3.2.2."""
 
 from __future__ import annotations
 

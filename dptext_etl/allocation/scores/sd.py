@@ -1,4 +1,4 @@
-"""Score words by what their text loses without them, paper 001, section 3.2.5 and Algorithm 3."""
+"""Score words by what their text loses without them, Meisenbacher et al. 2025, section 3.2.5 and Algorithm 3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Score words by how little they are like the rest of their text, paper 001, section 3.2.4 and Algorithm 2."""
+"""Score words by how little they are like their text, Meisenbacher et al. 2025, section 3.2.4 and Algorithm 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guess a secret of the person from a release, as papers 000 and 001 do with authors and genders."""
+"""Guess a secret of the person from a release, as Meisenbacher et al. 2024 and 2025 do with authors and genders."""
 
 from __future__ import annotations
 

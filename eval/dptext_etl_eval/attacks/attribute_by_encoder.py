@@ -1,4 +1,4 @@
-"""Guess a secret of the person by a fine-tuned encoder, as papers 000 and 001 do with larger ones."""
+"""Guess a secret of the person by a fine-tuned encoder, as Meisenbacher et al. 2024 and 2025 do with larger ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Infer words of the raw text from a release by masking its words one by one (masked token inference, MTI).
 
-Specification: docs/spec/privacy.md#mti. Paper 001 defines it; its published code compares with the wrong position and
-uses another model than the paper says. Here position j is compared with word j, and nothing is skipped in silence.
+Specification: docs/spec/privacy.md#mti. Meisenbacher et al. 2025 define it; its published code compares with the wrong
+position and uses another model than the paper says. Here position j is compared with word j, and nothing is skipped
+in silence.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Find the release of a raw text among all releases, and the raw text of a release among all raw texts.
 
-Specification: docs/spec/privacy.md#nn-attack. In paper 001, a raw text is the query, and the releases are the corpus:
-these figures come first. The paper counts a rank above 1,000 as 1,000; both figures are given.
+Specification: docs/spec/privacy.md#nn-attack. In Meisenbacher et al. 2025, a raw text is the query, and the releases
+are the corpus: these figures come first. The paper counts a rank above 1,000 as 1,000; both figures are given.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class NearestNeighbour(Attack):
     order: ClassVar[int] = 40
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
-        """Return the share of hits, and the mean rank without a cap and with the cap of paper 001."""
+        """Return the share of hits, and the mean rank without a cap and with the cap of Meisenbacher et al. 2025."""
         raw, released = pairs.raw, pairs.released
         ranks_of_kinds = {"": (ranks_of(raw, released), ranks_of(released, raw), ranks_of(raw, raw))}
         if pairs.evaluators.encoder is not None:

@@ -1,4 +1,4 @@
-"""Count the queries of a public word that reveal it as the most frequent answer: the query attack of paper 004.
+"""Count the queries of a public word that reveal it as the most frequent answer: the query attack of Chen et al. 2023.
 
 Paper: Chen et al. 2023 (section 5.4), made exact. The attacker makes N independent draws from the word's output
 distribution and guesses the most frequent output; ties are broken at random. The result is the smallest N at which the

@@ -18,7 +18,7 @@ Reals = npt.NDArray[np.float64]
 
 
 class Perplexity(Metric):
-    """Perplexity under our trigram model, which no mechanism uses, and under a causal model (paper 001: GPT-2)."""
+    """Perplexity under our trigram model, which no mechanism uses, and under a causal model (GPT-2 in the papers)."""
 
     title: ClassVar[str] = "Perplexity"
     says: ClassVar[str] = (

@@ -1,8 +1,9 @@
 """Compute PP+: the percentage points that a classifier of the labels is better than the random baseline.
 
-Papers 000 and 001 print it in hundredths of a point above the most frequent label. They use F1 of the positive class,
-or micro-F1, and 001 uses the baseline of another figure than the score (docs/spec/privacy.md#known-relative-gain).
-Here both sides are one figure, and the random baseline is the better of two guesses (docs/spec/privacy.md#not-looking).
+Meisenbacher et al. 2024 and 2025 print it in hundredths of a point above the most frequent label. They use F1 of the
+positive class, or micro-F1, and in 2025 the baseline of another figure than the score
+(docs/spec/privacy.md#known-relative-gain). Here both sides are one figure, and the random baseline is the better of two
+guesses (docs/spec/privacy.md#not-looking).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dptext_etl_eval.pairs import CLASSES, LABEL, RAW, RELEASED, Pairs, Values
 
 
 class PointsAboveGuessing(Metric):
-    """PP+ of macro-F1, of accuracy, and of F1 of the most frequent label as in paper 000."""
+    """PP+ of macro-F1, of accuracy, and of F1 of the most frequent label as in Meisenbacher et al. 2024."""
 
     title: ClassVar[str] = "PP+: points above the random baseline"
     says: ClassVar[str] = (

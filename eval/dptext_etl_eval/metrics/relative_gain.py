@@ -1,7 +1,7 @@
 """Compute the relative gain: the share of use that a release keeps, less the share of success left to an attacker.
 
-Specification: docs/spec/privacy.md#relative-gain. Papers 000 and 001 define it differently; both are given, by
-macro-F1. It is not defined where raw texts do not beat the random baseline.
+Specification: docs/spec/privacy.md#relative-gain. Meisenbacher et al. 2024 and 2025 define it differently; both are
+given, by macro-F1. It is not defined where raw texts do not beat the random baseline.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Scored(NamedTuple):
 
 
 def relative_gain(useful: Scored, attacked: Scored) -> float | None:
-    """Return U_r/U_o - P_r/P_o (paper 000); None where raw texts do not beat the random baseline.
+    """Return U_r/U_o - P_r/P_o (Meisenbacher et al. 2024); None where raw texts do not beat the random baseline.
 
     >>> relative_gain(Scored(0.9, 0.8, 0.3), Scored(0.8, 0.4, 0.3))
     0.388...
@@ -36,7 +36,7 @@ def relative_gain(useful: Scored, attacked: Scored) -> float | None:
 
 
 def relative_gain_above_guessing(useful: Scored, attacked: Scored) -> float | None:
-    """Return the same of what lies above the random baseline (paper 001); None as for `relative_gain`."""
+    """Return the same above the random baseline (Meisenbacher et al. 2025); None as for `relative_gain`."""
     if useful.raw <= useful.blind or attacked.raw <= attacked.blind:
         return None
     kept, learnt = (
@@ -60,7 +60,7 @@ class RelativeGain(Metric):
     seeded: ClassVar[bool] = True
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
-        """Return the gain as papers 000 and 001 define it, with use tested on released and on raw texts."""
+        """Return the gain as Meisenbacher et al. 2024 and 2025 define it, tested on released and on raw texts."""
         gains = []
         for how, guesses in ways(pairs):
             attacked = _scored(guesses, pairs, ATTRIBUTE, test=RELEASED)

@@ -117,7 +117,7 @@ def _place(model: str, out: Path | None, name: str) -> Path:
 def _choose_clip(  # noqa: PLR0917
     base: Base, public: Corpus, path: Path, texts: int, length: int, deviations: float, lineage: Lineage
 ) -> None:
-    """Choose C from latents of public text (paper 003), write it, and print the losses of other choices."""
+    """Choose C from latents of public text (Igamberdiev and Habernal 2023), write it, and print losses of others."""
     from dataclasses import asdict
 
     from dptext_etl.artifacts import MADE_FROM, canon

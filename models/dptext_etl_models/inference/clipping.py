@@ -2,8 +2,8 @@
 
 The guarantee holds for any range that is fixed before the data is seen (docs/spec/privacy.md#arbitrary-scores); a good
 range wastes less of epsilon. A range from the texts that are privatized would be its own release
-(docs/spec/privacy.md#public-parameters; paper 000 does this with SST-2). So every range here is a public input, which
-comes from a paper or from a file that names its public corpus.
+(docs/spec/privacy.md#public-parameters; Meisenbacher et al. 2024 do this with SST-2). So every range here is a public
+input, which comes from a paper or from a file that names its public corpus.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ PAPERS: Mapping[str, Clip] = {
 }
 """Ranges by the last part of a model's name, in lower case.
 
-Paper 000 and its code: roberta-base (mean, mean + 4 standard deviations of the logits of 1,000 texts of SST-2),
-ModernBERT-base (its repository), flan-t5-base and GPT-2 fine-tuned on paraphrases (its appendix B); paper 002:
-flan-t5-large. To privatize SST-2, calibrate on other text.
+Meisenbacher et al. 2024 and its code: roberta-base (mean, mean + 4 standard deviations of the logits of 1,000 texts of
+SST-2), ModernBERT-base (its repository), flan-t5-base and GPT-2 fine-tuned on paraphrases (its appendix B);
+Meisenbacher and Matthes 2024: flan-t5-large. To privatize SST-2, calibrate on other text.
 """
 
 

@@ -1,9 +1,9 @@
 """Define the autoencoder of ADePT: one LSTM reads a text into its last state, another writes a text from such a state.
 
 Paper: Krishna, Gupta and Dupuy 2021, "ADePT: Auto-encoder based Differentially Private Text Transformation", with the
-sizes of paper 003. A text is cut to l - 1 words and an end, and padded in front to l positions. So the state always
-makes l steps, and z = [h; c] has 2 * hidden numbers for every text. A folder holds `config.json`, `model.safetensors`
-and `tokenizer.json` (words, lower-cased).
+sizes of Igamberdiev and Habernal 2023. A text is cut to l - 1 words and an end, and padded in front to l positions. So
+the state always makes l steps, and z = [h; c] has 2 * hidden numbers for every text. A folder holds `config.json`,
+`model.safetensors` and `tokenizer.json` (words, lower-cased).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ State = tuple[torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of an autoencoder; the defaults are from paper 003."""
+    """Sizes of an autoencoder; the defaults are from Igamberdiev and Habernal 2023."""
 
     vocabulary: int  # number of ids, the special ones included
     embedding: int = 300  # coordinates per word

@@ -1,8 +1,8 @@
 """DP-Paraphrase draws a paraphrase token by token from a causal model that was trained on pairs of sentences.
 
-Paper: Mattern, Weggenmann and Kerschbaum 2022, "The Limits of Word Level Differential Privacy" (section 4). Paper 000
-runs it with GPT-2, fine-tuned on 161,028 entailment pairs of SNLI, and the prompt is the text and " >>>>> ". `dptext
-train paraphraser` fine-tunes any causal model on public pairs. The published code has defects
+Paper: Mattern, Weggenmann and Kerschbaum 2022, "The Limits of Word Level Differential Privacy" (section 4).
+Meisenbacher et al. 2024 run it with GPT-2, fine-tuned on 161,028 entailment pairs of SNLI, and the prompt is the text
+and " >>>>> ". `dptext train paraphraser` fine-tunes any causal model on public pairs. The published code has defects
 (docs/spec/privacy.md#generative-defects), which this mechanism avoids:
 
 * The code keeps the library's filter of the top 50 tokens. So the set of possible tokens depends on the text, and

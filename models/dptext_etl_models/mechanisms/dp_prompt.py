@@ -1,13 +1,15 @@
 """DP-Prompt asks an encoder-decoder for a paraphrase of the text, and draws the answer token by token.
 
 Paper: Utpala, Hooker and Chen 2023, "Locally Differentially Private Document Generation Using Zero Shot Prompting"
-(section 3); papers 000 and 002 compare with it. No training is needed: any T5, Flan-T5, mT5 or BART works. The
-published code has defects (docs/spec/privacy.md#generative-defects), which this mechanism avoids:
+(section 3); Meisenbacher et al. 2024 and Meisenbacher and Matthes 2024 compare with it. No training is needed: any T5,
+Flan-T5, mT5 or BART works. The published code has defects (docs/spec/privacy.md#generative-defects), which this
+mechanism avoids:
 
 * The code never clips the scores of its open models, uses the range from observed scores, and samples in half
   precision, so no epsilon holds. Here the clip range is public, the clip is the last step, and draws are exact.
 * Epsilon is per drawn token. At temperature 1.5 over the range (-95, 8), 100 tokens cost 13,733, not 137.
-* In faithful mode the answer may be as long as the prompt, as in paper 000, which discloses the number of its tokens.
+* In faithful mode the answer may be as long as the prompt, as in Meisenbacher et al. 2024, which discloses the number
+  of its tokens.
 """
 
 from __future__ import annotations

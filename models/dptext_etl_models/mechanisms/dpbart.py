@@ -1,8 +1,8 @@
 """DP-BART adds noise to the output of BART's encoder; BART's decoder then writes a text from it.
 
 Paper: Igamberdiev and Habernal 2023, "DP-BART for Privatized Text Rewriting under Local Differential Privacy"
-(paper 003; docs/spec/privacy.md#dpbart). A text is cut and padded to l ids. Its l vectors of d numbers are clipped by
-value, and all get noise. The decoder attends to all of them and writes a text by beam search.
+(Igamberdiev and Habernal 2023; docs/spec/privacy.md#dpbart). A text is cut and padded to l ids. Its l vectors of d
+numbers are clipped by value, and all get noise. The decoder attends to all of them and writes a text by beam search.
 
 * CLV keeps all columns. PR and PR+ keep the columns that pruning on public text left (`dptext_kept.json` in the model's
   folder). They need less noise, by the square root of the kept share. PR+ was also trained under noise.
@@ -86,7 +86,7 @@ def read_kept(file: Path | Artifact, weights: str | None = None) -> KeptColumns:
 
 
 class DPBart(LatentMechanism):
-    """DP-BART (paper 003).
+    """DP-BART (Igamberdiev and Habernal 2023).
 
     Attributes:
         variant: "clv": all columns; "pr": those that pruning kept; "pr_plus": the same, trained under noise.

@@ -1,1 +1,1 @@
-"""Scores of words that papers after paper 001 use: key words of a text, and the attention of a language model."""
+"""Scores of words after Meisenbacher et al. 2025: key words of a text, and the attention of a language model."""

@@ -15,8 +15,8 @@ from dptext_etl.artifacts import Artifact
 class KeyBert(Score):
     """The cosine of a word and its whole text, divided by the largest of the text; a word without a vector gets 1.
 
-    KeyBERT looks for the words that say most about a text. These need most protection. `wi` of paper 001 asks for the
-    opposite: it protects the words that are least like the rest.
+    KeyBERT looks for the words that say most about a text. These need most protection. `wi` of Meisenbacher et al. 2025
+    asks for the opposite: it protects the words that are least like the rest.
     """
 
     title: ClassVar[str] = "KeyBERT"

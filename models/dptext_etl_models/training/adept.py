@@ -1,4 +1,6 @@
-"""Train the LSTM autoencoder of ADePT with clipped latents (paper 003, sections 3.2 and 4.2, appendix I).
+"""Train the LSTM autoencoder of ADePT with clipped latents, as Igamberdiev and Habernal 2023 do.
+
+The settings are in their sections 3.2 and 4.2, and in appendix I.
 
 Training clips the latent z = [h; c] to Euclidean norm C, because a decoder that never saw clipped latents cannot read
 them. The vocabulary consists of the most frequent words of the public texts.
@@ -24,7 +26,7 @@ from dptext_etl_models.training.resumable import FOLDER, Checkpoint, Listener, S
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold the settings of paper 003 where it states them; the embeddings are trained and do not come from GloVe."""
+    """Hold the settings of Igamberdiev and Habernal 2023 where stated; embeddings are trained, and not from GloVe."""
 
     vocabulary: int = 20_000  # number of token ids, the special ones included
     embedding: int = 300  # coordinates per word

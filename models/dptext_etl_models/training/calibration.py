@@ -1,11 +1,11 @@
 """Estimate the range that a model's scores are clipped to, from public text.
 
-The range is (mean, mean + 4 standard deviations) of the scores, as in paper 000. Most tokens of a vocabulary fit
-nowhere, so their scores may all be clipped to the lower end; the scores of fitting tokens reach up to the upper end. If
-the scores have a long upper tail, 4 deviations are too few: all fitting words then score the same, whatever epsilon is.
-The calibration scores the same candidates as the mechanism: whole words behind masks of a pair of texts (DP-MLM), or
-the next token of an answer (DP-Prompt, DP-Paraphrase); the answer here is the text itself. Only sums are kept
-(`training.moments`).
+The range is (mean, mean + 4 standard deviations) of the scores, as in Meisenbacher et al. 2024. Most tokens of a
+vocabulary fit nowhere, so their scores may all be clipped to the lower end; the scores of fitting tokens reach up to
+the upper end. If the scores have a long upper tail, 4 deviations are too few: all fitting words then score the same,
+whatever epsilon is. The calibration scores the same candidates as the mechanism: whole words behind masks of a pair of
+texts (DP-MLM), or the next token of an answer (DP-Prompt, DP-Paraphrase); the answer here is the text itself. Only sums
+are kept (`training.moments`).
 """
 
 from __future__ import annotations

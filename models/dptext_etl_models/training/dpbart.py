@@ -1,4 +1,4 @@
-"""Train the models of DP-BART-PR and PR+ (paper 003, sections 3.4 and 3.5, appendices E and F).
+"""Train the models of DP-BART-PR and PR+ (Igamberdiev and Habernal 2023, sections 3.4 and 3.5, appendices E and F).
 
 The importance of a column is the sum of its absolute weights in the key projection of the first decoder layer's
 cross-attention. Each stage prunes the columns whose importance is below the 25% quantile of the remaining columns.

@@ -1,9 +1,10 @@
 """Make the training examples of a masked language model: texts with masked words, separate or after a plain copy.
 
 DP-MLM gives the model a pair, `<s> original </s></s> original with a mask </s>`, and draws one id for the mask
-(paper 000, algorithms 1 and 2). Some of the examples are such pairs. In their second copy, random words replace some of
-the other words, as earlier draws do. One mask replaces a word, whatever its number of pieces. A word without a single
-id may be masked too, but the loss does not count it. All examples depend only on the seed and the number of the pool.
+(Meisenbacher et al. 2024, algorithms 1 and 2). Some of the examples are such pairs. In their second copy, random words
+replace some of the other words, as earlier draws do. One mask replaces a word, whatever its number of pieces. A word
+without a single id may be masked too, but the loss does not count it. All examples depend only on the seed and the
+number of the pool.
 """
 
 from __future__ import annotations

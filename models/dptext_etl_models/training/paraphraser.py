@@ -1,7 +1,7 @@
 """Fine-tune a causal model on public pairs of sentences for DP-Paraphrase.
 
-Paper 000 (after Mattern et al. 2022, section 4) trains GPT-2 for three epochs on pairs of sentences, one of which
-follows from the other. A pair is written as text, " >>>>> ", paraphrase and the end. The loss counts only the
+Meisenbacher et al. 2024 (after Mattern et al. 2022, section 4) train GPT-2 for three epochs on pairs of sentences, one
+of which follows from the other. A pair is written as text, " >>>>> ", paraphrase and the end. The loss counts only the
 paraphrase and its end, because only these are drawn. Any causal model can be trained, with the prompt that the
 mechanism will use.
 """

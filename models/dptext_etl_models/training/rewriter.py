@@ -1,8 +1,8 @@
 """Fine-tune an encoder-decoder on pairs (M(c), c) of public texts c, so that it writes released texts anew.
 
-Paper 002 (section 3) tunes Flan-T5-large for one epoch at rate 5e-5 on 100,000 texts of C4 that a mechanism has
-privatized: T. Further pairs of public texts of the data's own field make T++. What T does to a released text is
-post-processing, and costs nothing, exactly if nothing of T depends on a protected record
+Meisenbacher and Matthes 2024 (section 3) tune Flan-T5-large for one epoch at rate 5e-5 on 100,000 texts of C4 that a
+mechanism has privatized: T. Further pairs of public texts of the data's own field make T++. What T does to a released
+text is post-processing, and costs nothing, exactly if nothing of T depends on a protected record
 (docs/spec/privacy.md#rewrite-again); `training.json` therefore names the texts that T was trained on.
 
 Pairs are drawn with a random key that is thrown away, because a policy's key would draw, for equal ids and texts, what
@@ -117,7 +117,7 @@ Provenance = Literal["public", "disjoint-records"]
 
 @dataclass(frozen=True)
 class Settings(paraphraser.Settings):
-    """Hold the settings of a fine-tuning; paper 002's where it states them. `steps` and `minutes` are of a stage."""
+    """Hold the settings of Meisenbacher and Matthes 2024, as far as stated; `steps` and `minutes` are of a stage."""
 
     template: str = TEMPLATES["seq2seq"]  # prompt around the released text
     epochs: int = 1

@@ -1,9 +1,9 @@
 """Train a small BART model from scratch on public text, so that it rebuilds short English texts.
 
-DP-BART (paper 003, section 3.3) needs a checkpoint whose decoder rebuilds the input from clipped latents. This module
-trains a small one with the steps of the mechanism: rows have constant length, the encoder has its own mask, the latents
-are clipped by value and get a little noise, and the decoder attends to every position. A part of every batch consists
-of rows of random tokens, so that the model learns to copy unknown names as well.
+DP-BART (Igamberdiev and Habernal 2023, section 3.3) needs a checkpoint whose decoder rebuilds the input from clipped
+latents. This module trains a small one with the steps of the mechanism: rows have constant length, the encoder has its
+own mask, the latents are clipped by value and get a little noise, and the decoder attends to every position. A part of
+every batch consists of rows of random tokens, so that the model learns to copy unknown names as well.
 """
 
 from __future__ import annotations
