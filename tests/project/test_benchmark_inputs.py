@@ -59,7 +59,7 @@ def test_a_package_that_does_not_install_is_named(monkeypatch, tmp_path):
     refused = bench_alternatives.installed(tmp_path / "venv", ("absent-package",))
     assert refused == "pip install absent-package fails"
     tool = bench_alternatives.TOOLS[0]
-    assert bench_alternatives.compared(tool, refused, {}, tmp_path).measured == f"excluded: {refused}"
+    assert bench_alternatives.compared(tool, refused, {}, tmp_path).measured == f"skipped: {refused}"
 
 
 def test_rotated_texts_differ_in_order_alone():
