@@ -94,7 +94,7 @@ class Storage:
         with files.lock(self.folder, what):
             yield
 
-    def require_unlocked(self, what: str) -> None:
+    def require_unlocked(self, what: str, *, planning: bool) -> None:  # noqa: ARG002  (stores read it)
         """Refuse a folder in which another process works; nothing is made."""
         if self.folder.is_dir():
             with self.lock(what):
@@ -212,8 +212,9 @@ class Objects(Storage):
             finally:
                 self._lease = None
 
-    def require_unlocked(self, what: str) -> None:
-        Lease(self, what).require_free(datetime.now(UTC))  # a forecast, which writes nothing: by this machine's clock
+    def require_unlocked(self, what: str, *, planning: bool) -> None:
+        # a plan writes nothing, so it cannot ask the store for the time, and reads this machine's clock
+        Lease(self, what).require_free(datetime.now(UTC) if planning else None)
 
     def renew_lock(self) -> None:
         if self._lease is not None:

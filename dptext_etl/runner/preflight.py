@@ -80,7 +80,7 @@ def require_places(attempt: Attempt) -> None:
         files.require_own(layout.staging.folder)
     require_sink(layout, making=False)
     if policy.publish:
-        layout.described.require_unlocked(PUBLISHING)
+        layout.described.require_unlocked(PUBLISHING, planning=attempt.planning)
     places = [layout.staging, layout.memory]
     if policy.publish and layout.remote_sink:
         places += [layout.published, layout.described] if layout.logged else [layout.published]
@@ -92,7 +92,7 @@ def require_places(attempt: Attempt) -> None:
         table.require_writable()
     require_writable(policy.ledger.url)
     anchor_files.require_place(policy.ledger, policy.storage_options)
-    layout.staging.require_unlocked(UNDER_WAY)
+    layout.staging.require_unlocked(UNDER_WAY, planning=attempt.planning)
 
 
 def planned_canaries(attempt: Attempt, source: Examined[Any], present: Present, sets: range) -> list[CanaryPlan]:

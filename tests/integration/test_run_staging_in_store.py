@@ -267,7 +267,7 @@ def test_one_process_at_a_time_holds_the_lock(storage):
     with storage.lock("is under way"):
         storage.renew_lock()
         with pytest.raises(BusyError, match="another run is under way"):
-            again.require_unlocked("is under way")
+            again.require_unlocked("is under way", planning=True)
         with pytest.raises(BusyError, match="another run is under way"), again.lock("is under way"):
             pass
     with again.lock("is under way"):
@@ -284,7 +284,10 @@ def test_a_lease_holds_though_the_clocks_of_two_machines_differ(store, monkeypat
             patch.setattr("dptext_etl.storage.time", elsewhere)
             with pytest.raises(BusyError, match="another run is publishing"), two.lock("is publishing"):
                 pass
+            with pytest.raises(BusyError, match="another run is publishing"):
+                two.require_unlocked("is publishing", planning=False)
         store.ahead = timedelta(seconds=storage_module.LEASE_SECONDS + 2)  # time passes in the store
+        two.require_unlocked("is publishing", planning=False)
         with two.lock("is publishing"), pytest.raises(BusyError, match="another run"), three.lock("is publishing"):
             pass
     assert one.names() == [], "no object stays that asked for the time"
