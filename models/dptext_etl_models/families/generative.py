@@ -2,8 +2,8 @@
 
 Papers: Mattern et al. 2022 (DP-Paraphrase) and Utpala et al. 2023 (DP-Prompt), as compared in Meisenbacher et al. 2024.
 Every token, the end of the answer included, is a draw of the exponential mechanism over one fixed set of tokens, from
-scores clipped to a public range. The following holds here (docs/spec/privacy.md#generative, docs/spec/privacy.md#model-
-scores, docs/spec/privacy.md#fail-closed, docs/spec/privacy.md#batch-independence):
+scores clipped to a public range. The following holds here (docs/spec/privacy.md#generative,
+docs/spec/privacy.md#model-scores, docs/spec/privacy.md#fail-closed, docs/spec/privacy.md#batch-independence):
 
 * Both published codes bound the answer by the length of the text, which discloses that length. Strict mode uses a
   constant, `l_max`: all texts then have the same possible answers, and the claim holds between any two texts, for
