@@ -22,8 +22,10 @@ from surrogate_measures import EVERYDAY, MINILM, STATIC, TASK, TAUGHT, DataSet, 
 
 from dptext_etl import _kernel
 from dptext_etl.corpora import Corpus
+from dptext_etl.corpora.sentences import Int8s
 from dptext_etl.families.aggregate import describe, linear_discriminant, noisy, partial_sum
 from dptext_etl.families.aggregate.contributions import encoded
+from dptext_etl.families.aggregate.statistic import Statistic
 from dptext_etl.guarantee import largest_delta
 from dptext_etl_eval.statistics import macro_f1
 
@@ -35,12 +37,12 @@ def figures(kept: FigureCache, data: DataSet, corpus: Corpus, keys: int) -> Iter
     """Yield macro-F1 on raw test texts under every key, by epsilon."""
     texts, test = (pa.array(rows[0], pa.large_string()) for rows in (data.train, data.test))
     labels, truth = ([data.names[label] for label in rows[1]] for rows in (data.train, data.test))
-    ids, vectors = pa.array([str(row) for row in range(len(texts))]), {}
+    ids, vectors = pa.array([str(row) for row in range(len(texts))]), dict[str, Int8s]()
     for epsilon in EPSILONS:
         delta = largest_delta(len(texts))
         statistic = describe(corpus, epsilon=epsilon, delta=delta, labels=sorted(set(labels)))
 
-        def once(key: int, statistic: object = statistic) -> float:
+        def once(key: int, statistic: Statistic = statistic) -> float:
             if not vectors:
                 vectors.update(train=encoded(statistic, texts), test=encoded(statistic, test))
             secret = _kernel.Secret.from_bytes(hashlib.sha256(f"discriminant keys {key}".encode()).digest())
