@@ -68,10 +68,10 @@ class LocalSink:
 
     @property
     def manifest(self) -> Path:
-        storage, name = self.beside(MANIFEST)
+        storage, name = self.next_to(MANIFEST)
         return storage.folder / name
 
-    def beside(self, name: str) -> tuple[Storage, str]:
+    def next_to(self, name: str) -> tuple[Storage, str]:
         """Return the storage of a file next to the manifest, and its name there."""
         if self.table:
             return Storage(str(self.path / TABLE)), name
@@ -133,7 +133,7 @@ def is_inside(path: str) -> bool:
 class Place(Protocol):
     """Where a table is published: `LocalSink`, or the layout of a run."""
 
-    def beside(self, name: str) -> tuple[Storage, str]: ...
+    def next_to(self, name: str) -> tuple[Storage, str]: ...
 
 
 FORMAT = "dptext-release/1"
@@ -223,7 +223,7 @@ class Manifest:
     def read(cls, place: Place) -> Self | None:
         """Return the manifest of a sink, or None if nothing was published there."""
         hint = f"restore the {MANIFEST} of the sink; without a copy, remove it, and run the same policy again"
-        storage, name = place.beside(MANIFEST)
+        storage, name = place.next_to(MANIFEST)
         with seam("reading the manifest of the sink", InputError, hint):
             content = storage.read(name)
             return None if content is None else cls.parse(content.decode("ascii"))
@@ -253,7 +253,7 @@ class Manifest:
         """Return the bytes of the classifier; None if the manifest names none, or the file is not the named one."""
         if self.classifier is None:
             return None
-        storage, name = place.beside(classifier_name(self.classifier))
+        storage, name = place.next_to(classifier_name(self.classifier))
         content = storage.read(name)
         return content if content is not None and hashlib.sha256(content).hexdigest() == self.classifier else None
 
@@ -265,7 +265,7 @@ class Manifest:
         """Write the file of the classifier, unless it is there; readers find it by its hash in the manifest."""
         if self.holds_classifier(place):
             return
-        storage, name = place.beside(classifier_name(str(self.classifier)))
+        storage, name = place.next_to(classifier_name(str(self.classifier)))
         if isinstance(storage, Objects):
             storage.put(name, content)
         else:
@@ -274,14 +274,14 @@ class Manifest:
     def expire_classifiers(self, place: Place, before: Manifest | None) -> None:
         """Delete the classifiers that neither this manifest nor the one before names."""
         shas = {self.classifier, None if before is None else before.classifier} - {None}
-        storage, pattern = place.beside(classifier_name("*"))
+        storage, pattern = place.next_to(classifier_name("*"))
         head, _, tail = pattern.rpartition("*")
-        named = {place.beside(classifier_name(sha))[1] for sha in shas if sha is not None}
+        named = {place.next_to(classifier_name(sha))[1] for sha in shas if sha is not None}
         storage.delete(*({*storage.glob(f"{escape(head)}*{tail}")} - named))
 
     def write(self, place: Place, before: Manifest | None) -> None:
         """Replace the manifest of a sink in one step; a store must still hold the one that the run began with."""
-        content, (storage, name) = self.text().encode(), place.beside(MANIFEST)
+        content, (storage, name) = self.text().encode(), place.next_to(MANIFEST)
         if not isinstance(storage, Objects):
             for stale in storage.folder.glob(f".{escape(name)}-*.draft"):  # of a run that was killed
                 stale.unlink(missing_ok=True)
@@ -295,7 +295,7 @@ class Manifest:
 
     def restore(self, place: Place) -> bool:
         """Write the manifest again if its file says the same in other bytes, and return whether it does."""
-        storage, name = place.beside(MANIFEST)
+        storage, name = place.next_to(MANIFEST)
         changed = storage.read(name) != self.text().encode()
         if changed:
             self.write(place, self)
@@ -321,6 +321,6 @@ def fetched(store: Objects, folder: Path) -> LocalSink:
         store.download(path, sink.versions / path)
     if manifest.classifier is not None:
         name = classifier_name(manifest.classifier)
-        storage, file = sink.beside(name)
+        storage, file = sink.next_to(name)
         store.download(f"{TABLE}/{name}" if sink.table else name, storage.folder / file)
     return sink

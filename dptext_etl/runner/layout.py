@@ -120,11 +120,11 @@ class Layout:
         """The storage of the manifest and of the lock: where the parts are, or a folder there that clean-ups leave."""
         return self.published.child(TABLE) if self.logged else self.published
 
-    def beside(self, name: str) -> tuple[Storage, str]:
+    def next_to(self, name: str) -> tuple[Storage, str]:
         """Return the storage of a file next to the manifest, and its name there."""
         if self.remote_sink:
             return self.described, name
-        return self.local.beside(name)
+        return self.local.next_to(name)
 
     @property
     def table_format(self) -> TableFormat | None:

@@ -120,7 +120,7 @@ def differences(setup: Setup, number: str) -> list[str]:
     if setup.length() < paper.get("dpbart", 0) and "DP-BART" in mechanisms:
         differs.append(f"DP-BART reads {setup.length()} tokens (the paper: {paper['dpbart']})")
     differs += _pruning(setup)
-    differs += [told for name in table["uses"] if (told := replaced(setup, name))]
+    differs += [difference for name in table["uses"] if (difference := replaced(setup, name))]
     absent = [name for name in table["sets"] if not setup.given(name)]
     played = [f"{STAND_INS[name][0]} for {name}" for name in absent if name in STAND_INS and setup.data is not None]
     differs += [f"included sets: {', '.join(played)}"] if played else []
