@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
-from dptext_etl import sampling
+from dptext_etl import extensions, sampling
 from dptext_etl.accounting import Composed, DividedDraws, Event, MetricClaim, PureDraws, computed
 from dptext_etl.allocation import score
 from dptext_etl.allocation.score import FLOOR, Tools, spread
@@ -78,6 +78,8 @@ class Allocation(Tools):
     @classmethod
     def _scores_are_known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         available = score.available()
+        for name in sorted(name for name in set(names) - set(available) if ("scores", name) in extensions.ELSEWHERE):
+            score.load(name)  # its error names the package that brings the score
         if len(set(names)) < len(names) or not set(names) <= set(available):
             raise ValueError(f"scores are some of {', '.join(available)}, each once")
         return names

@@ -28,9 +28,8 @@ from dptext_etl.accounting.shuffling import Law, central_epsilon
 from dptext_etl.arrays import to_arrow
 from dptext_etl.artifacts import Artifact
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.corpus import MOST_WORDS, WordEncoder, fetched, is_remote, nearest, products
+from dptext_etl.corpora.corpus import MOST_WORDS, Encoder, fetched, is_remote, nearest, products
 from dptext_etl.corpora.frequencies import Weights, near_texts, usual_hit, weights
-from dptext_etl.corpora.sentences import SentenceModel
 from dptext_etl.device import Computing
 from dptext_etl.families.loss import Loss, require_charge
 from dptext_etl.guarantee import (
@@ -309,7 +308,7 @@ class ChoiceMechanism(Mechanism):
         return self.opened.computing
 
     @cached_property
-    def sentence_model(self) -> SentenceModel | WordEncoder:
+    def sentence_model(self) -> Encoder:
         return self.opened.encoder
 
     def probe(self) -> None:
@@ -351,8 +350,8 @@ class ChoiceMechanism(Mechanism):
     def _encoded(self, texts: pa.Array) -> tuple[pa.Array | None, pa.Array | None]:
         """Encode every part of every text where a model does it, and say on which rows it failed.
 
-        The vector of a text depends on this text only (`corpora.sentences`). A text on which a model fails has the zero
-        vector, which is drawn uniformly (docs/spec/surrogate.md#missing-inputs).
+        The vector of a text depends on this text only (docs/spec/privacy.md#batch-independence). A text on which a
+        model fails has the zero vector, which is drawn uniformly (docs/spec/surrogate.md#missing-inputs).
         """
         if not self.has_model:
             return None, None
@@ -431,7 +430,7 @@ class ChoiceMechanism(Mechanism):
         }
 
 
-def probe_encoder(encoder: SentenceModel | WordEncoder) -> None:
+def probe_encoder(encoder: Encoder) -> None:
     """Refuse an encoder that fails on a public text."""
     try:
         works = bool(encoder.encode([PROBE_TEXT])[0].any())
