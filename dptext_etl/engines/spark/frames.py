@@ -206,19 +206,21 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
         layout,
         check=check_ids,
         with_persons=partial(with_persons, policy=policy),
+        present=partial(_present, table.frame),
         without=lambda rows, manifest: _unpublished(replace(table, frame=rows), policy, layout, manifest),
         mark=lambda rows, manifest: _marked(replace(table, frame=rows), policy, layout, manifest),
         limit_per_person=lambda rows, most: limit_per_person(rows, policy, most, order or by_digest),
     )
     (facts,) = seen
-    return replace(examined, traced=facts.traced, spellings=facts.spellings, copied=facts.copied)
+    counted = {"traced": facts.traced, "spellings": facts.spellings, "copied": facts.copied}
+    return replace(examined, least=len(numbers(examined, policy)), **counted)  # a set of canary rows for each shard
 
 
-def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
+def _present(frame: DataFrame, ids: pl.Series) -> pl.Series:
     """Return the given ids that the frame uses, in published rows as well."""
     wanted = canonical_ids(ids.to_arrow())
     with seam("comparing canary ids with the ids of the frame", InputError, HINT):
-        rows = source.table.frame.select(named(ids.name).alias("id"))  # `mapInArrow` splits a name at a dot
+        rows = frame.select(named(ids.name).alias("id"))  # `mapInArrow` splits a name at a dot
         used = rows.mapInArrow(partial(_used, wanted), "id string").collect()
         return ids.filter(pl.Series(wanted, dtype=pl.String).is_in([row[0] for row in used]))
 

@@ -68,8 +68,11 @@ def is_logical(dtype: pa.DataType, names: frozenset[str] = _NAMES) -> bool:
     return (dtype.extension_name if isinstance(dtype, pa.BaseExtensionType) else str(dtype)) in names
 
 
-def restored(frame: pl.LazyFrame, types: Mapping[str, pa.DataType], schema: Mapping[str, Any]) -> pl.LazyFrame:
-    """Return a frame whose columns of these types hold strings, or nothing; `schema` is the schema of the frame."""
+def restored(frame: pl.LazyFrame, types: Mapping[str, pa.DataType]) -> pl.LazyFrame:
+    """Return a frame whose columns of these types hold strings, or nothing; `types` are `logical_types`."""
+    if not types:
+        return frame
+    schema = schema_of(frame)
     chosen = {name: dtype for name, dtype in types.items() if name in schema}
     return frame.with_columns(
         pl.lit(None).alias(name) if pa.types.is_null(dtype) else _restored(by_name(name), dtype, schema[name])

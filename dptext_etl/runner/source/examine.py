@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Generic, NamedTuple, Self
 
@@ -64,13 +65,6 @@ class IdCounts(NamedTuple):
     null_subjects: int  # rows without a subject
     repeated: int | None = None  # ids that occur more than once; not counted where ids are null
 
-    def in_refusals(self, *, per_subject: bool) -> dict[str, int]:
-        """Return the counts by name: those that a refusal shows."""
-        counts = {"rows": self.rows, "null_ids": self.null_ids}
-        if self.repeated is not None and not self.null_ids:
-            counts["doubled_ids"] = self.repeated
-        return {**counts, "null_subjects": self.null_subjects} if per_subject else counts
-
 
 @dataclass(frozen=True)
 class Examined(Generic[Rows]):
@@ -80,6 +74,12 @@ class Examined(Generic[Rows]):
     wanted: int  # rows of the run; fewer where an incremental run finds some published
     base: str | None  # digest of the manifest that an incremental run adds to
     first: int  # number of the first shard; an incremental run counts on, so that its canary rows are new, too
+    manifest: Manifest | None  # of the version that is published now
+    present: Callable[[pl.Series], pl.Series]  # the given ids that the source uses, of the type of the id column
+    # rows without those that are published now, and their number; rows with the column `column_types.HELD`
+    without: Callable[[Rows, Manifest], tuple[Rows, int]]
+    mark: Callable[[Rows, Manifest], Rows]
+    least: int = 1  # sets of canary rows, at least; the same in every attempt at the run
     shards: int | None = None  # how many there are, if they are counted already
     beyond: int = 0  # rows that are excluded, because their persons have more than `per_subject`
     pairs: int | None = None  # sum of digests of `version_rows` with their persons; None if it is not known
@@ -92,10 +92,6 @@ class Examined(Generic[Rows]):
     # other counts of the pass over the ids, if there are any: `table_check.Counts`, and variants of ids of persons
     traced: list[tuple[int, int]] | None = None
     spellings: Mapping[str, int] = field(default_factory=dict)
-    manifest: Manifest | None = None  # of the version that is published now
-    # rows without those that are published now, and their number; rows with the column `column_types.HELD`
-    without: Callable[[Rows, Manifest], tuple[Rows, int]] | None = None
-    mark: Callable[[Rows, Manifest], Rows] | None = None
 
     @classmethod
     def of(  # noqa: PLR0917  (what an engine brings)
@@ -105,6 +101,7 @@ class Examined(Generic[Rows]):
         layout: Layout,
         check: Callable[[], tuple[int, int, int | None]],
         with_persons: Callable[[Rows], Rows],
+        present: Callable[[pl.Series], pl.Series],
         without: Callable[[Rows, Manifest], tuple[Rows, int]],
         mark: Callable[[Rows, Manifest], Rows],
         limit_per_person: Callable[[Rows, int], tuple[Rows, int, int]],
@@ -119,8 +116,9 @@ class Examined(Generic[Rows]):
         most, rows, wanted = policy.records_per_subject, named, rest
         if most is not None:
             rows, wanted, pairs = limit_per_person(named, most)
-        examined = cls(table, rows, total, wanted, None, 0, beyond=rest - wanted, nameless=nameless, pairs=pairs)
-        examined = replace(examined, manifest=manifest, without=without, mark=mark)
+        answers = manifest, present, without, mark
+        counts = {"beyond": rest - wanted, "nameless": nameless, "pairs": pairs}
+        examined = cls(table, rows, total, wanted, None, 0, *answers, **counts)
         if manifest is None or not adds:
             return examined
         new, count = without(rows, manifest)
@@ -179,6 +177,7 @@ def examine(
         layout,
         check=check,
         with_persons=lambda rows: rows.filter(by_name(str(policy.subject)).is_not_null()),
+        present=partial(_present, read.frame),
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
         mark=lambda rows, manifest: selection.marked(rows, policy, layout, manifest),
         limit_per_person=lambda rows, most: selection.limit_per_person(
@@ -186,19 +185,18 @@ def examine(
         ),
     )
     copied = copied_columns(read.frame, policy)
-    examined = replace(examined, shards=None if shards is None else shards.shards, copied=copied)
+    least = -(-examined.wanted // policy.shard_rows)
+    examined = replace(examined, least=least, shards=None if shards is None else shards.shards, copied=copied)
     if not examined.beyond and not examined.nameless:
         return examined
     every, taken = (rows_by_period(rows, policy) for rows in (read.frame, examined.version_rows[0]))
     return replace(examined, outside={period: count - taken.get(period, 0) for period, count in every.items()})
 
 
-def present(source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
-    """Return the given ids that the source uses."""
+def _present(frame: pl.LazyFrame, ids: pl.Series) -> pl.Series:
     with seam("comparing canary ids with ids of the source", InputError, READ_HINT):
-        candidates = ids.to_frame().lazy()
-        used = source.table.frame.select(by_name(ids.name))
-        return used.join(candidates, on=by_name(ids.name), how="semi").collect(engine="streaming").to_series()
+        used = frame.select(by_name(ids.name)).join(ids.to_frame().lazy(), on=by_name(ids.name), how="semi")
+        return used.collect(engine="streaming").to_series()
 
 
 def count_ids(  # noqa: PLR0917
@@ -241,7 +239,12 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
         refuse_more_records(rows, stated_records(item.mechanism), f"column {item.column!r}")
     if not rows:
         raise NoRowsError("the source has no rows", "no budget used, nothing published")
-    facts = {"counts": counts.in_refusals(per_subject=policy.subject is not None and policy.unit == "subject")}
+    shown = {"rows": rows, "null_ids": null_ids}
+    if repeated is not None and not null_ids:
+        shown["doubled_ids"] = repeated
+    if policy.subject is not None and policy.unit == "subject":
+        shown["null_subjects"] = null_subjects
+    facts = {"counts": shown}
     problems = list[InputError]()
     if null_ids:
         msg, hint = (

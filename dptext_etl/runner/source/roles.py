@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, filterfalse
 from pathlib import Path, PurePosixPath
 from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
@@ -79,19 +80,14 @@ def open_table(
     with naming_file(lambda: files, wanted):
         types = logical_types(files, wanted)
         scan = csv_scan(files, policy, layout) if files.kind.holds == "none" else files.scan
-        scanned = with_logical_types(scan(), types)
+        scanned = restored(scan(), types)
         schema = schema_of(scanned)
     files.kind.require_columns(schema.names(), wanted, files.facts)
     if added := from_folders(files, policy, scan, schema):
-        scanned = with_logical_types(scan(paths_as=_PATHS), types)
+        scanned = restored(scan(paths_as=_PATHS), types)
         scanned = scanned.with_columns(_by_path(values).alias(name) for name, values in added.items()).drop(_PATHS)
     table = table_of(scanned, policy, layout, coarsen=coarsen)
     return replace(table, origin=files.origin, exact=keeps_spelling(files, policy, layout, table.schema))
-
-
-def with_logical_types(scanned: pl.LazyFrame, types: Mapping[str, Any]) -> pl.LazyFrame:
-    """Return a scan with its UUIDs as strings; `types` are the `logical_types` of the files."""
-    return restored(scanned, types, schema_of(scanned)) if types else scanned
 
 
 _PATHS = "__dptext_path"
@@ -415,28 +411,20 @@ def refuse_raw(paths: Sequence[str], policies: Iterable[Path] = (), *, why: str)
             raise PolicyError(f"the policy {policy} cannot be read", "repair it, or move it away") from None
         if not isinstance(raw, str):
             continue
-        folder = policy.absolute().parent
-        local = [path for path in paths if not is_remote(path)]
-        copied = any(_holds(made_from(local), file) for place in _matches(raw, folder) for file in _inside(place))
-        if copied or _named(raw, folder, paths):
+        pattern, local = raw.removeprefix("file://").replace("{partition}", "*"), [*filterfalse(is_remote, paths)]
+        if is_remote(pattern):
+            named = any(path == raw or Path(path).match(pattern) for path in paths)
+        else:
+            places = existing_paths(str(policy.absolute().parent / pattern))
+            lineage, inside = made_from(local) if places else {}, chain.from_iterable(map(_inside, places))
+            named = any(_holds(lineage, file) for file in inside) or any(
+                place.resolve() in {path, *path.parents} or path.samefile(place)
+                for path in (Path(path).resolve() for path in local)
+                for place in places
+            )
+        if named:
             msg = f"the policy {policy} names this table as raw; {why}"
             raise PolicyError(msg, "give a public table of the same kind of texts")
-
-
-def _named(raw: str, folder: Path, paths: Sequence[str]) -> bool:
-    pattern = raw.removeprefix("file://").replace("{partition}", "*")
-    if is_remote(pattern):
-        return any(path == raw or Path(path).match(pattern) for path in paths)
-    matches = [place.resolve() for place in _matches(raw, folder)]
-    for path in (Path(path).resolve() for path in paths if not is_remote(path)):
-        if any(path == place or place in path.parents or path.samefile(place) for place in matches):
-            return True
-    return False
-
-
-def _matches(raw: str, folder: Path) -> list[Path]:
-    pattern = raw.removeprefix("file://").replace("{partition}", "*")
-    return [] if is_remote(pattern) else existing_paths(str(folder / pattern))
 
 
 def _inside(path: Path) -> Iterator[Path]:
