@@ -508,8 +508,6 @@ def _hashes(names: pa.Array) -> Any:
 
 def spelling_lines(part: dict[str, int]) -> list[str]:
     """Say how many persons have several variants of their id."""
-    if not part:
-        return []
     persons, alike = f"{part['persons']:,} persons", f"{part['alike']:,} without case and blanks"
     more = part["alike"] - part["folded"]
     folded = f"{more:,} more would join without punctuation and accents: write these alike in the source"

@@ -435,16 +435,12 @@ def _require_space(attempt: Attempt, least: int) -> None:
     staging, url = attempt.layout.staging, resolve_url(attempt.policy.ledger.url)
     if staging.remote or url.startswith(POSTGRES):
         return
-    folder = _existing(staging.folder)
-    if disk_of(folder) == disk_of(_existing(sqlite_path(url))) and shutil.disk_usage(folder).free < least:
+    places = (place.absolute() for place in (staging.folder, sqlite_path(url)))
+    folder, other = (next(above for above in (place, *place.parents) if above.exists()) for place in places)
+    if disk_of(folder) == disk_of(other) and shutil.disk_usage(folder).free < least:
         size = math.floor(least / 2**20 * 10) / 10
         msg = f"the run writes {size} MiB at least, and there is less room in {staging.url}"
         raise DiskError(msg, "make room, or name another place as staging; nothing was charged")
-
-
-def _existing(path: Path) -> Path:
-    path = path.absolute()
-    return next(place for place in (path, *path.parents) if place.exists())
 
 
 def disk_of(place: Path) -> int:

@@ -74,18 +74,12 @@ class Meter:
         self._listeners = [logged] if listener is None else [logged, listener]
         self._began = time.monotonic()
         self._done = 0
-        self._report()
+        self.add(0)
 
-    def add(self, rows: int) -> None:
+    def add(self, rows: int, *, last: bool = False) -> None:
+        """Report more rows; with the last ones, the phase is over, where its rows were not known before."""
         self._done += rows
-        self._report()
-
-    def end(self) -> None:
-        """Report that the phase is over, where its rows were not known before."""
-        self._total = self._done
-        self._report()
-
-    def _report(self) -> None:
+        self._total = self._done if last else self._total
         seconds, total, done = time.monotonic() - self._began, self._total, self._done
         eta = max(0.0, (total - done) * seconds / done) if total and done else None
         share = min(1.0, done / total) if total else 0.0

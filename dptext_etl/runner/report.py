@@ -250,8 +250,23 @@ class Observed:
             for component, spent in summary.spend.get(over, {}).items():
                 if component != "log10_odds":
                     telemetry.count("dptext.run.spend", float(spent), **names, over=over, component=component)
-        _scope(summary.remaining)
-        _verified(self._policy)
+        left = summary.remaining  # in millionths
+        where = {"scope": left["scope"], "unit": left["unit"]}
+        telemetry.count("dptext.scope.units", left["units"], **where)
+        telemetry.count("dptext.scope.exhausted", left["exhausted"], **where)
+        for component, limit in left["limits"].items():
+            telemetry.count("dptext.scope.limit", limit / MICRO, **where, component=component)
+        for name in ("used", "left"):
+            for component, quantiles in left[name].items():
+                for quantile, micros in quantiles.items():
+                    amount = float(micros) / MICRO
+                    telemetry.count(f"dptext.scope.{name}", amount, **where, component=component, quantile=quantile)
+        with telemetry.never_failing("the age of the last verification"):
+            spec, options = self._policy.ledger, self._policy.storage_options
+            with Ledger.open(spec.url, spec.id_key, create=False, read_only=True) as ledger:
+                age = anchor_files.seconds_since_verified(ledger, spec.anchors, options)
+            if age is not None:
+                telemetry.count(anchor_files.METRIC, age, ledger=ledger.ledger_id)
         if self._lineage is not None:
             self._lineage.complete(summary)
         return summary
@@ -304,40 +319,9 @@ def observed(policy: Policy, progress: Listener | None, step: Step = "run") -> I
         run.ended(outcome)
 
 
-def _scope(remaining: dict[str, Any]) -> None:
-    """Set the gauges of a scope; amounts of a summary are millionths."""
-    where = {"scope": remaining["scope"], "unit": remaining["unit"]}
-    telemetry.count("dptext.scope.units", remaining["units"], **where)
-    telemetry.count("dptext.scope.exhausted", remaining["exhausted"], **where)
-    for component, limit in remaining["limits"].items():
-        telemetry.count("dptext.scope.limit", limit / MICRO, **where, component=component)
-    for name in ("used", "left"):
-        for component, quantiles in remaining[name].items():
-            for quantile, micros in quantiles.items():
-                amount = float(micros) / MICRO
-                telemetry.count(f"dptext.scope.{name}", amount, **where, component=component, quantile=quantile)
-
-
-def _verified(policy: Policy) -> None:
-    """Set the gauge of the age of the last verification, if there was one."""
-    with telemetry.never_failing("the age of the last verification"):
-        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            age = anchor_files.seconds_since_verified(ledger, policy.ledger.anchors, policy.storage_options)
-        if age is not None:
-            telemetry.count(anchor_files.METRIC, age, ledger=ledger.ledger_id)
-
-
 FACET = "dptext_release"
 """The facet of the output, with the claims of the data contract of an export (docs/telemetry.md#lineage)."""
 _PRODUCER = f"urn:dptext-etl:{__version__}"  # OpenLineage names producers by URI
-
-
-def _release(facts: dict[str, Any]) -> Any:
-    from openlineage.client.facet_v2 import DatasetFacet
-
-    facet = DatasetFacet(producer=_PRODUCER).with_additional_properties(**facts)
-    facet._schemaURL = f"{_PRODUCER}:ReleaseDatasetFacet"  # noqa: SLF001  (the client sets its base class's URL)
-    return facet
 
 
 def _schema(kinds: Mapping[str, str | None]) -> Any:
@@ -396,7 +380,7 @@ class Lineage:
 
     def complete(self, summary: RunSummary) -> None:
         """Send the end of a run, with the rows that readers see now and their version."""
-        from openlineage.client.facet_v2 import dataset_version_dataset, output_statistics_output_dataset
+        from openlineage.client.facet_v2 import DatasetFacet, dataset_version_dataset, output_statistics_output_dataset
 
         facets: dict[str, Any] = {}
         with telemetry.never_failing("the published version"):
@@ -404,7 +388,9 @@ class Lineage:
             if summary.version is not None and manifest is not None:
                 version = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(summary.version))
                 facets = {"version": version, "schema": _schema(manifest.schema), "tags": _tags(manifest)}
-                facets[FACET] = _release(stated(manifest))
+                facets[FACET] = DatasetFacet(producer=_PRODUCER).with_additional_properties(**stated(manifest))
+                # the client sets its base class's URL
+                facets[FACET]._schemaURL = f"{_PRODUCER}:ReleaseDatasetFacet"  # noqa: SLF001
         passed = {gate["name"]: gate["passed"] for gate in summary.gates if gate["applicable"]}
         facets |= _assertions(passed or dict.fromkeys(facets[FACET].gates if facets else (), True))
         rows = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=summary.published_rows)

@@ -27,7 +27,6 @@ from dptext_etl.runner.publish.manifest import scan
 from dptext_etl.runner.shard.charging import at_most
 from dptext_etl.runner.source.column_types import period_of
 from dptext_etl.runner.source.examine import Examined
-from dptext_etl.runner.source.guessing import look_of, shapes_of
 from dptext_etl.runner.source.selection import read
 from dptext_etl.runner.source.table import READ_HINT, partitions_of_source
 
@@ -57,27 +56,21 @@ def of_persons(policy: Policy, ledger: Ledger | None, persons: Iterable[pa.Array
 
 def scope_lines(part: dict[str, Any]) -> list[str]:
     """Warn of scopes that charge the same persons, and say what all scopes charge one person at most."""
-    if not part:
-        return []
     lines = [
         f"{name} has charged {count:,} of these {part['persons']:,} persons, under another cap; "
         "datasets with one `cap.group` share a cap"
         for name, count in part["shared"].items()
         if count
     ]
-    return [*lines, together(part)] if lines else []
-
-
-def together(part: dict[str, Any]) -> str:
-    """Say what all scopes of persons charged the most charged one."""
     epsilon = part["largest"] if isinstance(part["largest"], str) else at_most(part["largest"] / MICRO)
     excluded = f"; without {', '.join(part['in_rho'])}, which count rho" if part["in_rho"] else ""
-    return f"All scopes of the ledger together have charged one person epsilon {epsilon} at most{excluded}"
+    total = f"All scopes of the ledger together have charged one person epsilon {epsilon} at most{excluded}"
+    return [*lines, total] if lines else []
 
 
 def published_lines(part: Mapping[str, int]) -> list[str]:
     """Say how many rows readers see before a run, and how many it publishes."""
-    return [f"Published now: {part['now']:,} rows; this run: {part['this_run']:,}."] if part else []
+    return [f"Published now: {part['now']:,} rows; this run: {part['this_run']:,}."]
 
 
 ENOUGH = 0.95
@@ -98,36 +91,23 @@ def selection_facts(policy: Policy, source: Examined[Any], seen: Expected) -> di
     `caps` lists pairs of a limit and a number of rows: half the policy's limit, its own, and up to three larger ones;
     the last keeps about 95%, if any does. `periods` lists a month or year, its rows, and those that are excluded.
     """
-    return {**_caps(policy, seen), **_periods(policy, source, seen)}
-
-
-def _caps(policy: Policy, seen: Expected) -> dict[str, Any]:
-    rows, kept = seen.records, dict(zip(FACTORS, seen.kept, strict=False))
-    if policy.cap is None or policy.one_table or not rows or not kept:
-        return {}
-    kept_now = rows - seen.over_cap
-    name = next(iter(policy.cap.model_dump(exclude_none=True).keys() & {"epsilon", "rho"}))
-    larger = [(factor, count) for factor, count in kept.items() if factor > 1 and count > kept_now]
-    enough = next((at for at, (_, count) in enumerate(larger) if count >= ENOUGH * rows), None)
-    larger_caps = (
-        []
-        if kept_now >= ENOUGH * rows
-        else larger[:2]
-        if enough is None
-        else [*larger[: min(2, enough)], larger[enough]]
-    )
-    limit = float(getattr(policy.cap, name))
-    pairs = [(0.5, kept[0.5]), (1.0, kept_now), *larger_caps]
-    return {"rows": rows, "limit": name, "caps": [[limit * factor, count] for factor, count in pairs]}
-
-
-def _periods(policy: Policy, source: Examined[Any], seen: Expected) -> dict[str, Any]:
+    facts, rows, kept = dict[str, Any](), seen.records, dict(zip(FACTORS, seen.kept, strict=False))
+    if policy.cap is not None and not policy.one_table and rows and kept:
+        kept_now = rows - seen.over_cap
+        name = next(iter(policy.cap.model_dump(exclude_none=True).keys() & {"epsilon", "rho"}))
+        larger = [(factor, count) for factor, count in kept.items() if factor > 1 and count > kept_now]
+        enough = next((at for at, (_, count) in enumerate(larger) if count >= ENOUGH * rows), None)
+        shown = larger[:2] if enough is None else [*larger[: min(2, enough)], larger[enough]]
+        pairs = [(0.5, kept[0.5]), (1.0, kept_now), *([] if kept_now >= ENOUGH * rows else shown)]
+        limit = float(getattr(policy.cap, name))
+        facts = {"rows": rows, "limit": name, "caps": [[limit * factor, count] for factor, count in pairs]}
     by, outside = period_of(policy, source.table.schema), source.outside or {}
-    if by is None or not seen.periods or (source.outside is None and source.beyond + source.nameless):
-        return {}
-    counts = {name: seen.periods.get(name, (0, 0)) for name in sorted({*seen.periods, *outside})}
-    spans = [[name, rows + outside.get(name, 0), gone + outside.get(name, 0)] for name, (rows, gone) in counts.items()]
-    return {"by": by[0], "periods": spans} if any(gone for *_, gone in spans) else {}
+    if by is not None and seen.periods and (source.outside is not None or not source.beyond + source.nameless):
+        counts = {name: seen.periods.get(name, (0, 0)) for name in sorted({*seen.periods, *outside})}
+        more = {name: outside.get(name, 0) for name in counts}
+        spans = [[name, read + more[name], gone + more[name]] for name, (read, gone) in counts.items()]
+        facts |= {"by": by[0], "periods": spans} if any(gone for *_, gone in spans) else {}
+    return facts
 
 
 def selection_lines(part: dict[str, Any]) -> list[str]:
@@ -153,24 +133,23 @@ def selection_lines(part: dict[str, Any]) -> list[str]:
 _EXCLUDED = ("quarantined", "over_contribution", "without_subject", "changed_excluded", "forgotten")
 
 
-def partitions(policy: Policy) -> list[list[Any]]:
-    """List the last partitions that were published from this machine, with their rows and those that are excluded."""
-    if PARTITION not in policy.source:
-        return []
+def partitions(policy: Policy) -> dict[str, Any]:
+    """List the last partitions that were published from this machine, with their rows and those that are excluded.
+
+    Nothing if no row is excluded.
+    """
     found = []
-    for name in partitions_of_source(policy)[-MOST_PERIODS:]:
+    for name in partitions_of_source(policy)[-MOST_PERIODS:] if PARTITION in policy.source else ():
         layout = Layout.of(policy, name)
         manifest = Manifest.of_release(policy, layout)
         noted = None if manifest is None else read(layout.staging, manifest.digest)
         if noted is not None:
             found.append([name, noted["rows"]["read"], sum(noted["rows"].get(title, 0) for title in _EXCLUDED)])
-    return found
+    return {"partitions": found} if any(gone for *_, gone in found) else {}
 
 
 def at_cap_lines(part: Mapping[str, Any]) -> list[str]:
     """Say how many units have reached the cap."""
-    if not part:
-        return []
     share, persons = part["exhausted"] / part["units"], "people" if part["unit"] == "subject" else "records"
     return [f"At their cap now: {part['exhausted']:,} of {part['units']:,} {persons} ({share:.1%})."]
 
@@ -230,12 +209,14 @@ def of_source(
     policy: Policy, rows: int, counts: Counts, schema: Mapping[str, pl.DataType], sample: pl.LazyFrame | None = None
 ) -> dict[str, Any]:
     """Return the facts of a run, with reasons why unchanged columns look like names or texts (by name or sample)."""
+    if not policy.kept or not rows:
+        return {}
+    from dptext_etl.runner.source.guessing import look_of, shapes_of  # runs without kept columns start without it
+
     unchanged = [item.column for item in policy.kept if not item.rule]
     shapes = {} if sample is None else shapes_of(sample.select(unchanged))
     looks = {name: why for name in unchanged if (why := look_of(name, shapes.get(name)))}
     result = facts({item.column: item.rule for item in policy.kept}, policy.ids, rows, counts)
-    if not result:
-        return {}
     (most,) = (item for item in policy.kept if item.column == result["helps_most"])
     way = None if most.column in looks else _coarser(most, schema[most.column])
     return {**result, "coarsen_by": way, "looks": looks, "accepted": policy.keep_unique == "accepted"}
@@ -313,8 +294,6 @@ def refuse_traceable(part: Mapping[str, Any]) -> None:
 
 def traceable_lines(part: Mapping[str, Any]) -> list[str]:
     """Explain the facts in sentences."""
-    if not part:
-        return []
     rows, most = part["rows"], part["helps_most"]
     ways = ((item["name"], item["coarse"]) for item in part["columns"])
     named = ", ".join(f"{name} ({way_of(rule)})" if rule else name for name, rule in ways)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -133,17 +134,15 @@ class Input:
             except BaseException:
                 self._stopped.set()
                 raise
-        if hashing.exception() is not None or not self._same_files():
+        same = False
+        with suppress(InputError):
+            if self.files.version is None:
+                same = _marks(self.files) == self.marks
+            else:
+                same = Files.at(self.files.paths[0], self.files.storage).version == self.files.version
+        if hashing.exception() is not None or not same:
             return done, None
         return done, {"seal": self.seal, "freed": freed, "admitted": admitted}
-
-    def _same_files(self) -> bool:
-        try:
-            if self.files.version is None:
-                return _marks(self.files) == self.marks
-            return Files.at(self.files.paths[0], self.files.storage).version == self.files.version
-        except InputError:
-            return False
 
 
 def recognized(attempt: Attempt, seal: str, id_type: str) -> RunSummary:

@@ -218,9 +218,7 @@ class SparkEngine(Engine["DataFrame"]):
             columns = worker_columns(self._frame.sparkSession, policy.charged_columns())
             order = partial(keyed_order, policy_json(policy), columns)
         source = examine(table, policy, layout, order)
-        meter = Meter("ids", None, progress)
-        meter.add(source.total)
-        meter.end()
+        Meter("ids", None, progress).add(source.total, last=True)
         return source
 
     trace = staticmethod(traced)

@@ -223,7 +223,7 @@ def count_ids(  # noqa: PLR0917
             if not null_ids:
                 hashes.add(_hashes(batch[name]).view(np.uint8).reshape(-1, 8))
             meter.add(batch.height)
-        meter.end()
+        meter.add(0, last=True)
         suspects = None if null_ids or not rows else hashes.frequent(1)
     repeated = None if suspects is None else _repeated(frame.select(by_name(name)), suspects)
     return IdCounts(rows, null_ids, null_subjects, repeated)

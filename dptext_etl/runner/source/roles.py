@@ -36,7 +36,7 @@ from dptext_etl.errors import (
     unlike_names,
 )
 from dptext_etl.families.choice import OTHER
-from dptext_etl.file_formats import FORMATS, PARQUET, FileFormat, format_of
+from dptext_etl.file_formats import FORMATS, PARQUET, format_of
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
 from dptext_etl.ledger import IdForms, Ledger, Scope
@@ -100,7 +100,11 @@ def folder_columns(paths: Sequence[str]) -> dict[str, dict[str, str | None]]:
     >>> folder_columns(["/raw/day=1/a.parquet", "/raw/day=2/b.parquet"])
     {'day': {'/raw/day=1/a.parquet': '1', '/raw/day=2/b.parquet': '2'}}
     """
-    pairs_of = {path: _pairs(path) for path in paths}
+    null, pairs_of = "__HIVE_DEFAULT_PARTITION__", dict[str, dict[str, str | None]]()
+    for path in paths:
+        parts = (part.partition("=") for part in PurePosixPath(path).parent.parts)
+        named = ((unquote(name), value) for name, sign, value in parts if sign and name)
+        pairs_of[path] = {name: None if value == null else unquote(value) for name, value in named}
     shared = set.intersection(*map(set, pairs_of.values())) if pairs_of else set()
     return {name: {path: pairs[name] for path, pairs in pairs_of.items()} for name in sorted(shared)}
 
@@ -136,12 +140,6 @@ def _other_values(rows: pl.LazyFrame, name: str, dtype: pl.DataType, values: Map
 
 def _by_path(values: Mapping[str, str | None]) -> pl.Expr:
     return pl.col(_PATHS).replace_strict([*values], [*values.values()], return_dtype=pl.String)
-
-
-def _pairs(path: str) -> dict[str, str | None]:
-    split = (part.partition("=") for part in PurePosixPath(path).parent.parts)
-    null = "__HIVE_DEFAULT_PARTITION__"
-    return {unquote(name): None if value == null else unquote(value) for name, sign, value in split if sign and name}
 
 
 def table_of(rows: pl.LazyFrame, policy: Policy, layout: Layout, *, coarsen: bool = True) -> Table[pl.LazyFrame]:
@@ -205,7 +203,14 @@ def check_roles(
     schema = coarse_schema(schema, policy)
     scores = {SCORES: pl.List(pl.Float32())} if policy.synthetic is not None and policy.synthetic.scores else {}
     schema = pl.Schema({**schema, **scores})
-    _require_fit(output_columns(policy), schema, FORMATS[layout.sink_format])
+    kind = FORMATS[layout.sink_format]
+    for name in output_columns(policy):
+        parts = [*parts_of(schema[name])]
+        empty = any(isinstance(part, pl.Struct) and not part.fields for part in parts)
+        if empty or any(isinstance(part, kind.unfit) for part in parts):
+            msg = f"column {name!r} of type {kind_of(schema[name])} cannot be in a {kind.title} file; no budget used"
+            hint = "publish as Parquet (a sink such as published/reviews.parquet)"
+            raise InputError(msg, f"{'cast it' if kind is PARQUET else hint}, or do not keep it")
     if (table := layout.table_format) is not None:
         # other columns hold texts, or counts
         clear = {*policy.kept_columns, *scores, *((policy.id,) if policy.ids == "keep" else ())}
@@ -214,16 +219,6 @@ def check_roles(
             {name: plain_type(schema[name], rename=True) if name in clear else pl.String() for name in names}
         )
     return dropped, check_id(policy.id, schema[policy.id])
-
-
-def _require_fit(names: Sequence[str], schema: pl.Schema, kind: FileFormat) -> None:
-    for name in names:
-        parts = [*parts_of(schema[name])]
-        empty = any(isinstance(part, pl.Struct) and not part.fields for part in parts)
-        if empty or any(isinstance(part, kind.unfit) for part in parts):
-            msg = f"column {name!r} of type {kind_of(schema[name])} cannot be in a {kind.title} file; no budget used"
-            hint = "publish as Parquet (a sink such as published/reviews.parquet)"
-            raise InputError(msg, f"{'cast it' if kind is PARQUET else hint}, or do not keep it")
 
 
 def wanted_columns(policy: Policy) -> tuple[str, ...]:
