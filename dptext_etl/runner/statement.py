@@ -321,11 +321,28 @@ def _bound(column: Mapping[str, Any]) -> str:
         return (
             "No bound holds: a reader may tell two texts apart with certainty, whatever the mechanism's parameter is."
         )
-    agree = " that agree on the facts below" if column["disclosures"] else ""
     if shuffled := column.get("shuffled"):
-        return _central_bound(worst, shuffled)
+        labels = shuffled.get("labels")
+        agree = f" and on {labels['column']}, the label" if labels else ""
+        return (
+            f"Consider two tables that differ in the text of one record, and agree on which texts are null{agree}. "
+            "Whatever a reader knows, all other texts included, any published table is at most e^ε times as likely "
+            f"under one as under the other, plus δ. For every record, {_amounts(worst)}. The bound holds because at "
+            f"least {counted(shuffled['rows'], 'text')} {'of each label ' if labels else ''}are published together. It "
+            "relies on you: drafts, key, and ledger stay inside your boundary. To someone who sees which text was "
+            f"drawn for which record, ε is {at_most(shuffled['local_epsilon'])} for every text."
+        )
     if _is_synthetic(column):
-        return _synthetic_bound(column)
+        most = column["statistic"]["per_subject"]
+        persons = "one record of each person counts" if most == 1 else f"at most {most} records of a person count"
+        return (
+            "Consider two tables that differ in the text, the label, or both of one record. Whatever a reader knows, "
+            "all other records included, any published statistic and table is at most e^ε times as likely under one as "
+            f"under the other, plus δ. For every record, {_amounts(worst)}; {persons}. The guarantee is central. It "
+            "relies on you: the exact sums, drafts, key, and ledger stay inside your boundary. It does not hold "
+            "against someone who sees them."
+        )
+    agree = " that agree on the facts below" if column["disclosures"] else ""
     plus = ", plus δ" if worst["delta"] else ""
     says = (
         f"Consider any two texts{agree}. Whatever a reader knows, any released text is at most e^ε times as likely "
@@ -336,32 +353,6 @@ def _bound(column: Mapping[str, Any]) -> str:
         return says + f"For every text, {per_unit}."
     longest = f"{_amounts(worst)} for the longest text that the policy admits ({worst['words']:,} words)"
     return says + f"For a text of one {column['unit']}, {per_unit}. It grows with the text, up to {longest}."
-
-
-def _central_bound(worst: Mapping[str, Any], shuffled: Mapping[str, Any]) -> str:
-    """State the bound of a shuffled release, whom it trusts, and the bound without that trust."""
-    labels = shuffled.get("labels")
-    agree = f" and on {labels['column']}, the label" if labels else ""
-    return (
-        f"Consider two tables that differ in the text of one record, and agree on which texts are null{agree}. "
-        "Whatever a reader knows, all other texts included, any published table is at most e^ε times as likely under "
-        f"one as under the other, plus δ. For every record, {_amounts(worst)}. The bound holds because at least "
-        f"{counted(shuffled['rows'], 'text')} {'of each label ' if labels else ''}are published together. It relies "
-        "on you: drafts, key, and ledger stay inside your boundary. To someone "
-        f"who sees which text was drawn for which record, ε is {at_most(shuffled['local_epsilon'])} for every text."
-    )
-
-
-def _synthetic_bound(column: Mapping[str, Any]) -> str:
-    most = column["statistic"]["per_subject"]
-    persons = "one record of each person counts" if most == 1 else f"at most {most} records of a person count"
-    return (
-        "Consider two tables that differ in the text, the label, or both of one record. Whatever a reader knows, all "
-        "other records included, any published statistic and table is at most e^ε times as likely under one as under "
-        f"the other, plus δ. For every record, {_amounts(column['worst_case'])}; {persons}. The guarantee is central. "
-        "It relies on you: the exact sums, drafts, key, and ledger stay inside your boundary. It does not hold against "
-        "someone who sees them."
-    )
 
 
 def _limit(limits: Mapping[str, float]) -> str:
