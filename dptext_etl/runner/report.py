@@ -283,25 +283,22 @@ class Observed:
             telemetry.count("dptext.ledger.frozen", outcome == "frozen", dataset=names["dataset"])
         if telemetry.OPENTELEMETRY in telemetry.wanted():
             with telemetry.never_failing("the trace of a run"):
-                self._send_spans(outcome)
+                from opentelemetry import trace
+                from opentelemetry.trace import Status, StatusCode
+
+                tracer = trace.get_tracer_provider().get_tracer(telemetry.SCOPE)
+                facts = {f"dptext.{name}": value for name, value in names.items()}
+                whole = tracer.start_span(f"dptext.{self._step}", start_time=self._began, attributes=facts)
+                inside = trace.set_span_in_context(whole)
+                for phase, (began, ended, rows) in self._phases.items():
+                    counts, name = {"dptext.rows": rows}, f"dptext.phase.{phase}"
+                    tracer.start_span(name, inside, start_time=began, attributes=counts).end(ended)
+                whole.set_attribute("dptext.outcome", outcome)
+                if outcome != "ok":
+                    whole.set_status(Status(StatusCode.ERROR, outcome))
+                whole.end()
         if outcome != "ok" and self._lineage is not None:
             self._lineage.fail(outcome, self.failed)
-
-    def _send_spans(self, outcome: str) -> None:
-        from opentelemetry import trace
-        from opentelemetry.trace import Status, StatusCode
-
-        tracer = trace.get_tracer_provider().get_tracer(telemetry.SCOPE)
-        facts = {f"dptext.{name}": value for name, value in self._names.items()}
-        whole = tracer.start_span(f"dptext.{self._step}", start_time=self._began, attributes=facts)
-        inside = trace.set_span_in_context(whole)
-        for phase, (began, ended, rows) in self._phases.items():
-            counts = {"dptext.rows": rows}
-            tracer.start_span(f"dptext.phase.{phase}", inside, start_time=began, attributes=counts).end(ended)
-        whole.set_attribute("dptext.outcome", outcome)
-        if outcome != "ok":
-            whole.set_status(Status(StatusCode.ERROR, outcome))
-        whole.end()
 
 
 @contextmanager
@@ -406,23 +403,21 @@ class Lineage:
     def send(self, state: str, dataset: Any = None, output: Any = None, run: Any = None) -> None:
         """Send an event with facets of the sink, of this output, and of the run."""
         with telemetry.never_failing(f"an OpenLineage event ({state})"):
-            self._client.emit(self._event(state, dataset or {}, output or {}, run or {}))
+            from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 
-    def _event(self, state: str, dataset: Any, output: Any, run: Any) -> Any:
-        from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
-
-        source, sink = named(self._policy.source), named(self._policy.sink)
-        schema = _schema(dict.fromkeys(shown_columns(self._policy)))
-        facets = {"schema": schema, "columnLineage": self._columns(source), **dataset}
-        return RunEvent(
-            eventType=RunState[state],
-            eventTime=datetime.now(UTC).isoformat(),
-            run=Run(self._run, run),
-            job=Job(os.environ.get("OPENLINEAGE_NAMESPACE", "dptext"), self._policy.dataset),
-            inputs=[InputDataset(*source)],
-            outputs=[OutputDataset(*sink, facets=facets, outputFacets=output)],
-            producer=_PRODUCER,
-        )
+            source, sink = named(self._policy.source), named(self._policy.sink)
+            schema = _schema(dict.fromkeys(shown_columns(self._policy)))
+            facets = {"schema": schema, "columnLineage": self._columns(source), **(dataset or {})}
+            event = RunEvent(
+                eventType=RunState[state],
+                eventTime=datetime.now(UTC).isoformat(),
+                run=Run(self._run, run or {}),
+                job=Job(os.environ.get("OPENLINEAGE_NAMESPACE", "dptext"), self._policy.dataset),
+                inputs=[InputDataset(*source)],
+                outputs=[OutputDataset(*sink, facets=facets, outputFacets=output or {})],
+                producer=_PRODUCER,
+            )
+            self._client.emit(event)
 
     def _columns(self, source: tuple[str, str]) -> Any:
         """Say of every published column from which raw columns it is made, and how."""

@@ -212,8 +212,8 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
         limit_per_person=lambda rows, most: limit_per_person(rows, policy, most, order or by_digest),
     )
     (facts,) = seen
-    counted = {"traced": facts.traced, "spellings": facts.spellings, "copied": facts.copied}
-    return replace(examined, least=len(numbers(examined, policy)), **counted)  # a set of canary rows for each shard
+    least = len(numbers(examined, policy))  # a set of canary rows for each shard
+    return replace(examined, least=least, traced=facts.traced, spellings=facts.spellings, copied=facts.copied)
 
 
 def _present(frame: DataFrame, ids: pl.Series) -> pl.Series:

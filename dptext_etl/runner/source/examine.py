@@ -116,9 +116,8 @@ class Examined(Generic[Rows]):
         most, rows, wanted = policy.records_per_subject, named, rest
         if most is not None:
             rows, wanted, pairs = limit_per_person(named, most)
-        answers = manifest, present, without, mark
-        counts = {"beyond": rest - wanted, "nameless": nameless, "pairs": pairs}
-        examined = cls(table, rows, total, wanted, None, 0, *answers, **counts)
+        places = None, 0, manifest, present, without, mark
+        examined = cls(table, rows, total, wanted, *places, beyond=rest - wanted, nameless=nameless, pairs=pairs)
         if manifest is None or not adds:
             return examined
         new, count = without(rows, manifest)
@@ -180,9 +179,7 @@ def examine(
         present=partial(_present, read.frame),
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
         mark=lambda rows, manifest: selection.marked(rows, policy, layout, manifest),
-        limit_per_person=lambda rows, most: selection.limit_per_person(
-            rows, policy, most, layout.scratch, selection.order_of(policy)
-        ),
+        limit_per_person=lambda rows, most: selection.limit_per_person(rows, policy, most, layout.scratch),
     )
     copied = copied_columns(read.frame, policy)
     least = -(-examined.wanted // policy.shard_rows)
