@@ -56,6 +56,7 @@ from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import claims, policy_notes, with_gate, worst_with_gate
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.charging import Column, at_most
+from dptext_etl.runner.source.examine import count, groups_of
 from dptext_etl.runner.source.roles import Table, wanted_columns
 from dptext_etl.runner.source.selection import persons_of
 from dptext_etl.runner.source.table import READ_HINT, Files, naming_file
@@ -208,7 +209,7 @@ def plan(
 
 def _judge_kept(policy: Policy, layout: Layout, table: Table[pl.LazyFrame], rows: int) -> None:
     """Refuse kept columns that single out rows, in a source whose ids are refused."""
-    counts = table_check.count(table.frame, table_check.groups_of(policy.kept_columns))
+    counts = count(table.frame, groups_of(policy.kept_columns))
     traced = table_check.of_source(policy, rows, counts, table.schema, table.frame)
     table_check.require_untraceable(policy, layout, traced, None, ())
 

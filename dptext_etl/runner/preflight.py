@@ -45,7 +45,6 @@ from dptext_etl.ledger.types import NEW
 from dptext_etl.mechanism import stated_records, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.policy.audience import together
-from dptext_etl.runner import table_check
 from dptext_etl.runner.forecast import Expected, ledger_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Listener, nothing
@@ -67,7 +66,7 @@ from dptext_etl.runner.shard.shard import refuse_other_persons
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examine import Examined, examine, refuse_copies
 from dptext_etl.runner.source.roles import Rows, Table, forms_of, open_table, table_of
-from dptext_etl.runner.table_check import refuse_traceable, require_untraceable, shows_more
+from dptext_etl.runner.table_check import refuse_traceable, require_untraceable, shows_more, trace
 
 _ROW_BYTES, _DRAW_BYTES = 256, 4
 """The least that a run writes for a new record in a column, in ledger and staging together, and for a new draw."""
@@ -199,19 +198,6 @@ class Reader(ABC, Generic[Rows]):
             InputError: Ids are missing or repeated.
         """
 
-    @staticmethod
-    @abstractmethod
-    def trace(source: Examined[Any], policy: Policy) -> dict[str, Any]:
-        """Count the rows that kept columns single out.
-
-        Args:
-            source: The source that `examine` returned.
-            policy: The policy of the run.
-
-        Returns:
-            The facts of `runner.table_check.of_source`; empty without kept columns.
-        """
-
 
 class LocalReader(Reader[pl.LazyFrame]):
     """Reads files in this process, or a frame in their place."""
@@ -226,8 +212,6 @@ class LocalReader(Reader[pl.LazyFrame]):
         self, table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None
     ) -> Examined[pl.LazyFrame]:
         return examine(table, policy, layout, progress)
-
-    trace = staticmethod(table_check.trace)
 
 
 def examined(
@@ -259,7 +243,7 @@ def preflight(
     raises only a refusal without which nothing can be counted.
     """
     policy, layout, check = attempt.policy, attempt.layout, attempt.check
-    traceable = _traced_together(attempt, reader) if attempt.audiences else reader.trace(source, policy)
+    traceable = _traced_together(attempt, reader) if attempt.audiences else trace(source, policy)
     same_ledger = partial(require_same_ledger, freezing=not attempt.planning)
     with ledger_of(policy, writing=not attempt.planning) as ledger:
         if ledger is not None:  # first: another refusal would hide that the ledger lost events
@@ -460,7 +444,7 @@ def _traced_together(attempt: Attempt, reader: Reader[Any]) -> dict[str, Any]:
     policy = together(item.policy for item in tables)
     source = reader.examine(reader.open(policy, attempt.layout), policy, attempt.layout, None)
     check(refuse_copies, policy, source.copied)
-    facts, manifests = reader.trace(source, policy), [Manifest.of_release(item.policy, item.layout) for item in tables]
+    facts, manifests = trace(source, policy), [Manifest.of_release(item.policy, item.layout) for item in tables]
     shown = zip(tables, manifests, strict=True)
     if any(manifest is None or shows_more(item.policy, manifest) for item, manifest in shown):
         check(refuse_traceable, facts)

@@ -14,8 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.checks.sink_files import Manifest
-from dptext_etl.data_types import by_name
-from dptext_etl.errors import InputError, PolicyError, bare, seam
+from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import MICRO
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope
 from dptext_etl.ledger.types import NEW
@@ -26,9 +25,9 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import scan
 from dptext_etl.runner.shard.charging import at_most
 from dptext_etl.runner.source.column_types import period_of
-from dptext_etl.runner.source.examine import Examined
+from dptext_etl.runner.source.examine import FEW, Counts, Examined, count, groups_of
 from dptext_etl.runner.source.selection import read
-from dptext_etl.runner.source.table import READ_HINT, partitions_of_source
+from dptext_etl.runner.source.table import partitions_of_source
 
 
 def of_persons(policy: Policy, ledger: Ledger | None, persons: Iterable[pa.Array]) -> dict[str, Any]:
@@ -155,35 +154,6 @@ def at_cap_lines(part: Mapping[str, Any]) -> list[str]:
 
 
 MOST = 0.05  # the largest share of rows that kept columns may single out in a first version without consent
-FEW = 5  # a row is in a small group if fewer rows than this share its values
-Groups = tuple[tuple[str, ...], ...]
-Counts = list[tuple[int, int]]
-"""For each group of columns: rows whose values no other row has, and rows in groups of fewer than `FEW`."""
-
-
-def groups_of(columns: Sequence[str]) -> Groups:
-    """Return the groups of columns that are counted: all together, each of them, and all without each of them."""
-    names = tuple(columns)
-    groups = [names, *((name,) for name in names), *(_without(names, name) for name in names)]
-    return tuple(dict.fromkeys(group for group in groups if group))
-
-
-def _without(names: tuple[str, ...], name: str) -> tuple[str, ...]:
-    return tuple(other for other in names if other != name)
-
-
-def hashes(groups: Groups) -> list[pl.Expr]:
-    """Return the 64-bit hash of the values of each group."""
-    return [pl.struct(map(by_name, group)).hash().alias(str(place)) for place, group in enumerate(groups)]
-
-
-def count(rows: pl.LazyFrame, groups: Groups) -> Counts:
-    """Count the rows that groups of columns single out."""
-    size = pl.col("rows")
-    sums = (size == 1).sum().alias("single"), size.filter(size < FEW).sum().alias("few")
-    frames = [rows.select(hashed).group_by(pl.all()).len("rows").select(*sums) for hashed in hashes(groups)]
-    with seam("counting the rows that kept columns single out", InputError, READ_HINT):
-        return [frame.row(0) for frame in pl.collect_all(frames, engine="streaming")]
 
 
 def facts(columns: Mapping[str, Mapping[str, Any]], ids: str, rows: int, counts: Counts) -> dict[str, Any]:
@@ -192,7 +162,7 @@ def facts(columns: Mapping[str, Mapping[str, Any]], ids: str, rows: int, counts:
     if not names or not rows:
         return {}
     by_group = {(): (0, 0), **dict(zip(groups_of(names), counts, strict=True))}
-    rest = {name: by_group[_without(names, name)][0] for name in names}
+    rest = {name: by_group[tuple(other for other in names if other != name)][0] for name in names}
     facts = [(name, rule, *by_group[name,]) for name, rule in columns.items()]
     return {
         "columns": [dict(zip(("name", "coarse", "single", "few"), item, strict=True)) for item in facts],
@@ -231,21 +201,14 @@ def _coarser(kept: Kept, dtype: pl.DataType) -> str | None:
     return "bins = [public bounds]" if dtype.is_numeric() else "top = [public values]" if dtype == pl.String else None
 
 
-@bare
-def trace(source: Examined[pl.LazyFrame], policy: Policy) -> dict[str, Any]:
-    """Return the facts of a run in this process, from all rows that its version would hold.
-
-    Args:
-        source: The examined source.
-        policy: The policy of the run.
-
-    Returns:
-        Facts for JSON; empty if the policy keeps no column.
-    """
+def trace(source: Examined[Any], policy: Policy) -> dict[str, Any]:
+    """Return the facts of a run, from all rows that its version would hold; empty if the policy keeps no column."""
     rows, number = source.version_rows
     if not policy.keep:
         return {}
-    return of_source(policy, number, count(rows, groups_of(policy.kept_columns)), source.table.schema, rows)
+    counts = source.count(rows, groups_of(policy.kept_columns)) if source.traced is None else source.traced
+    sample = rows if isinstance(rows, pl.LazyFrame) else None
+    return of_source(policy, number, counts, source.table.schema, sample)
 
 
 def of_published(layout: Layout, manifest: Manifest) -> dict[str, Any]:

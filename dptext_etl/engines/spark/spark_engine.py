@@ -23,7 +23,7 @@ import polars as pl
 
 from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.engines.engine import Engine, Work
-from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted, traced
+from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted
 from dptext_etl.engines.spark.judging import Pack, collected, facts_pack, judge, over_items
 from dptext_etl.engines.spark.session import bounds_batches, read_source, require_workers, session, unreadable
 from dptext_etl.engines.spark.tasks import (
@@ -220,8 +220,6 @@ class SparkEngine(Engine["DataFrame"]):
         source = examine(table, policy, layout, order)
         Meter("ids", None, progress).add(source.total, last=True)
         return source
-
-    trace = staticmethod(traced)
 
     def look(
         self,

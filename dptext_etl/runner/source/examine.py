@@ -55,6 +55,11 @@ _SHARDS_PER_VERSION = 1 << 16
 """Numbers of shards, and so of their canary rows, that are reserved for one version of an incremental table."""
 
 
+Groups = tuple[tuple[str, ...], ...]
+Counts = list[tuple[int, int]]
+"""For each group of columns: rows whose values no other row has, and rows in groups of fewer than `FEW`."""
+
+
 class NoRowsError(InputError):
     """A source has no rows: its files are empty, or hold a header only."""
 
@@ -79,6 +84,7 @@ class Examined(Generic[Rows]):
     # rows without those that are published now, and their number; rows with the column `column_types.HELD`
     without: Callable[[Rows, Manifest], tuple[Rows, int]]
     mark: Callable[[Rows, Manifest], Rows]
+    count: Callable[[Rows, Groups], Counts]
     least: int = 1  # sets of canary rows, at least; the same in every attempt at the run
     shards: int | None = None  # how many there are, if they are counted already
     beyond: int = 0  # rows that are excluded, because their persons have more than `per_subject`
@@ -89,8 +95,8 @@ class Examined(Generic[Rows]):
     # rows that are excluded, `beyond` or `nameless`, by month or year; None if they are not counted
     outside: Mapping[str, int] | None = None
     copied: tuple[str, ...] = ()  # columns that would be published unchanged, and hold raw texts of their rows
-    # other counts of the pass over the ids, if there are any: `table_check.Counts`, and variants of ids of persons
-    traced: list[tuple[int, int]] | None = None
+    # other counts of the pass over the ids, if there are any: of `count`, and variants of ids of persons
+    traced: Counts | None = None
     spellings: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -104,6 +110,7 @@ class Examined(Generic[Rows]):
         present: Callable[[pl.Series], pl.Series],
         without: Callable[[Rows, Manifest], tuple[Rows, int]],
         mark: Callable[[Rows, Manifest], Rows],
+        count: Callable[[Rows, Groups], Counts],
         limit_per_person: Callable[[Rows, int], tuple[Rows, int, int]],
     ) -> Self:
         manifest = Manifest.read(layout)
@@ -116,14 +123,14 @@ class Examined(Generic[Rows]):
         most, rows, wanted = policy.records_per_subject, named, rest
         if most is not None:
             rows, wanted, pairs = limit_per_person(named, most)
-        places = None, 0, manifest, present, without, mark
+        places = None, 0, manifest, present, without, mark, count
         examined = cls(table, rows, total, wanted, *places, beyond=rest - wanted, nameless=nameless, pairs=pairs)
         if manifest is None or not adds:
             return examined
-        new, count = without(rows, manifest)
-        selection.refuse_deletions(policy, manifest, there=wanted - count)
+        new, number = without(rows, manifest)
+        selection.refuse_deletions(policy, manifest, there=wanted - number)
         first = manifest.version * _SHARDS_PER_VERSION
-        added = replace(examined, rows=new, wanted=count, base=manifest.digest, first=first)
+        added = replace(examined, rows=new, wanted=number, base=manifest.digest, first=first)
         return replace(added, every_row=rows, rows_before=manifest.rows)
 
     def published_exact(self, policy: Policy) -> bool:
@@ -179,6 +186,7 @@ def examine(
         present=partial(_present, read.frame),
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
         mark=lambda rows, manifest: selection.marked(rows, policy, layout, manifest),
+        count=count,
         limit_per_person=lambda rows, most: selection.limit_per_person(rows, policy, most, layout.scratch),
     )
     copied = copied_columns(read.frame, policy)
@@ -284,6 +292,31 @@ def _repeated(ids: pl.LazyFrame, suspects: npt.NDArray[np.uint64]) -> int:
 def _hashes(ids: pl.Series) -> npt.NDArray[np.uint64]:
     hashed: npt.NDArray[np.uint64] = canonical_series(ids).hash().to_numpy()
     return hashed
+
+
+FEW = 5  # a row is in a small group if fewer rows than this share its values
+
+
+def groups_of(columns: Sequence[str]) -> Groups:
+    """Return the groups of columns that are counted: all together, each of them, and all without each of them."""
+    names = tuple(columns)
+    others = (tuple(other for other in names if other != name) for name in names)
+    groups = [names, *((name,) for name in names), *others]
+    return tuple(dict.fromkeys(group for group in groups if group))
+
+
+def hashes(groups: Groups) -> list[pl.Expr]:
+    """Return the 64-bit hash of the values of each group."""
+    return [pl.struct(map(by_name, group)).hash().alias(str(place)) for place, group in enumerate(groups)]
+
+
+def count(rows: pl.LazyFrame, groups: Groups) -> Counts:
+    """Count the rows that groups of columns single out."""
+    size = pl.col("rows")
+    sums = (size == 1).sum().alias("single"), size.filter(size < FEW).sum().alias("few")
+    frames = [rows.select(hashed).group_by(pl.all()).len("rows").select(*sums) for hashed in hashes(groups)]
+    with seam("counting the rows that kept columns single out", InputError, READ_HINT):
+        return [frame.row(0) for frame in pl.collect_all(frames, engine="streaming")]
 
 
 _COPY_ROWS = 1 << 14
