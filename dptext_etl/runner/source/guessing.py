@@ -404,7 +404,7 @@ class Shape:
     distinct: int
     words: float  # mean number of words of a value, 0 for columns without strings
     header: bool  # whether the column's name is one of its values: then it may be a cell, and is never written
-    kinds: frozenset[str]  # what the values look like: "text", "id", "known_id", "person", "label", "category"
+    kinds: frozenset[str]  # of values, by their look: "text", "id", "known_id", "person", "label", "category"
 
     def __str__(self) -> str:
         return f"{self.distinct:,} values in {self.rows:,} rows, {self.nulls:.0%} null"
