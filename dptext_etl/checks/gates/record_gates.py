@@ -36,17 +36,21 @@ from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.comparison import (
     ANY,
     BYTES,
+    CELL,
+    ROW,
     Bounds,
     ByteRows,
     LedgerComparison,
     Mismatches,
     Repeats,
+    compared_columns,
+    long_strings,
     short_digests,
     shortened,
+    too_many,
 )
 from dptext_etl.checks.gate import Candidate, Gate, Stage, with_id
 from dptext_etl.checks.gates.canary_gates import InVocabularyGate
-from dptext_etl.checks.kept_strings import CELL, ROW, compared_columns, long_strings, too_many
 from dptext_etl.checks.text_counts import (
     FALSE_ALARM,
     Trials,
