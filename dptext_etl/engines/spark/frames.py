@@ -21,8 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard
-from dptext_etl.checks.comparison import Counted, short_digests
-from dptext_etl.checks.kept_strings import LEAST_CHARACTERS, compared_columns
+from dptext_etl.checks.comparison import LEAST_CHARACTERS, Counted, compared_columns, short_digests
 from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import by_name, named_as, parsed, plain_type
 from dptext_etl.engines.spark.judging import (
