@@ -21,8 +21,8 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 from dptext_etl import runner
 from dptext_etl.checks import Stage, Verdict, gate_descriptions, published, require, text_counts
 from dptext_etl.errors import GateError, InputError, counted
-from dptext_etl.escaping import markdown
 from dptext_etl.ledger import Ledger, Scope, anchor_files
+from dptext_etl.markup import markdown
 from dptext_etl.orchestration import steps
 from dptext_etl.orchestration.names import to_judge
 from dptext_etl.orchestration.resources import Maintenance, Settings, deployed

@@ -14,7 +14,7 @@ from dptext_etl.accounting import is_finite
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import COUNT, OTHER, ChoiceMechanism, Shuffled, ShuffledLabels, shuffled_of
 from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
-from dptext_etl.id_forms import Normalization
+from dptext_etl.keys import Normalization
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.object_stores import require_options
 from dptext_etl.policy.column_policy import PARTITION, ColumnPolicy, ColumnSpec
@@ -158,7 +158,7 @@ class Policy(Checked):
 
     def _repr_html_(self) -> str:
         """Show the policy in a notebook, without places of the ledger and of keys."""
-        from dptext_etl import html_output
+        from dptext_etl import markup
 
         about = {name: getattr(self, name) for name in _SHOWN} | {"keep": self.kept_columns}
         limits = {} if self.cap is None else self.cap.model_dump(exclude_none=True)
@@ -169,7 +169,7 @@ class Policy(Checked):
             (column, mechanism.name, f"{mechanism.epsilon:g}", claim.guarantee_class.value, claim.disclosures)
             for column, mechanism, claim in claims
         ]
-        return html_output.facts(f"policy of {self.dataset}", about) + html_output.table("columns", names, rows)
+        return markup.facts(f"policy of {self.dataset}", about) + markup.table("columns", names, rows)
 
     def __init__(self, /, **values: Any) -> None:
         with self.checking():

@@ -26,7 +26,7 @@ from dptext_etl.guarantee import FINE, MICRO, OWN_PERSONS, PURE, Disclosure, Gua
 from dptext_etl.ledger import Ledger, ReleaseRef, anchor_files
 from dptext_etl.mechanism import Mechanism, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
-from dptext_etl.policy.audience import EQUAL_TEXTS
+from dptext_etl.policy.policy_like import EQUAL_TEXTS
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.storage import Storage

@@ -36,8 +36,7 @@ from dptext_etl.errors import (
 )
 from dptext_etl.families.choice import OTHER
 from dptext_etl.file_formats import FORMATS, PARQUET, FileFormat, format_of
-from dptext_etl.id_forms import IdForm, Normalization
-from dptext_etl.keys import id_type
+from dptext_etl.keys import IdForm, Normalization, id_type
 from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.policy import Policy
