@@ -374,11 +374,11 @@ class Policy(Checked):
         """
         if self.synthetic is not None:
             raise no_rows(self.dataset)
-        return list(self._column_policies)
+        return self.charged_columns()
 
     def charged_columns(self) -> list[ColumnPolicy]:
         """Return one `ColumnPolicy` per column for which records are charged: released texts, or the summed column."""
-        return self.column_policies() if self.synthetic is None else list(self._column_policies)
+        return list(self._column_policies)
 
     def placed(self, columns: Sequence[ColumnPolicy]) -> Self:
         """Return the same policy with the policies of its text columns as another machine has them.
@@ -512,19 +512,14 @@ def _require_fit(policy: Policy, column: ColumnPolicy) -> None:
         msg = f"{where}{mechanism.name} costs an infinite amount on every measure, class UMLDP: "
         msg += "no cap can hold it; put it into its own dataset, without a cap"
         raise ValueError(msg)
-    if policy.discloses_changes:
-        _require_changes(policy, column)
-
-
-def _require_changes(policy: Policy, column: ColumnPolicy) -> None:
-    """Refuse to show changed texts without consent, and draws that vary (docs/spec/privacy.md#release-again)."""
-    if Disclosure.CHANGED not in column.allow:
+    # to show changed texts needs consent, and draws that do not vary (docs/spec/privacy.md#release-again)
+    if policy.discloses_changes and Disclosure.CHANGED not in column.allow:
         line = ", ".join(f'"{item.value}"' for item in sorted((column.allow | {Disclosure.CHANGED}) - DEFAULT_ALLOWED))
-        msg = f'column {column.column!r}: on_changed = "{policy.on_changed}" discloses {Disclosure.CHANGED.meaning}; '
+        msg = f'{where}on_changed = "{policy.on_changed}" discloses {Disclosure.CHANGED.meaning}; '
         raise ValueError(f'{msg}to consent, write: allow = [{line}]; on_changed = "keep" discloses nothing')
-    if policy.on_changed == "release_again" and not column.mechanism.reproducible:
-        msg = f'column {column.column!r}: on_changed = "release_again" needs a mechanism that gives the same bytes '
-        msg += f"again, and a model such as {column.mechanism.name} may not: if a text changes back, "
+    if policy.on_changed == "release_again" and not mechanism.reproducible:
+        msg = f'{where}on_changed = "release_again" needs a mechanism that gives the same bytes '
+        msg += f"again, and a model such as {mechanism.name} may not: if a text changes back, "
         raise ValueError(f'{msg}its draw is repeated; write "keep", or use a new release name')
 
 

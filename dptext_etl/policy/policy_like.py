@@ -15,7 +15,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import shuffled_of
 from dptext_etl.policy.column_policy import ColumnPolicy
 from dptext_etl.policy.dataset_policy import Policy
-from dptext_etl.policy.terms import Audience, Kept, columns_of
+from dptext_etl.policy.terms import Kept, columns_of
 
 EQUAL_TEXTS = "all tables hold the same drawn texts: equal texts join the rows of two audiences, whatever their ids are"
 PolicyLike = Policy | ColumnPolicy | str | PathLike[str]
@@ -106,7 +106,22 @@ def tables_of(policy: Policy) -> tuple[Policy, ...]:
     Raises:
         PolicyError: The entries of an audience do not fit the policy.
     """
-    return policy, *(_derived(policy, item) for item in policy.audiences)
+    tables = [policy]
+    for item in policy.audiences:
+        kept = columns_of(item.keep)
+        types = {name: kind for name, kind in policy.csv.types.items() if name in kept}
+        entries: dict[str, Any] = {
+            "csv": policy.csv.model_copy(update={"types": types}),
+            "keep_copies": tuple(name for name in policy.keep_copies if name in {policy.id, *kept}),
+            **{name: getattr(item, name) for name in ("sink", "keep", "ids")},
+        }
+        try:
+            table = policy.model_copy(update={"audiences": (), "table": None, **entries})
+        except PolicyError as exc:
+            raise PolicyError(f"audience {item.name!r}: {exc.message}", exc.hint, exc.fields) from None
+        table._audience = item.name  # noqa: SLF001  (a copy)
+        tables.append(table)
+    return tuple(tables)
 
 
 def table_of(policy: Policy, audience: str | None) -> Policy:
@@ -124,20 +139,6 @@ def table_of(policy: Policy, audience: str | None) -> Policy:
         names = ", ".join(item.name for item in policy.audiences) or "none"
         raise PolicyError(f"the policy has no audience {audience!r}; its audiences: {names}", "name one of them")
     return tables[audience]
-
-
-def _derived(policy: Policy, item: Audience) -> Policy:
-    kept = columns_of(item.keep)
-    types = {name: kind for name, kind in policy.csv.types.items() if name in kept}
-    csv = policy.csv.model_copy(update={"types": types})
-    copies = tuple(name for name in policy.keep_copies if name in {policy.id, *kept})
-    entries = {name: getattr(item, name) for name in ("sink", "keep", "ids")}
-    try:
-        table = policy.model_copy(update={"audiences": (), "table": None, "csv": csv, "keep_copies": copies, **entries})
-    except PolicyError as exc:
-        raise PolicyError(f"audience {item.name!r}: {exc.message}", exc.hint, exc.fields) from None
-    table._audience = item.name  # noqa: SLF001  (a copy)
-    return table
 
 
 def together(policies: Iterable[Policy]) -> Policy:
