@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.accounting.shuffling import shuffled_of
 from dptext_etl.arrays import arrow_kind, distinct_counts, is_string, to_arrow, to_numpy
 from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, counted, seam
-from dptext_etl.families.choice import shuffled_of
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, exact, steps
 from dptext_etl.keys import RecordKeys, canonical_ids
 from dptext_etl.mechanism import Mechanism, Released, Rewritten

@@ -39,6 +39,9 @@ GROUP_BYTES = 4 << 20
 """Bytes of strings in a row group of a published file, about: readers decode groups side by side."""
 READERS = "polars", "pandas", "duckdb", "spark", "arrow"
 _STORES = ("s3://", "gs://", "az://", "abfs")
+TABLES = {"delta": "Delta Lake", "iceberg": "Iceberg"}
+"""Titles of the formats of tables with a log (`table_formats`)."""
+LIBRARIES = {"delta": "deltalake", "iceberg": "pyiceberg"}
 
 Source = str | IO[bytes]
 """A path, the URL of an object, or the bytes of a file."""

@@ -42,8 +42,7 @@ from dptext_etl._kernel import Secret
 from dptext_etl.artifacts import canon
 from dptext_etl.data_types import kind_of
 from dptext_etl.errors import DPTextError, InputError, PolicyError, seam
-from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.families.words import WordByWord, by_word
+from dptext_etl.families.words import WordByWord, by_text, by_word
 from dptext_etl.keys import canonical_ids, id_type
 from dptext_etl.policy import Policy
 
@@ -146,7 +145,7 @@ class _Planner:
         self.pseudo = policy_tokens(policy, secret)
         self.tokens = frozenset(token for tokens in self.pseudo.values() for token in tokens)
         self.in_vocabulary = words_of(policy, secret)
-        self._whole = {item.name for item in policy.columns if isinstance(item.mechanism, ChoiceMechanism)}
+        self._whole = {item.name for item in policy.columns if by_text(item.mechanism) is not None}
 
     def draw(self, *what: Any) -> bytes:
         return self._secret.derive("canary", canon([what[0], self._policy.dataset, self._policy.release, *what[1:]]))
@@ -256,14 +255,14 @@ def in_vocabulary_words(
     mechanism: Mechanism, secret: Secret, dataset: str, release: str, column: str
 ) -> tuple[str, ...]:
     """Choose words of the mechanism's vocabulary that it can change, or public texts of its corpus."""
-    replacing = by_word(mechanism)
+    replacing, choice = by_word(mechanism), by_text(mechanism)
     inputs = () if replacing is None else replacing.input_words()
-    if isinstance(mechanism, ChoiceMechanism):
-        inputs = mechanism.opened.texts
+    if choice is not None:
+        inputs = choice.opened.texts
     everything = "\n".join(chain(inputs, mechanism.output_words() or ()))
     if any(token in everything for token in pseudo_words(secret, dataset, release, column)):
         raise PolicyError(f"column {column!r}: a canary word is one of the mechanism's", "release under another name")
-    if isinstance(mechanism, ChoiceMechanism) and mechanism.most_positions > 1:
+    if choice is not None and choice.most_positions > 1:
         return ()
     tries, choices = VOCABULARY_WORDS, list(inputs)
     if replacing is not None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,9 @@ from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Mechanism, Released, count_words
 from dptext_etl.parameters import Epsilon
 from dptext_etl.sampling import TOKEN, Slots, WordSampler, largest_range_bounded
+
+if TYPE_CHECKING:
+    from dptext_etl.families.choice import ChoiceMechanism
 
 LONGEST_PADDED = 100_000
 """Largest public length: every text costs as many draws, and as much time and memory, as one of that length."""
@@ -179,6 +182,12 @@ class Simulated(Protocol):
 def by_word(mechanism: Mechanism) -> WordByWord | None:
     """Return the mechanism if it releases word i for word i, otherwise None."""
     return mechanism if isinstance(mechanism, WordByWord) and mechanism._in_place else None  # noqa: SLF001
+
+
+def by_text(mechanism: Mechanism) -> ChoiceMechanism | None:
+    """Return the mechanism if it releases a whole public text for a text, otherwise None; corpora stay unloaded."""
+    whole = any(kind.__module__ == "dptext_etl.families.choice" for kind in type(mechanism).__mro__)
+    return cast("ChoiceMechanism", mechanism) if whole else None
 
 
 class Read(NamedTuple):

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
 from dptext_etl.accounting import is_finite
+from dptext_etl.accounting.shuffling import COUNT, OTHER, Shuffled, ShuffledLabels, shuffled_of
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.choice import COUNT, OTHER, ChoiceMechanism, Shuffled, ShuffledLabels, shuffled_of
+from dptext_etl.families.words import by_text
 from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
 from dptext_etl.keys import Normalization
 from dptext_etl.mechanism import Mechanism
@@ -525,12 +526,12 @@ def _require_fit(policy: Policy, column: ColumnPolicy) -> None:
 
 def _require_unlinkable(policy: Policy, mechanism: Mechanism, shuffled: Shuffled) -> None:
     """Refuse a policy whose published multiset would link texts to records, or would have no central bound."""
-    names, choice = [item.name for item in policy.columns], isinstance(mechanism, ChoiceMechanism)
+    names, choice = [item.name for item in policy.columns], by_text(mechanism)
     labels = shuffled.labels
     published = names if labels is None else [*names, labels.column]
-    drawn = isinstance(mechanism, ChoiceMechanism) and mechanism.null_as_empty
+    drawn = choice is not None and choice.null_as_empty
     problems = [
-        (not choice, f"the bound belongs to surrogate; {mechanism.name} is released row by row"),
+        (choice is None, f"the bound belongs to surrogate; {mechanism.name} is released row by row"),
         (len(names) > 1, "a shuffled release has one text column: give each column its own policy"),
         (COUNT in published, f'other columns must not be called "{COUNT}", which is a column of the form "counts"'),
         (bool(policy.keep), "keep must be empty: other columns would link texts to records; labels names public ones"),
@@ -545,7 +546,7 @@ def _require_unlinkable(policy: Policy, mechanism: Mechanism, shuffled: Shuffled
         (any(item.postprocess for item in policy.columns), "leave out postprocess"),
         (policy.unit == "record" and shuffled.per_subject > 1, 'per_subject is for unit = "subject"'),
         (
-            isinstance(mechanism, ChoiceMechanism) and mechanism.has_model,
+            choice is not None and choice.has_model,
             "the corpus needs the encoder `words` or `task`: vectors of a model may depend on other texts",
         ),
     ]

@@ -11,8 +11,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from dptext_etl.accounting.shuffling import shuffled_of
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.choice import shuffled_of
 from dptext_etl.policy.column_policy import ColumnPolicy
 from dptext_etl.policy.dataset_policy import Policy
 from dptext_etl.policy.terms import Kept, columns_of
