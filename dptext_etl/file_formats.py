@@ -39,9 +39,8 @@ GROUP_BYTES = 4 << 20
 """Bytes of strings in a row group of a published file, about: readers decode groups side by side."""
 READERS = "polars", "pandas", "duckdb", "spark", "arrow"
 _STORES = ("s3://", "gs://", "az://", "abfs")
-TABLES = {"delta": "Delta Lake", "iceberg": "Iceberg"}
-"""Titles of the formats of tables with a log (`table_formats`)."""
-LIBRARIES = {"delta": "deltalake", "iceberg": "pyiceberg"}
+TABLES = {"delta": ("Delta Lake", "deltalake"), "iceberg": ("Iceberg", "pyiceberg")}
+"""Titles of the formats of tables with a log (`table_formats`), and the libraries that they need."""
 
 Source = str | IO[bytes]
 """A path, the URL of an object, or the bytes of a file."""
