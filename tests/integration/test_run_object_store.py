@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import polars as pl
 import pytest
 
-from dptext_etl import object_stores, run
+from dptext_etl import object_stores, run, text_files
 from dptext_etl.checks.published import check_published
 from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.engines import stage
