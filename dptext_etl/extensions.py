@@ -107,8 +107,11 @@ def distribution(part: object) -> str:
 def require(group: Group, name: str, package: str) -> None:
     """Refuse a part that is not installed here, and name the package that brings it."""
     if not exists(group, name):
+        extra = package.removeprefix(f"{DISTRIBUTION}-")
+        wheel = f"install its wheel, or `pip install ./{extra}` in a checkout"
         raise PolicyError(
-            f"the {_SINGULAR[group]} {name} comes with {package}, which is not installed here", _install(package)
+            f"the {_SINGULAR[group]} {name} comes with {package}, which is not installed here",
+            wheel if extra in _EXTRAS else f"pip install {package}",
         )
 
 
@@ -207,13 +210,6 @@ def exports(
 def pip_install(extra: str) -> str:
     """Return the command that installs the libraries of an extra of this distribution."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"
-
-
-def _install(package: str) -> str:
-    extra = package.removeprefix(f"{DISTRIBUTION}-")
-    if extra not in _EXTRAS:
-        return f"pip install {package}"
-    return f"install its wheel, or `pip install ./{extra}` in a checkout"
 
 
 def _distribution(point: EntryPoint) -> str:

@@ -143,9 +143,11 @@ class Allocation(Tools):
     def scaled(self, epsilon: float) -> Self:
         """Return the same division of another budget: every epsilon in it grows alike, rounded down to millionths."""
         factor = exact(epsilon) / exact(self.epsilon)
-        names = ("total", "first", "choosing", "eps_lo", "eps_hi")
         fields = {name: getattr(self, name) for name in type(self).model_fields}
-        return type(self)(**fields | {n: _down(fields[n], factor) for n in names if fields[n] is not None})
+        for name in ("total", "first", "choosing", "eps_lo", "eps_hi"):
+            if fields[name] is not None:
+                fields[name] = int(exact(fields[name]) * factor * MICRO) / MICRO
+        return type(self)(**fields)
 
     def bounds(self, draws: int) -> tuple[int, int]:
         """Return the least and the largest epsilon of a draw, in millionths, rounded down."""
@@ -257,10 +259,6 @@ def _score(rated: Sequence[float], place: Place) -> float | None:
     if isinstance(place, range):
         return math.fsum(rated[place.start : place.stop]) / len(place)
     return None if place is None else rated[place]
-
-
-def _down(amount: float, factor: Fraction) -> float:
-    return int(exact(amount) * factor * MICRO) / MICRO
 
 
 def _mean(numbers: Sequence[Any]) -> float:

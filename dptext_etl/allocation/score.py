@@ -128,14 +128,11 @@ def spread(scores: Sequence[float], total: int, lowest: int, highest: int) -> li
     """
     if not 0 <= lowest <= highest or len(scores) * lowest > total:
         raise ValueError("the least parts fit into the budget, and the largest part is not below the least")
-    inverse = [int(_UNIT / _from_floor(score)) for score in scores]
+    rated = [1.0 if math.isnan(score) else min(1.0, max(FLOOR, score)) for score in scores]
+    inverse = [int(_UNIT / score) for score in rated]
     whole = sum(inverse)
     parts = [min(highest, max(lowest, total * share // whole)) for share in inverse]
     if sum(parts) <= total:
         return parts
     free, excess = total - len(parts) * lowest, sum(parts) - len(parts) * lowest
     return [lowest + (part - lowest) * free // excess for part in parts]
-
-
-def _from_floor(score: float) -> float:
-    return 1.0 if math.isnan(score) else min(1.0, max(FLOOR, score))

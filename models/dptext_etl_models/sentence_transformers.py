@@ -25,7 +25,7 @@ from dptext_etl.corpora.corpus import KIND, MOST_CHARACTERS, MOST_DIMENSIONS, In
 from dptext_etl.device import Dtype, device, drops_with_gpu, place, threads
 from dptext_etl.errors import ArtifactError, PolicyError, seam, without_panics
 from dptext_etl.extensions import pip_install
-from dptext_etl.parallel import single_threads
+from dptext_etl_models.inference.torch_threads import single_threads
 
 _BUCKET = 8  # rows are padded to a multiple of that many tokens
 _TOKENS = {"cpu": 512, "cuda": 2**15}  # of a batch

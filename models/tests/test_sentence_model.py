@@ -13,7 +13,7 @@ from dptext_etl.corpora.building import Options, Source, build
 from dptext_etl.device import DTYPE_SETTING
 from dptext_etl.errors import ArtifactError
 from dptext_etl.keys import throwaway
-from dptext_etl.parallel import single_threads
+from dptext_etl_models.inference.torch_threads import single_threads
 from dptext_etl_models.sentence_transformers import SentenceModel
 from tests.corpus_texts import texts
 

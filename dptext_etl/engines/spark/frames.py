@@ -42,8 +42,7 @@ from dptext_etl.engines.spark.tasks import SHARD
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.file_formats import PARQUET
 from dptext_etl.files import literal
-from dptext_etl.id_forms import IdForm, Normalization, normalized, spelling
-from dptext_etl.keys import canonical_ids
+from dptext_etl.keys import IdForm, Normalization, canonical_ids, normalized, spelling
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import Kept
 from dptext_etl.runner import table_check
