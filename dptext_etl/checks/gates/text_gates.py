@@ -107,7 +107,7 @@ class WordsInOutputSet(Gate):
         for name, allowed in self._sets.items():
             if name in batch.columns:
                 cells = batch[name].alias("text")
-                words = outside = cells.len() - cells.null_count()  # cells that are no strings count as a word outside
+                words = outside = cells.len() - cells.null_count()  # each cell without a string is a word outside
                 if cells.dtype == pl.String:
                     words, outside = allowed.outside(cells)
                 self.state["words"] += words
