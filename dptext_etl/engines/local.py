@@ -75,8 +75,8 @@ class LocalEngine(LocalReader, Engine[pl.LazyFrame]):
         Returns:
             The source with its counts of rows and shards.
         """
-        source = examine(table, policy, layout, progress, sharded=True)
-        shards = count_shards(source.rows, policy) if source.shards is None else source.shards
+        source = examine(table, policy, layout, progress)
+        shards = count_shards(source.rows, policy)
         self._check_again(layout)
         return replace(source, shards=shards)
 
@@ -130,8 +130,7 @@ class LocalEngine(LocalReader, Engine[pl.LazyFrame]):
             shards = Shards(policy, columns, ledger, *places)
             ledger.read_key()
             source = work.source
-            many = count_shards(source.rows, policy) if source.shards is None else source.shards
-            numbers = range(source.first, source.first + (many if source.wanted else 0))
+            numbers = range(source.first, source.first + (source.shards or 0))
             self._use_plan(work, ledger, len(numbers))
             width = max(1, min(shards_at_once(policy), len(numbers)))
             if policy.synthetic is not None:
