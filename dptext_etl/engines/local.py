@@ -92,7 +92,7 @@ class LocalEngine(LocalReader, Engine[pl.LazyFrame]):
         changed, published = work.staging.changed, rows is work.source.every_row
         scratch = work.staging.folder
         if ledger is not None and not published:
-            self._use_plan(work, ledger, work.source.shards or MOST)
+            self._use_plan(work, ledger, work.source.shards)
         preview = Preview(work.attempt.policy, columns, ledger, changed, published=published, scratch=scratch)
         expected = preview_rows(preview, rows, meter)
         require_models(work.attempt.columns, expected)
@@ -130,7 +130,7 @@ class LocalEngine(LocalReader, Engine[pl.LazyFrame]):
             shards = Shards(policy, columns, ledger, *places)
             ledger.read_key()
             source = work.source
-            numbers = range(source.first, source.first + (source.shards or 0))
+            numbers = range(source.first, source.first + source.shards)
             self._use_plan(work, ledger, len(numbers))
             width = max(1, min(shards_at_once(policy), len(numbers)))
             if policy.synthetic is not None:

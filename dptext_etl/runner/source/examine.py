@@ -85,7 +85,7 @@ class Examined(Generic[Rows]):
     mark: Callable[[Rows, Manifest], Rows]
     count: Callable[[Rows, Groups], Counts]
     least: int = 1  # sets of canary rows, at least; the same in every attempt at the run
-    shards: int | None = None  # how many there are, in an engine that counts them
+    shards: int = 0  # how many there are, in an engine that counts them
     beyond: int = 0  # rows that are excluded, because their persons have more than `per_subject`
     pairs: int | None = None  # sum of digests of `version_rows` with their persons; None if it is not known
     nameless: int = 0  # rows that are excluded because they have no subject
