@@ -75,8 +75,8 @@ class LocalEngine(LocalReader, Engine[pl.LazyFrame]):
         Returns:
             The source with its counts of rows and shards.
         """
-        source = examine(table, policy, layout, progress, sharded=True)
-        shards = count_shards(source.rows, policy) if source.shards is None else source.shards
+        source = examine(table, policy, layout, progress)
+        shards = count_shards(source.rows, policy)
         self._check_again(layout)
         return replace(source, shards=shards)
 
@@ -92,7 +92,7 @@ class LocalEngine(LocalReader, Engine[pl.LazyFrame]):
         changed, published = work.staging.changed, rows is work.source.every_row
         scratch = work.staging.folder
         if ledger is not None and not published:
-            self._use_plan(work, ledger, work.source.shards or MOST)
+            self._use_plan(work, ledger, work.source.shards)
         preview = Preview(work.attempt.policy, columns, ledger, changed, published=published, scratch=scratch)
         expected = preview_rows(preview, rows, meter)
         require_models(work.attempt.columns, expected)
@@ -130,8 +130,7 @@ class LocalEngine(LocalReader, Engine[pl.LazyFrame]):
             shards = Shards(policy, columns, ledger, *places)
             ledger.read_key()
             source = work.source
-            many = count_shards(source.rows, policy) if source.shards is None else source.shards
-            numbers = range(source.first, source.first + (many if source.wanted else 0))
+            numbers = range(source.first, source.first + source.shards)
             self._use_plan(work, ledger, len(numbers))
             width = max(1, min(shards_at_once(policy), len(numbers)))
             if policy.synthetic is not None:

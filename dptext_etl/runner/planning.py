@@ -160,7 +160,6 @@ def plan(
             attempt.check(_judge_kept, policy, attempt.layout, table, error.fields["counts"]["rows"])
         raise together(refusals) from None
     rows, forecast = rows_by_outcome(policy, source, previewed), forecasts[0]
-    over = forecast.over()
     subjects, (cap_change, cap_notes), refused = forecast.subjects(), cap_facts, [*map(described, refusals)]
     notes = _notes if policy.synthetic is None else partial(_notes_on_table, synthetic=policy.synthetic)
     return PlanSummary(
@@ -178,7 +177,7 @@ def plan(
         together=least_epsilon(forecast, policy, attempt.columns, delta),
         cap=None if policy.cap is None else policy.cap.model_dump(exclude_none=True),
         cap_change=cap_change,
-        over_cap={name: over[name] for name in ("records", "units")},
+        over_cap=forecast.over(),
         excluded={name: count for name, count in rows.items() if name != "released"},
         changed=over_all.changed,
         log10_odds=_odds(policy, attempt.columns, forecast),

@@ -171,9 +171,6 @@ def summarize(
     )
 
 
-_NAMELESS = 'excluded (on_null_subject = "quarantine")'
-
-
 _CLASSIFIER_FIRST = (
     "label texts with the classifier of the release (`dptext label`) before you train on its table; `dptext evaluate` "
     "compares both with guesses that need no private text, and says which of them loses"
@@ -186,9 +183,10 @@ def _notes(staged: StagedRun) -> list[str]:
     most = staged.policy.records_per_subject
     again = "in the source again and excluded; remove them from it, or admit them by id with `dptext ledger readmit`"
     take = f"excluded: per_subject = {most} of a person count"
+    nameless = 'excluded (on_null_subject = "quarantine")'
     reasons = {
         "quarantined": ("record over the cap was", "records over the cap were", f"excluded; {listed}"),
-        "without_subject": ("row without a person was", "rows without a person were", _NAMELESS),
+        "without_subject": ("row without a person was", "rows without a person were", nameless),
         "changed_kept": ("record", "records", f"changed: their earlier released texts are published; {listed}"),
         "changed_excluded": ("record", "records", f"changed: they were excluded; {listed}"),
         "changed_released": ("record", "records", f"changed: they were charged for their new texts as well; {listed}"),

@@ -22,9 +22,6 @@ from dptext_etl.runner import table_check
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source import selection
 
-_EXCLUDED = ("quarantined", "over_contribution", "without_subject", "changed_excluded", "forgotten", "changed_kept")
-"""Counts of rows that are not published as they are in the source, as the summary of a run names them."""
-
 
 @bare
 def facts(
@@ -138,7 +135,8 @@ def _add_excluded(facts: dict[str, Any], layout: Layout, ledger: Ledger, policy:
         return
     gone = max((ledger.people.count_forgotten(ref) for ref in ledger.releases.find_all(policy).values()), default=0)
     counts = {**noted["rows"], "forgotten": max(gone, noted["rows"].get("forgotten", 0))}
-    names = _EXCLUDED if policy.shuffled is None else (*_EXCLUDED, "null")  # nulls are rows of other releases
+    names = [*table_check.EXCLUDED, "changed_kept"]
+    names += [] if policy.shuffled is None else ["null"]  # nulls are rows of other releases
     facts["excluded"] = {"read": counts["read"], **{name: counts[name] for name in names if counts.get(name)}}
     for gate in facts["gates"]:
         gate["idle"] = gate["name"] in noted["idle"]

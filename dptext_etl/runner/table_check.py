@@ -129,7 +129,8 @@ def selection_lines(part: dict[str, Any]) -> list[str]:
     return lines
 
 
-_EXCLUDED = ("quarantined", "over_contribution", "without_subject", "changed_excluded", "forgotten")
+EXCLUDED = ("quarantined", "over_contribution", "without_subject", "changed_excluded", "forgotten")
+"""Counts of rows that are not published, as the summary of a run names them."""
 
 
 def partitions(policy: Policy) -> dict[str, Any]:
@@ -143,7 +144,7 @@ def partitions(policy: Policy) -> dict[str, Any]:
         manifest = Manifest.of_release(policy, layout)
         noted = None if manifest is None else read(layout.staging, manifest.digest)
         if noted is not None:
-            found.append([name, noted["rows"]["read"], sum(noted["rows"].get(title, 0) for title in _EXCLUDED)])
+            found.append([name, noted["rows"]["read"], sum(noted["rows"].get(title, 0) for title in EXCLUDED)])
     return {"partitions": found} if any(gone for *_, gone in found) else {}
 
 

@@ -11,6 +11,7 @@ from polars.testing import assert_frame_equal
 from dptext_etl import run
 from dptext_etl.checks import canaries as canary_sets
 from dptext_etl.data_types import size_of
+from dptext_etl.engines import local
 from dptext_etl.engines.local import shards_at_once
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.runner.layout import Layout
@@ -65,15 +66,12 @@ def test_rows_of_a_small_source_are_kept_until_they_are_computed(job):
 
 
 @pytest.mark.parametrize(("name", "least"), [("KEPT_BYTES", 0), ("KEPT_ROWS", 0)])
-def test_rows_of_a_large_source_are_read_again_and_their_shards_counted_with_the_ids(job, monkeypatch, name, least):
+def test_rows_of_a_large_source_are_read_again(job, monkeypatch, name, least):
     monkeypatch.setattr(cutting, name, least)
     policy = job.policy(shard_rows=50, per_subject=None, incremental=False)
     layout = Layout.of(policy)
     table = open_table(policy, layout)
-    source = examine(table, policy, layout, sharded=True)
-    assert source.rows is table.frame
-    assert source.shards == cutting.count_shards(table.frame, policy) == 5
-    assert examine(table, policy, layout).shards is None
+    assert examine(table, policy, layout).rows is table.frame
 
 
 def test_shorter_texts_than_were_counted_stop_a_run_before_its_gates(job, reviews, monkeypatch):
@@ -90,7 +88,7 @@ def test_shorter_texts_than_were_counted_stop_a_run_before_its_gates(job, review
 
 
 def test_longer_texts_than_were_counted_stop_a_run_before_its_gates(job, monkeypatch):
-    monkeypatch.setattr(cutting.ShardCount, "shards", 2)
+    monkeypatch.setattr(local, "count_shards", lambda *_: 2)
     with pytest.raises(InputError, match="other lengths"):
         job.run()
 

@@ -85,27 +85,13 @@ class Cutter:
         return places
 
 
-class ShardCount:
-    """Counts the shards of rows whose sizes come batch by batch."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._cutter, self._begun, self._rows = Cutter(*bounds(policy)), 0, 0
-
-    def add(self, sizes: pl.Series) -> None:
-        self._begun += len(self._cutter.begins(sizes.to_numpy()))
-        self._rows += len(sizes)
-
-    @property
-    def shards(self) -> int:
-        return self._begun + (self._rows > 0)
-
-
 def count_shards(frame: pl.LazyFrame, policy: Policy) -> int:
     """Count the shards of a source; only the lengths of its texts are held in memory."""
-    counter = ShardCount(policy)
+    cutter, rows, begun = Cutter(*bounds(policy)), 0, 0
     for batch in batches(frame.select(size_of(frame.collect_schema())), COUNT_ROWS):
-        counter.add(batch["size"])
-    return counter.shards
+        begun += len(cutter.begins(batch["size"].to_numpy()))
+        rows += batch.height
+    return begun + (rows > 0)
 
 
 def kept_rows(frame: pl.LazyFrame) -> pl.DataFrame | None:

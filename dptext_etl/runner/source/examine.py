@@ -32,7 +32,7 @@ from dptext_etl.checks.comparison import (
     too_many,
 )
 from dptext_etl.checks.sink_files import Manifest
-from dptext_etl.data_types import by_name, size_of
+from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, PolicyError, counted, seam, together
 from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.keys import canonical_ids, canonical_series
@@ -40,7 +40,7 @@ from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.shard.charging import ShardCount, kept_rows
+from dptext_etl.runner.shard.charging import kept_rows
 from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.column_types import require_same_types, rows_by_period
 from dptext_etl.runner.source.roles import Rows, Table
@@ -50,7 +50,6 @@ log = logging.getLogger("dptext_etl.runner")
 
 BATCH_ROWS = 1 << 18
 _VERIFIED = 100_000
-_SIZE = "__dptext_size"
 _SHARDS_PER_VERSION = 1 << 16
 """Numbers of shards, and so of their canary rows, that are reserved for one version of an incremental table."""
 
@@ -86,7 +85,7 @@ class Examined(Generic[Rows]):
     mark: Callable[[Rows, Manifest], Rows]
     count: Callable[[Rows, Groups], Counts]
     least: int = 1  # sets of canary rows, at least; the same in every attempt at the run
-    shards: int | None = None  # how many there are, if they are counted already
+    shards: int = 0  # how many there are, in an engine that counts them
     beyond: int = 0  # rows that are excluded, because their persons have more than `per_subject`
     pairs: int | None = None  # sum of digests of `version_rows` with their persons; None if it is not known
     nameless: int = 0  # rows that are excluded because they have no subject
@@ -157,23 +156,14 @@ def examine(
     policy: Policy,
     layout: Layout,
     progress: Listener | None = None,
-    *,
-    sharded: bool = False,
 ) -> Examined[pl.LazyFrame]:
-    """Examine the files of a source in this process (see `Examined.of`).
-
-    Few rows are read once, and kept. Of many rows, the shards are counted in the pass over the ids, if they are asked
-    for (`sharded`) and the run uses all rows.
-    """
+    """Examine the files of a source in this process (see `Examined.of`); few rows are read once, and kept."""
     few = kept_rows(table.frame)
     read = table if few is None else replace(table, frame=few.lazy())
-    chosen = policy.incremental or policy.one_table or policy.records_per_subject is not None
-    leaves = policy.on_null_subject == "quarantine" and policy.unit == "subject"
-    shards = ShardCount(policy) if sharded and few is None and not (chosen or leaves) else None
     subject = None if policy.unit == "record" else policy.subject
 
     def check() -> tuple[int, int, None]:
-        counts = count_ids(read.frame, policy.id, subject, layout.scratch, progress, shards)
+        counts = count_ids(read.frame, policy.id, subject, layout.scratch, progress)
         refuse_ids(policy, counts)
         return counts.rows, counts.null_subjects, None
 
@@ -190,8 +180,7 @@ def examine(
         limit_per_person=lambda rows, most: selection.limit_per_person(rows, policy, most, layout.scratch),
     )
     copied = copied_columns(read.frame, policy)
-    least = -(-examined.wanted // policy.shard_rows)
-    examined = replace(examined, least=least, shards=None if shards is None else shards.shards, copied=copied)
+    examined = replace(examined, least=-(-examined.wanted // policy.shard_rows), copied=copied)
     if not examined.beyond and not examined.nameless:
         return examined
     every, taken = (rows_by_period(rows, policy) for rows in (read.frame, examined.version_rows[0]))
@@ -204,24 +193,19 @@ def _present(frame: pl.LazyFrame, ids: pl.Series) -> pl.Series:
         return used.collect(engine="streaming").to_series()
 
 
-def count_ids(  # noqa: PLR0917
+def count_ids(
     frame: pl.LazyFrame,
     name: str,
     subject: str | None,
     scratch: Path | None = None,
     listener: Listener | None = None,
-    shards: ShardCount | None = None,
 ) -> IdCounts:
-    """Count rows, null ids and subjects, repeated ids, and shards if asked for, in one pass over a source."""
+    """Count rows, null ids and subjects, and repeated ids, in one pass over a source."""
     rows = null_ids = null_subjects = 0
     columns = [by_name(column) for column in dict.fromkeys((name, subject or name))]
-    if shards is not None:
-        columns.append(size_of(frame.collect_schema()).alias(_SIZE))
     meter = Meter("ids", None, listener)
     with closing(Buckets(8, scratch)) as hashes:
         for batch in batches(frame.select(columns), BATCH_ROWS):
-            if shards is not None:
-                shards.add(batch[_SIZE])
             rows += batch.height
             null_ids += batch[name].null_count()
             null_subjects += 0 if subject is None else batch[subject].null_count()

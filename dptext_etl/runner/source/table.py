@@ -7,7 +7,6 @@ cannot be listed or opened is refused by its path: a file that is excluded in si
 from __future__ import annotations
 
 import codecs
-import glob
 import hashlib
 import io
 import json
@@ -55,7 +54,7 @@ def table_format(source: str, storage: Mapping[str, Any]) -> str | None:
     if source.endswith(_ICEBERG):
         return "iceberg"
     if is_remote(source):
-        named = PurePosixPath(source).suffix or glob.has_magic(source)
+        named = PurePosixPath(source).suffix or has_magic(source)
         return "delta" if not named and has_delta_log(source.rstrip("/"), storage) else None
     return "delta" if (Path(source) / _DELTA_LOG).is_dir() else None
 
@@ -498,7 +497,7 @@ def _local_files(source: str) -> list[str]:
             msg = f"the source {source} is the name of a file, and also a pattern that names other files"
             raise InputError(msg, "rename the file, or name the folder")
         return [str(path)]
-    if not paths and not glob.has_magic(source):
+    if not paths and not has_magic(source):
         raise InputError(f"there is no file {source}", "is the path right, and relative to the policy's folder?")
     return paths
 
