@@ -202,7 +202,7 @@ def test_records_over_the_cap_are_excluded_person_by_person(engine, make_job, re
     """Spellings of one person share a budget; their records are judged in the order of ids, in one shard or several."""
     spelled = ["Zo\u00eb@x", "zoe\u0308@X ", "STRASSE", "stra\u00dfe", "STRASSE", "strasse"] * 20
     frame = reviews(120).with_columns(user_id=pl.Series(spelled))
-    terms = capped(200.0, normalize=["nfc", "casefold", "strip"], min_released=0.0, shard_rows=20)
+    terms = capped(200.0, normalize=["nfc", "casefold", "strip"], min_released=0.0, shard_rows=40)
     job, other = engine.jobs(make_job, frame=frame, **terms)
     expected, summary = engine.both(job, other)
     assert 0 < summary.rows["quarantined"] < 120
@@ -432,7 +432,7 @@ def corpus_in_a_folder(job):
 @everywhere
 def test_a_synthetic_table_has_the_bytes_and_the_charges_of_one_process(engine, make_synthetic):
     """Among the rows are null texts, null and unlisted labels, and persons with more records than count."""
-    terms = {"synthetic": {**synthetic_runs.SYNTHETIC, "per_subject": 2}, "shard_rows": 30, "normalize": ["strip"]}
+    terms = {"synthetic": {**synthetic_runs.SYNTHETIC, "per_subject": 2}, "shard_rows": 80, "normalize": ["strip"]}
     job, other = engine.jobs(make_synthetic, **terms)
     expected, summary = engine.both(job, other)
     assert job.files() == other.files()

@@ -10,7 +10,7 @@ from tests.quick import quick
 from tests.toy_mechanisms import AGAIN, again, write_again  # noqa: F401  (again is a fixture)
 
 from . import doors
-from .test_doors import again_alike, agree, cells, state, template  # noqa: F401  (fixtures)
+from .test_doors import again_alike, agree, cells, known, state, template  # noqa: F401  (fixtures)
 
 later("pyspark", reason="pyspark is not installed (extra: spark)")
 
@@ -42,5 +42,5 @@ def on_workers(spark, tmp_path_factory):
 
 @pytest.mark.usefixtures("again_alike", "on_workers", "state")
 @pytest.mark.parametrize(("name", "entry"), [*cells_of_queries(), *cells(("spark",), most=3)])
-def test_each_entry_in_spark(spark, template, small_vectors, name, entry):  # noqa: F811
-    agree(doors.of_spark(spark)[name], name, entry, template, small_vectors)
+def test_each_entry_in_spark(spark, template, small_vectors, known, name, entry):  # noqa: F811
+    agree(doors.of_spark(spark)[name], name, entry, template, small_vectors, known)

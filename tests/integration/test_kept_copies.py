@@ -11,7 +11,6 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source import examine as examine_module
 from dptext_etl.runner.source.examine import copied_over, count_copied
 
-from ..quick import quick
 from ..refusals import same_refusal
 
 LONG = pl.col("review")
@@ -139,7 +138,8 @@ def test_gates_find_no_part_of_a_text_and_pass_few_copies(make_job, reviews, mon
     assert verdicts["rows_ledgered"].counts["copied_columns"] == 1
 
 
-@pytest.mark.parametrize("form", quick(SPARK))
+@pytest.mark.thorough
+@pytest.mark.parametrize("form", SPARK)
 def test_spark_finds_the_same(spark, make_job, reviews, form):
     job = make_job(form, frame=with_copy(reviews(60), form), keep=["stars", "body"])
     policy, layout = job.policy(), Layout.of(job.policy(), None)
@@ -160,9 +160,9 @@ def test_spark_passes_few_copies(spark, make_job, reviews):
 def test_a_run_on_spark_is_refused_before_any_charge(spark, make_job, reviews):
     from dptext_etl.spark import run_frame
 
-    job = make_job(frame=with_copy(reviews(60), "a copy"), keep=["body"])
+    job = make_job(frame=with_copy(reviews(60), "structs in a list"), keep=["body"])
     with pytest.raises(PolicyError, match="the column 'body' holds raw texts of the rows"):
-        run_frame(spark.read.parquet(str(job.folder / "raw.parquet")), job.policy())
+        run_frame(spark.read.parquet(str(job.folder / "raw.parquet")).repartition(3), job.policy())
     assert not (job.folder / "ledger.db").exists()
 
 

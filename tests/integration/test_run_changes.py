@@ -19,15 +19,6 @@ from ..review_jobs import STAGED
 from .spark_runs import used
 
 
-def test_changed_data_under_a_new_release_name(released, reviews, save):
-    first = released.published()
-    save(reviews().with_columns(review=pl.col("review") + " good"), released.folder / "raw.parquet")
-    summary = released.run(release="2026-12")
-    assert (summary.version, summary.rows["new"]) == (2, 240)
-    assert released.published()["review"].to_list() != first["review"].to_list()
-    assert len(list((released.folder / "published.versions/v1").iterdir())) == 3, "slow readers of the version before"
-
-
 def test_incremental_takes_new_ids_only(job, reviews, save):
     first = job.run(incremental=True)
     assert first.version == 1
@@ -58,18 +49,6 @@ def test_incremental_looks_at_texts_that_it_has_published(job, reviews, save):
     summary = job.run(incremental=True, on_changed="keep")
     assert (summary.rows["new"], summary.rows["changed_kept"]) == (20, 240)
     assert "240 records changed" in " ".join(summary.notes)
-
-
-def test_the_same_rows_in_one_go_and_incrementally(make_job, reviews, save):
-    one, two = make_job("one", frame=reviews(300)), make_job("two")
-    one.run()
-    two.run(incremental=True)
-    save(reviews(300), two.folder / "raw.parquet")
-    two.run(incremental=True)
-    assert one.published().equals(two.published())
-    whole = two.run()
-    assert (whole.version, whole.rows["new"]) == (3, 0)
-    assert one.published().equals(two.published())
 
 
 def test_a_publication_in_between_is_noticed(job, reviews, save):

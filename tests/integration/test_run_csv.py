@@ -40,15 +40,6 @@ def jobs(make_job, reviews):
     return make
 
 
-@pytest.mark.parametrize("written", quick([(each,) for each in WRITTEN], first=2))
-def test_a_run_reads_it(jobs, written):
-    plain, other = jobs(*written)
-    assert plain.run().rows == other.run().rows
-    assert {name: found for name, found in plain.files().items() if name.endswith(".csv")} == {
-        name: found for name, found in other.files().items() if name.endswith(".csv")
-    }
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("written", WRITTEN)
 def test_spark_reads_it(spark, jobs, written):

@@ -209,9 +209,6 @@ def test_a_sink_that_names_a_file_is_refused(job):
         job.policy(table={"format": "hudi"})
 
 
-pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
-
-
 def test_no_older_version_can_be_read_after_forget(released, reviews, save):
     save(reviews().filter(pl.col("user_id") != "u007"), released.folder / "raw.parquet")
     forget(released.policy(), subjects=["u007"])

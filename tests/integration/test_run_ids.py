@@ -143,12 +143,6 @@ def test_what_needs_ids_says_so(job):
     checked(job, ids="keyed")
 
 
-def test_shuffled_releases_have_no_ids_to_choose(job):
-    column = {"name": "review", "mechanism": {"name": "surrogate", "epsilon": 4.0, "corpus": "example"}}
-    with pytest.raises(PolicyError, match="leave out ids"):
-        job.policy(ids="drop", keep=[], column=[column], shuffled={"rows": 100, "delta": 1e-7})
-
-
 @pytest.mark.parametrize("ids", quick(HIDDEN))
 def test_a_person_in_two_partitions_is_taken_out_of_both(job, ids):
     rows, raw = make_reviews(), job.folder / "raw"

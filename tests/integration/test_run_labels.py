@@ -377,6 +377,8 @@ def test_who_is_forgotten_takes_the_whole_release_along(make_shuffled, reviews, 
 
 SHUFFLED_REFUSED = [
     ({"keep": ["stars"]}, "keep must be empty"),
+    ({"ids": "drop"}, "leave out ids"),
+    ({"per_subject": 2}, "have their own per_subject"),
     ({"incremental": True}, "a release is one batch"),
     ({"source": "{partition}.parquet", "sink": "published/{partition}"}, "a release is one batch"),
     ({"copy_gate_false_alarm": 1e-9}, "counts draws by record"),

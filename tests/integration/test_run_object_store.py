@@ -242,22 +242,6 @@ def test_a_manifest_with_other_spaces_is_written_again_or_replaced(make_job, sto
     assert first.manifest == hashlib.sha256(before).hexdigest()
 
 
-def test_a_sink_is_one_runs_at_a_time(make_job, store):
-    job = make_job()
-    upload(job, store)
-    refused = []
-
-    def checkpoint(name):
-        if name == "parts written":
-            with pytest.raises(PolicyError, match="another run is publishing to this sink") as caught:
-                run(job.policy(**remote(job, store, release="two")))
-            refused.append(caught.value.hint)
-
-    run(job.policy(**remote(job, store)), checkpoint=checkpoint)
-    assert "more seconds" in refused[0]
-    assert "published/reviews/lease.json" not in store.objects
-
-
 def test_a_lost_object_is_seen_and_comes_back(make_job, store):
     job = make_job()
     upload(job, store)

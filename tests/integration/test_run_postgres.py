@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dptext_etl import Ledger, _kernel
-from dptext_etl.errors import LedgerError, PolicyError
+from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.storage.opening import require_writable
 from dptext_etl.ledger.storage.postgres_sql import WRITES, grants
 
@@ -60,13 +60,6 @@ def test_a_plan_makes_no_ledger(make_job, ledger, postgres):
     job = make_job()
     plan(job.policy(ledger=ledger))
     assert not ledger_exists(ledger["url"])
-
-
-def test_a_policy_holds_no_password(make_job):
-    with pytest.raises(PolicyError, match="holds a password") as caught:
-        make_job().policy(ledger={"url": "postgresql://me:pass-word@host/db"})
-    assert "pass-word" not in str(caught.value)
-    assert "env:" in str(caught.value)
 
 
 ROLE = "clerk"

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from polars.testing import assert_frame_equal
 
-from dptext_etl import Ledger, _kernel, run
+from dptext_etl import Ledger, run
 from dptext_etl.engines import local
-from dptext_etl.errors import InputError, KeyReferenceError, LedgerError
+from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.unchanged import Input
 from tests.quick import quick
@@ -106,15 +106,6 @@ def test_new_files_rows_and_kept_values_are_noticed(job, steps):
 def test_another_policy_is_another_run(released, steps, change):
     released.run(**change)
     assert len(steps) == 1
-
-
-def test_another_key_is_refused_as_ever(job, steps):
-    job.run()
-    _kernel.Secret().write(str(job.folder / "other.key"))
-    (job.folder / "other.key").replace(job.folder / "noise.key")
-    _kernel.Secret.resolve(f"file:{job.folder / 'noise.key'}", reread=True)
-    with pytest.raises(KeyReferenceError, match="made under another noise key"):
-        job.run()
 
 
 def test_what_was_published_is_looked_at(released, steps):

@@ -122,12 +122,6 @@ def test_a_person_is_forgotten_under_any_spelling(make_job, reviews, save):
     assert forget(job.policy(), subjects=["zoË@x"]).removed == 4
 
 
-def test_without_normalize_spellings_are_people(make_job, reviews):
-    job = make_job(frame=people(reviews, SPELLED))
-    job.run()
-    assert balances(job)[0] == len(SPELLED)
-
-
 def test_only_strings_are_normalized(make_job, reviews):
     numbered = reviews(8).with_columns(user_id=pl.int_range(8))
     with pytest.raises(InputError, match="normalize needs subjects that are strings, got integer"):
@@ -251,11 +245,6 @@ def test_rows_without_a_person_have_no_limit(job, reviews):
 def test_policies_that_cannot_have_it(job, changes, sentence):
     with pytest.raises(PolicyError, match=sentence):
         job.policy(per_subject=MOST, **changes)
-
-
-def test_a_release_of_one_table_has_an_entry_of_its_own(make_shuffled):
-    with pytest.raises(PolicyError, match="have their own per_subject"):
-        make_shuffled().policy(per_subject=MOST)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -224,10 +225,10 @@ def answers(*errors):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that advances only by the pauses."""
+    """A clock that advances only by the pauses of this thread, and that no other thread of the process reads."""
     now = [0.0]
-    monkeypatch.setattr(store.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(store.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    pauses = {"monotonic": lambda: now[0], "sleep": lambda seconds: now.__setitem__(0, now[0] + seconds)}
+    monkeypatch.setattr(store, "time", SimpleNamespace(**pauses))
     return now
 
 

@@ -11,10 +11,9 @@ import pytest
 import dptext_etl.polars  # noqa: F401
 from dptext_etl import ColumnPolicy, Policy, available, catalog, load, markup, privatize, run
 from dptext_etl.checks import Verdict
-from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
-from dptext_etl.policy import Cap, resolve, resolve_column
+from dptext_etl.policy import resolve, resolve_column
 from dptext_etl.runner import plan
 
 CUSTEXT = {"name": "custext", "limit": 43, "epsilon": 2}
@@ -91,11 +90,6 @@ def test_both_policies_refuse_with_the_same_error_and_sentence(kind, said):
         assert caught.value.message.endswith("colums: there is no such entry")
         assert caught.value.hint.startswith("did you mean ")
         assert caught.value.__context__ is None
-
-
-def test_a_policy_is_read_from_what_a_suite_stores():
-    policy = Policy(**values(copy_gate_false_alarm=1e-9, cap=Cap(measure="approx", epsilon=9.0, delta=1e-3)))
-    assert tallies.parse_policy(tallies.written(policy)) == policy
 
 
 def test_a_policy_is_given_as_an_object_or_by_path(path):
