@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, reduce
 from operator import add
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -58,17 +58,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return max(0.0, _least(at, -20.0, 20.0)) * (1 + _ROUNDING)
 
 
-class Draws(Protocol):
-    """Range-bounded draws at one epsilon, such as `PureDraws`."""
-
-    @property
-    def epsilon(self) -> float | Fraction: ...
-
-    @property
-    def count(self) -> int: ...
-
-
-def bounded_range_epsilon(draws: Iterable[Draws], delta: float) -> float:
+def bounded_range_epsilon(draws: Iterable[PureDraws], delta: float) -> float:
     """Compose the privacy loss distributions of draws and return their epsilon at `delta`.
 
     The composed distribution dominates the distribution of every range-bounded mechanism (Zhu, Dong and Wang 2022). Its

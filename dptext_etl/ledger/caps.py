@@ -87,7 +87,7 @@ class Scopes:
         self._refuse_other_scopes(contents, scope, pinned, cap)
         wanted, uncounted = pinned, list[str]()
         if cap is not None:
-            wanted, uncounted = pinned._replace(measure=cap.measure, limits=limits(cap)), self._uncounted(scope, pinned)
+            wanted, uncounted = pinned._replace(measure=cap.measure, limits=limits(cap)), self.uncounted(scope)
             if not raising:
                 self._refuse_first(contents, scope, pinned, uncounted)
             if pinned.measure is None:
@@ -102,7 +102,7 @@ class Scopes:
             self._store.require_exclusive()
         numbered = wanted._replace(id=len(contents.scopes) + 1 if pinned.id == NEW else pinned.id)
         if uncounted or wanted != pinned:
-            self._pin(pinned, numbered, scope.dataset, reason=reason)
+            self.pin(pinned, numbered, scope.dataset, reason)
         return numbered
 
     def _refuse_other_scopes(self, contents: Contents, scope: Scope, pinned: Pinned, cap: Cap | None) -> None:
@@ -121,11 +121,8 @@ class Scopes:
             raise LedgerError(msg, f'name the period in the policy: [cap] period = "{named.period}"')
 
     def uncounted(self, scope: Scope) -> list[str]:
-        return self._uncounted(scope, self.find(scope))
-
-    def _uncounted(self, scope: Scope, pinned: Pinned) -> list[str]:
         """Return the charged scopes of a dataset, or of a group that has no cap yet, except this one, in words."""
-        contents = self._contents.latest()
+        pinned, contents = self.find(scope), self._contents.latest()
         name: str | None = scope.name
         if pinned.measure is not None:
             if scope.dataset in contents.members[pinned.id]:
@@ -139,16 +136,11 @@ class Scopes:
             and (item.name, item.period) != (scope.name, scope.period)
         )
 
-    def lower(self, pinned: Pinned, limits: list[int], dataset: str, reason: str | None) -> str:
-        """Lower the limits of a capped scope, and return the scope in words."""
-        self._pin(pinned, pinned._replace(limits=tuple(limits)), dataset, reason=reason)
-        return f"{pinned.name}, period {pinned.period}"
-
-    def _pin(self, before: Pinned, pinned: Pinned, dataset: str, **more: str | None) -> None:
+    def pin(self, before: Pinned, pinned: Pinned, dataset: str, reason: str | None) -> None:
         facts: dict[str, Any] = {"name": pinned.name, "period": pinned.period, "dataset": dataset}
         facts |= {"scope": pinned.id, "unit": pinned.unit, "measure": pinned.measure, "limits": list(pinned.limits)}
         facts |= {"change": _change(before, pinned), "before": dict(zip(before.components, before.limits, strict=True))}
-        facts |= {name: value for name, value in more.items() if value is not None}
+        facts |= {} if reason is None else {"reason": reason}
         self._journal.append(Event.CAP_SET, **facts)
 
     def _refuse_first(self, contents: Contents, scope: Scope, pinned: Pinned, uncounted: list[str]) -> None:

@@ -135,7 +135,7 @@ class Request(NamedTuple):
     @classmethod
     def of(cls, db: Database, job: str, scope: Scope, pinned: Pinned, batch: PreparedBatch, *, again: bool) -> Request:
         """Find a plan that covers the batch, or make one; nothing is read yet."""
-        places = db.plans.covering(scope.dataset, batch.records.ids, batch.records.distinct, batch.unit_ids)
+        places = db.covering(scope.dataset, batch.records.ids, batch.records.distinct, batch.unit_ids)
         return cls(db, job, scope, pinned, batch, again, *places)
 
 
@@ -275,7 +275,7 @@ class Charges(LedgerReader):
         Args:
             plan: A plan of the same ledger.
         """
-        self._db.plans.run = plan
+        self._db.run = plan
 
     @bare
     def reserve(
@@ -440,7 +440,15 @@ def _judge(request: Request, before: EarlierCharges | None = None) -> Decision:
 def _compare(request: Request) -> tuple[list[ColumnState], U8]:
     """Return the state of a batch, and the answer without regard to the cap; write nothing."""
     db, batch, scope = request.db, request.batch, request.scope
-    states = [_look_up(request, column) for column in request.batch.columns]
+    states = []
+    for column in batch.columns:
+        if column.ref.id != NEW:
+            db.contents.latest().require_usable(column.ref)
+        holdings = request.plan.holdings(db, column.ref, request.at)
+        same = holdings.same_text(column.identities)
+        differs = holdings.present & ~same
+        new = ~holdings.present | differs if request.again else ~holdings.present
+        states.append(ColumnState(column, holdings, new, differs, same & (holdings.state == State.COMMITTED)))
     db.contents.latest().refuse_frozen(scope.dataset, scope.group)
     # A later line outranks those before it: a forgotten record stays out, also if it was committed or changed.
     outcome = np.full(batch.size, Outcome.PENDING, np.uint8)
@@ -450,17 +458,6 @@ def _compare(request: Request) -> tuple[list[ColumnState], U8]:
     outcome[changed] = Outcome.AGAIN if request.again else Outcome.CHANGED
     outcome[are_forgotten(db, scope.dataset, batch.records.ids, batch.unit_ids)] = Outcome.FORGOTTEN
     return states, outcome
-
-
-def _look_up(request: Request, column: ColumnCharge) -> ColumnState:
-    ref = column.ref
-    if ref.id != NEW:
-        request.db.contents.latest().require_usable(ref)
-    holdings = request.plan.holdings(request.db, ref, request.at)
-    same = holdings.same_text(column.identities)
-    changed = holdings.present & ~same
-    new = ~holdings.present | changed if request.again else ~holdings.present
-    return ColumnState(column, holdings, new, changed, same & (holdings.state == State.COMMITTED))
 
 
 def _write(request: Request, state: ColumnState, rows: Index, staged: int | None) -> None:

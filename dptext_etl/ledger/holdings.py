@@ -284,7 +284,12 @@ class Keys:
         for seq in batches[bisect_right(batches, max(read, after) if self._size > KEPT else read) :]:
             ids = hashed_ids(db.journal.read(seq, [column])[column])
             block = Block(ids, np.array([seq]), np.array([0]))
-            self._keep(kept, block)
+            self._size += ids.size
+            if self._size <= KEPT:  # past that, no later block is kept either: kept blocks must have no gaps
+                if kept and kept[-1].ids.size + ids.size <= BLOCK:
+                    kept[-1] = _joined([kept[-1], block])
+                else:
+                    kept.append(block)
             if seq > after:
                 pending.append(block)
                 size += ids.size
@@ -293,15 +298,6 @@ class Keys:
                 pending, size = [], 0
         if pending:
             yield _joined(pending)
-
-    def _keep(self, kept: list[Block], block: Block) -> None:
-        self._size += block.ids.size
-        if self._size > KEPT:  # no later block is kept either: kept blocks must have no gaps
-            return
-        if kept and kept[-1].ids.size + block.ids.size <= BLOCK:
-            kept[-1] = _joined([kept[-1], block])
-        else:
-            kept.append(block)
 
 
 @dataclass
@@ -363,12 +359,6 @@ class LedgerPlan:
                 break
             unseen &= self.places(db, ref, at) == 0
         self.used(db, pinned)
-
-    def places_of(self, records: HashedIds, units: HashedIds) -> tuple[Index, Index] | None:
-        """Return the places of records and units in this plan, or None if it lacks one of them."""
-        at = self.records.places(records)
-        of_units = None if at is None else self.units.places(units)
-        return None if at is None or of_units is None else (at, of_units)
 
     def places(self, db: Database, ref: ReleaseRef, at: Index) -> I64:
         """Return the packed places of records in a release, shape (places,); 0 for those that it has never seen."""
@@ -455,48 +445,6 @@ class LedgerPlan:
         used.settled = self._head.seq
 
 
-class Plans:
-    """The plans of an open ledger: the plan of its run, if it has one, and the plans of the last batches.
-
-    `Ledger.use` sets `run` before batches start. `covering` adds to the recent ones; call it inside a transaction or a
-    snapshot, because only the holder of the store's lock may write here or read into a plan.
-    """
-
-    def __init__(self) -> None:
-        self.run: LedgerPlan | None = None
-        self._recent: deque[tuple[LedgerPlan, HashedIds, Index]] = deque(maxlen=RECENT)
-
-    def covering(
-        self, dataset: str, records: HashedIds, wanted: WantedIds | None = None, units: HashedIds | None = None
-    ) -> tuple[LedgerPlan, Index, Index]:
-        """Return a plan that covers records and units, and the places of records and units in it.
-
-        Args:
-            dataset: The dataset of the records.
-            records: Record ids, each once.
-            wanted: The same as ids to look for, where the caller has them.
-            units: Units; an id of zeros, as canary rows have, has the place 0 and stands for no unit.
-        """
-        unit_ids = _NO_IDS if units is None else units
-        real = (unit_ids.hi != 0) | (unit_ids.lo != 0)
-        of_units, unit_at = unit_ids.take(real), np.zeros(unit_ids.size, np.intp)
-        if units is None:  # a commit brings the very ids that were reserved
-            for plan, ids, at in self._recent:
-                if ids.hi is records.hi and plan.dataset == dataset:
-                    return plan, at, unit_at
-        for plan in (*([] if self.run is None else [self.run]), *(item[0] for item in reversed(self._recent))):
-            if plan.dataset == dataset and (places := plan.places_of(records, of_units)) is not None:
-                at, unit_at[real] = places
-                return plan, at, unit_at
-        plan = LedgerPlan(dataset, WantedIds(records) if wanted is None else wanted, WantedIds(of_units))
-        at, unit_at[real] = plan.records.places_as_passed, plan.units.places_as_passed
-        self._recent.append((plan, records, at))
-        return plan, at, unit_at
-
-
-_NO_IDS = concatenated(())
-
-
 def _joined(blocks: Sequence[Block]) -> Block:
     if len(blocks) == 1:
         return blocks[0]
@@ -524,10 +472,43 @@ class Database:
         self.records = Records(self.contents, self.journal)
         self.releases = Releases(store, self.journal, self.contents, self.id_key)
         self.scopes = Scopes(store, self.journal, self.contents, self.records.states)
-        self.keys, self.plans = Keys(), Plans()
+        self.keys = Keys()
+        self.run: LedgerPlan | None = None  # the plan of a run: `Ledger.use` sets it before batches start
+        self._recent: deque[tuple[LedgerPlan, HashedIds, Index]] = deque(maxlen=RECENT)  # the plans of the last batches
+
+    def covering(
+        self, dataset: str, records: HashedIds, wanted: WantedIds | None = None, units: HashedIds | None = None
+    ) -> tuple[LedgerPlan, Index, Index]:
+        """Return a plan that covers records and units, and the places of records and units in it.
+
+        Call it inside a transaction or a snapshot: only the holder of the store's lock reads into a plan.
+
+        Args:
+            dataset: The dataset of the records.
+            records: Record ids, each once.
+            wanted: The same as ids to look for, where the caller has them.
+            units: Units; an id of zeros, as canary rows have, has the place 0 and stands for no unit.
+        """
+        unit_ids = concatenated(()) if units is None else units
+        real = (unit_ids.hi != 0) | (unit_ids.lo != 0)
+        of_units, unit_at = unit_ids.take(real), np.zeros(unit_ids.size, np.intp)
+        if units is None:  # a commit brings the very ids that were reserved
+            for plan, ids, at in self._recent:
+                if ids.hi is records.hi and plan.dataset == dataset:
+                    return plan, at, unit_at
+        for plan in (*([] if self.run is None else [self.run]), *(item[0] for item in reversed(self._recent))):
+            found = plan.records.places(records) if plan.dataset == dataset else None
+            found_units = None if found is None else plan.units.places(of_units)
+            if found is not None and found_units is not None:
+                unit_at[real] = found_units
+                return plan, found, unit_at
+        plan = LedgerPlan(dataset, WantedIds(records) if wanted is None else wanted, WantedIds(of_units))
+        at, unit_at[real] = plan.records.places_as_passed, plan.units.places_as_passed
+        self._recent.append((plan, records, at))
+        return plan, at, unit_at
 
     def look_up(self, ref: ReleaseRef, records: HashedIds, wanted: WantedIds | None = None) -> Holdings:
         """Return the state of distinct records in a release; `wanted` are the same ids, prepared for lookups."""
-        plan, at, _ = self.plans.covering(ref.dataset, records, wanted)
+        plan, at, _ = self.covering(ref.dataset, records, wanted)
         plan.catch_up(self)
         return plan.holdings(self, ref, at)

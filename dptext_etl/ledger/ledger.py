@@ -22,7 +22,7 @@ from dptext_etl.errors import InputError, KeyReferenceError, LedgerError, bare, 
 from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.charges import Charges, scope_lock, states_lock, whole_numbers
 from dptext_etl.ledger.contents import PROVENANCES, Batch
-from dptext_etl.ledger.holdings import Database, Holdings, Places
+from dptext_etl.ledger.holdings import REFUNDED, Database, Holdings, Places
 from dptext_etl.ledger.people import are_forgotten
 from dptext_etl.ledger.storage.hashed_ids import (
     Bytes,
@@ -41,7 +41,6 @@ from dptext_etl.ledger.storage.store import MemoryStore, Store
 from dptext_etl.ledger.types import I64, U8, CommitOutcome, Event, Mask, ReleaseRef, Scope, State, require_plain
 from dptext_etl.policy import Cap
 
-REFUNDED_MEASURE = "pure"
 _EXPIRE = "expire it: charges stay"
 
 
@@ -456,7 +455,7 @@ def _refund(db: Database, ref: ReleaseRef, names: dict[str, Any], places: Places
         if (used < 0).any() or (used > worst).any():
             msg = f"{counted(int((used > worst).sum()), 'record')} used more than was reserved; nothing was committed"
             raise LedgerError(msg, "reserve the worst case of the mechanism")
-        if pinned.measure == REFUNDED_MEASURE:
+        if pinned.components == REFUNDED:
             settled = {"batch": np.full(len(rows), batch, np.int64), "row": rows, PURE: used}
             db.journal.append_rows(Event.SETTLE, settled, **names)
 

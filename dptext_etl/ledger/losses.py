@@ -51,7 +51,7 @@ class Losses:
             # Texts of these releases may be out while their charges are missing, so the names are not used again.
             for release in in_use:
                 db.releases.burn(dataset, release, reason)
-            datasets, joined = ({dataset}, set[str]()) if alone else self._sharing(dataset, groups)
+            datasets, joined = ({dataset}, set[str]()) if alone else self.sharing(dataset, groups)
             frozen = self._frozen()
             for name in sorted(datasets):
                 before = frozen.get(name, set())
@@ -99,7 +99,16 @@ class Losses:
     def sharing(self, dataset: str, groups: Iterable[str] = ()) -> tuple[set[str], set[str]]:
         """Return the datasets and groups that share a scope with a dataset, directly or by way of others."""
         with self._db.store.snapshot():
-            return self._sharing(dataset, groups)
+            contents = self._db.contents.latest()
+            named = [(contents.scopes[number].name, datasets) for number, datasets in contents.members.items()]
+            pairs = [(name, scope.removeprefix(GROUP)) for scope, of in named if scope.startswith(GROUP) for name in of]
+            datasets, joined = {dataset}, set(groups)
+            while True:
+                wider = {group for name, group in pairs if name in datasets} | joined
+                more = {name for name, group in pairs if group in wider} | datasets
+                if (wider, more) == (joined, datasets):
+                    return datasets, joined
+                joined, datasets = wider, more
 
     def count(self, dataset: str, since: int = 0) -> int:
         """Count how often charges of a dataset were found to be missing; keep it next to an anchor, for `settled`."""
@@ -118,18 +127,6 @@ class Losses:
         """Return the frozen datasets, each with the groups that froze with it."""
         frozen = self._db.contents.latest().frozen
         return {dataset: set(facts.get("groups", ())) for dataset, facts in frozen.items()}
-
-    def _sharing(self, dataset: str, groups: Iterable[str]) -> tuple[set[str], set[str]]:
-        contents = self._db.contents.latest()
-        named = [(contents.scopes[number].name, datasets) for number, datasets in contents.members.items()]
-        pairs = [(name, scope.removeprefix(GROUP)) for scope, of in named if scope.startswith(GROUP) for name in of]
-        datasets, joined = {dataset}, set(groups)
-        while True:
-            wider = {group for name, group in pairs if name in datasets} | joined
-            more = {name for name, group in pairs if group in wider} | datasets
-            if (wider, more) == (joined, datasets):
-                return datasets, joined
-            joined, datasets = wider, more
 
     def _missed(self, dataset: str, since: int = 0) -> list[str]:
         freezes = (facts for seq, facts in self._db.contents.latest().freezes if seq > since)
@@ -154,7 +151,8 @@ def lower(
             # Up: the cap falls by the stated loss or more.
             taken = [ceil(exact(lost[part]) * steps(part)) for part in pinned.components]
             limits = [max(0, limit - less) for limit, less in zip(pinned.limits, taken, strict=True)]
-            lowered[db.scopes.lower(pinned, limits, name, reason)] = {
+            db.scopes.pin(pinned, pinned._replace(limits=tuple(limits)), name, reason)
+            lowered[f"{pinned.name}, period {pinned.period}"] = {
                 part: millionths(part, limit) for part, limit in zip(pinned.components, limits, strict=True)
             }
     return lowered

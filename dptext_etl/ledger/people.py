@@ -22,7 +22,6 @@ from dptext_etl.arrays import to_numpy
 from dptext_etl.errors import LedgerError, counted
 from dptext_etl.guarantee import Micro
 from dptext_etl.keys import IdForm
-from dptext_etl.ledger import reports
 from dptext_etl.ledger.holdings import Database
 from dptext_etl.ledger.losses import checked_losses, in_micro, lower
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, WantedIds, binaries, hashed_ids, matrix
@@ -37,7 +36,6 @@ from dptext_etl.ledger.types import (
     require_plain,
 )
 
-_COLUMN = "name"
 _HINT = "bring the column into the pinned form: another one would give everyone a new budget"
 
 
@@ -75,7 +73,7 @@ def require_forms(db: Database, scope: Scope, columns: Sequence[str], forms: IdF
         if before is None:
             db.journal.append(Event.ID_FORM, place=place, form=now.written())
     for role, column in ({} if forms is None else forms.columns).items():
-        place = (_COLUMN, scope.name, scope.dataset, role)
+        place = ("name", scope.name, scope.dataset, role)
         before = db.contents.latest().forms.get(place)
         if before is None:
             db.journal.append(Event.ID_FORM, place=place, form=column)
@@ -119,15 +117,11 @@ def forgotten(db: Database, dataset: str) -> ForgottenIds:
     contents = db.contents.latest()
     events = (contents.generation, *contents.forgets.get(dataset, ()))
     before = db.forgotten.get(dataset)
-    if before is None or before[0] != events:
-        before = db.forgotten[dataset] = events, _forgotten_by(db, events[1:])
-    people: ForgottenIds = before[1]
-    return people
-
-
-def _forgotten_by(db: Database, events: Iterable[int]) -> ForgottenIds:
+    if before is not None and before[0] == events:
+        people: ForgottenIds = before[1]
+        return people
     people = ForgottenIds(set(), {}, {})
-    for seq in events:
+    for seq in events[1:]:
         facts = db.journal.facts(seq)
         hashes = _set(db.journal.read(seq, ["record"], facts)["record"])
         forgets, of_units = facts["event"] == Event.FORGET, facts.get(OF) == UNIT
@@ -141,6 +135,7 @@ def _forgotten_by(db: Database, events: Iterable[int]) -> ForgottenIds:
         else:
             people.records.difference_update(hashes)
             people.readmitted.update(dict.fromkeys(hashes, seq))
+    db.forgotten[dataset] = events, people
     return people
 
 
@@ -269,19 +264,18 @@ class People:
         """Return which records were ever charged to some subjects, in any release of a dataset, shape (records,)."""
         hashes, records = self._db.id_key.subjects(subjects), self._db.id_key.records(ids).hashes
         with self._db.store.snapshot():
-            charged = {row.tobytes() for row in charged_to(self._db, dataset, hashes)}
-        return np.fromiter((row.tobytes() in charged for row in records), np.bool_, len(records))
+            charged = _set(charged_to(self._db, dataset, hashes))
+        return np.array([row.tobytes() in charged for row in records], np.bool_)
 
     def known_subjects(self, dataset: str, subjects: pa.Array) -> Mask:
         """Return which subjects any record of a dataset was ever charged to, or are forgotten, shape (subjects,)."""
         hashes = self._db.id_key.subjects(subjects)
+        wanted = _set(hashes)
         with self._db.store.snapshot():
-            forgotten_units = forgotten(self._db, dataset).units
-            records = [charged_to(self._db, dataset, row[np.newaxis]) for row in hashes]
-        mask = [
-            len(charged) > 0 or row.tobytes() in forgotten_units for charged, row in zip(records, hashes, strict=True)
-        ]
-        return np.array(mask, np.bool_)
+            known = set(forgotten(self._db, dataset).units)
+            for batch in self._db.contents.latest().batches_of(dataset):
+                known |= _set(self._db.journal.read(batch.seq, ["unit"])["unit"]) & wanted
+        return np.array([row.tobytes() in known for row in hashes], np.bool_)
 
     def known_records(self, dataset: str, ids: pa.Array) -> Mask:
         """Return which records any release of a dataset holds, or are forgotten, shape (records,)."""
@@ -304,10 +298,18 @@ class People:
         Returns:
             Per release: `release`, `column`, `versions` (their names), and `records`, how many records are theirs.
         """
-        hashes, records = self._db.id_key.subjects(subjects), self._db.id_key.records(ids).hashes
-        with self._db.store.snapshot():
-            affected = np.concatenate([records, charged_to(self._db, dataset, hashes)])
-            return reports.publications_of(self._db, dataset, affected)
+        db, entries = self._db, []
+        hashes, records = db.id_key.subjects(subjects), db.id_key.records(ids).hashes
+        with db.store.snapshot():
+            wanted = hashed_ids(np.unique(np.concatenate([records, charged_to(db, dataset, hashes)]), axis=0))
+            for ref in db.releases.of_dataset(dataset):
+                versions = sorted(db.releases.published(ref))
+                count = int(db.look_up(ref, wanted).present.sum()) if versions and wanted.size else 0
+                if count:
+                    entries.append(
+                        {"release": ref.release, "column": ref.column, "versions": versions, "records": count}
+                    )
+        return entries
 
     def accept_units(self, dataset: str, lost: Mapping[str, float], reason: str) -> dict[str, dict[str, Micro]]:
         """Let the records that a dataset holds arrive under other units, and its columns of ids be named anew.

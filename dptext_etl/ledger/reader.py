@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
@@ -165,27 +164,6 @@ class LedgerReader:
         with self._db.store.snapshot():
             return reports.remaining(self._db, scope, subjects)
 
-    def further(
-        self, scope: Scope, cap: Cap, costs: Mapping[str, reports.Cost], most: int | None
-    ) -> dict[str, Counter[int]]:
-        """Count the units of a dataset by how many more releases fit into their remaining amounts.
-
-        Such a release holds the records of the newest release of each column, or where the column has none, of the
-        dataset's newest release. As in `reserve`, charges add up by component; nothing that a commit gives back counts.
-
-        Args:
-            scope: Where the spends add up.
-            cap: The cap, on one measure.
-            costs: The costs of records, by text column.
-            most: Records of a person that a release holds, at most.
-
-        Returns:
-            Numbers of units by number of releases: "units", and where persons are the unit "rows", records without a
-            person. Units that a release does not charge are excluded.
-        """
-        with self._db.store.snapshot():
-            return reports.further(self._db, scope, cap, costs, most)
-
     @bare
     def used(self, scope: Scope, units: pa.Array) -> dict[str, I64]:
         """Return the used amounts of units in a scope, by component of its cap; pure epsilon without a cap.
@@ -343,7 +321,7 @@ class Lookup:
     @property
     def planned(self) -> bool:
         """Whether the ledger has the plan of a run, so that records can be looked up a few at a time."""
-        return self._db.plans.run is not None
+        return self._db.run is not None
 
     def places(self, hashes: Bytes) -> I64:
         """Find where records were reserved, shape (records,); `NOWHERE` for those that the release has never seen.
@@ -351,7 +329,7 @@ class Lookup:
         Without a plan, each call goes through all batches of the release.
         """
         with self._db.store.snapshot():
-            plan, at, _ = self._db.plans.covering(self.ref.dataset, hashed_ids(hashes))
+            plan, at, _ = self._db.covering(self.ref.dataset, hashed_ids(hashes))
             plan.catch_up(self._db)
             places = plan.places(self._db, self.ref, at)
         return np.where(places > 0, places, NOWHERE)

@@ -33,20 +33,6 @@ _KEY_LABEL = b"dptext/key/v1\0"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-def public_facts(guarantee: Guarantee, worst: Spend) -> dict[str, Any]:
-    """Return the public facts of a claim: constants of the configuration, nothing of any text."""
-    bound = least(worst)
-    return {
-        "class": guarantee.guarantee_class.value,
-        "disclosures": sorted(item.value for item in guarantee.disclosures),
-        "assumptions": sorted(guarantee.assumptions),
-        "neighbors": guarantee.neighbors,
-        "unit": guarantee.unit,
-        "worst_case": worst.as_dict(),
-        "least": {"epsilon": _number(bound.epsilon), "delta": _number(bound.delta), "rule": bound.rule},
-    }
-
-
 def _number(amount: float) -> float | str:
     return "inf" if amount == float("inf") else int(amount) if amount == int(amount) else amount
 
@@ -137,7 +123,17 @@ class Releases:
 
         Of the noise key, only a commitment is stored, and another key is refused from then on.
         """
-        facts = public_facts(guarantee, worst_case) | {"mechanism": mechanism}
+        bound = least(worst_case)
+        facts: dict[str, Any] = {  # constants of the configuration, nothing of any text
+            "class": guarantee.guarantee_class.value,
+            "disclosures": sorted(item.value for item in guarantee.disclosures),
+            "assumptions": sorted(guarantee.assumptions),
+            "neighbors": guarantee.neighbors,
+            "unit": guarantee.unit,
+            "worst_case": worst_case.as_dict(),
+            "least": {"epsilon": _number(bound.epsilon), "delta": _number(bound.delta), "rule": bound.rule},
+            "mechanism": mechanism,
+        }
         facts |= {"configuration": dict(configuration or {}), "artifact_hashes": dict(artifact_hashes or {})}
         facts |= {"expost": True} if refundable else {}
         facts = json.loads(canon(facts))

@@ -21,7 +21,6 @@ from dptext_etl.ledger.contents import COUNTS, Contents, Key, Pinned, Release
 from dptext_etl.ledger.holdings import REFUNDED, Database, LedgerPlan
 from dptext_etl.ledger.storage.hashed_ids import (
     SATURATED,
-    Bytes,
     HashedIds,
     Index,
     UnitSums,
@@ -104,45 +103,6 @@ Cost = Callable[[Mapping[str, Any] | None, I64], Mapping[str, I64]]
 
 It gets the facts of the release that counted the positions, or None if they must not decide.
 """
-
-
-def further(
-    db: Database, scope: Scope, cap: Cap, costs: Mapping[str, Cost], most: int | None
-) -> dict[str, Counter[int]]:
-    """Count units by how many more releases fit (`LedgerReader.further`). All units are in memory."""
-    pinned = db.scopes.find(scope)._replace(measure=cap.measure, limits=limits(cap))
-    count, bound = len(pinned.components), np.array(pinned.limits, np.int64)[:, None]
-    refs, contents = db.releases.of_dataset(scope.dataset), db.contents.latest()
-    units = list[HashedIds]()
-    rows = list[I64]()  # used by component, asked by component, records without a person
-    for part in used_by_unit(db, pinned):
-        units.append(part.ids)
-        rows.append(np.concatenate([part.values, np.zeros((count + 1, part.ids.size), np.int64)]))
-    largest = np.zeros((count, 1), np.int64)
-    for column, cost in costs.items():
-        ref = next((ref for ref in reversed(refs) if ref.column == column), refs[-1] if refs else None)
-        top = np.zeros((count, 1), np.int64)
-        batches = [] if ref is None else contents.of_release.get((ref.id, ref.nonce), [])
-        facts = contents.releases[ref.id].facts if ref is not None and ref.column == column else None
-        for item in db.journal.scan(batches, "unit", ["canary", "n_worst", "record", "unit"]):
-            charged_rows = (item.columns["canary"] == 0) & (db.records.states(item.batch)[item.rows] != State.ABORTED)
-            amounts = cost(facts, item.columns["n_worst"][charged_rows])
-            costs_of = np.stack([np.minimum(amounts[name], LARGEST) for name in pinned.components])
-            without_person = (item.columns["record"] == item.columns["unit"]).all(axis=1)[charged_rows].astype(np.int64)
-            units.append(item.ids.take(charged_rows))
-            rows.append(np.concatenate([np.zeros_like(costs_of), costs_of, without_person[None]]))
-            top = np.maximum(top, costs_of.max(axis=1, initial=0, keepdims=True))
-        largest += top
-    _, values = fold(concatenated(units), np.concatenate([np.zeros((2 * count + 1, 0), np.int64), *rows], axis=1))
-    used, costs_of, without_person = values[:count], values[count:-1], values[-1] > 0
-    if most is not None:  # a release holds that many of a person's records, whatever an earlier one held
-        costs_of = np.minimum(costs_of, np.minimum(largest, SATURATED // max(most, 1)) * most)
-    fitting = np.where(costs_of > 0, np.maximum(bound - used, 0) // np.maximum(costs_of, 1), LARGEST).min(axis=0)
-    asking = (costs_of > 0).any(axis=0)
-    named = {"units": asking}
-    if pinned.unit == "subject":
-        named = {"units": asking & ~without_person, "rows": asking & without_person}
-    return {name: Counter(fitting[chosen].tolist()) for name, chosen in named.items()}
 
 
 def tracked_components(pinned: Pinned) -> tuple[str, ...]:
@@ -230,26 +190,6 @@ def charges(db: Database, key: Key) -> tuple[dict[str, Micro], dict[str, int]]:
     return amounts, {name: canary_states[name] for name in _STATES.values()}
 
 
-def _postprocessings(db: Database) -> dict[tuple[int, int], dict[str, dict[str, Any]]]:
-    """Add up by release and chain what post-processing rewrote; it spends nothing."""
-    posts: dict[tuple[int, int], dict[str, dict[str, Any]]] = {}
-    for facts in (entry.facts for entry in db.journal.entries(Event.POST)):
-        chains = posts.setdefault((facts["release"], facts["nonce"]), {})
-        first = {"chain": facts["chain"], "steps": facts["steps"], "spend": 0, "rows": 0}
-        chains.setdefault(facts["chain"], first)["rows"] += facts["rows"]
-    return posts
-
-
-def publications_of(db: Database, dataset: str, records: Bytes) -> list[dict[str, Any]]:
-    wanted, entries = hashed_ids(np.unique(records, axis=0)), []
-    for ref in db.releases.of_dataset(dataset):
-        versions = sorted(db.releases.published(ref))
-        count = int(db.look_up(ref, wanted).present.sum()) if versions and wanted.size else 0
-        if count:
-            entries.append({"release": ref.release, "column": ref.column, "versions": versions, "records": count})
-    return entries
-
-
 def _units_by_kind(db: Database, dataset: str) -> dict[str, int]:
     """Count the units that were charged in a dataset: subjects and records."""
     contents, counts = db.contents, dict[str, int]()
@@ -286,7 +226,12 @@ class Reports:
     @_consistent
     def show(self) -> list[dict[str, Any]]:
         """List the releases with class, disclosures, spends and counts. Internal: never publish it."""
-        entries, posts, contents = [], _postprocessings(self._db), self._db.contents.latest()
+        entries, contents = [], self._db.contents.latest()
+        posts: dict[Key, dict[str, dict[str, Any]]] = {}  # rows that post-processing rewrote, by release and chain
+        for facts in (entry.facts for entry in self._db.journal.entries(Event.POST)):
+            chains = posts.setdefault((facts["release"], facts["nonce"]), {})
+            first = {"chain": facts["chain"], "steps": facts["steps"], "spend": 0, "rows": 0}
+            chains.setdefault(facts["chain"], first)["rows"] += facts["rows"]
         for key, item in keys_of_releases(contents):
             tally = {name: contents.count(key)[name] for name in COUNTS}
             tally["pending"] = tally["records"] - tally["committed"] - tally["expired"] - tally["aborted"]
@@ -462,6 +407,63 @@ class Reports:
         """Return a hash over all events of some kinds, in hex, which each further one changes; empty without events."""
         hashes = b"".join(entry.hash for entry in self._db.journal.entries(*kinds))
         return hashlib.sha256(hashes).hexdigest() if hashes else ""
+
+    @_consistent
+    def further(self, scope: Scope, cap: Cap, costs: Mapping[str, Cost], most: int | None) -> dict[str, Counter[int]]:
+        """Count the units of a dataset by how many more releases fit into their remaining amounts.
+
+        Such a release holds the records of the newest release of each column, or where the column has none, of the
+        dataset's newest release. As in `reserve`, charges add up by component; nothing that a commit gives back counts.
+
+        Args:
+            scope: Where the spends add up.
+            cap: The cap, on one measure.
+            costs: The costs of records, by text column.
+            most: Records of a person that a release holds, at most.
+
+        Returns:
+            Numbers of units by number of releases: "units", and where persons are the unit "rows", records without a
+            person. Units that a release does not charge are excluded. All
+            units are in memory.
+        """
+        db = self._db
+        pinned = db.scopes.find(scope)._replace(measure=cap.measure, limits=limits(cap))
+        count, bound = len(pinned.components), np.array(pinned.limits, np.int64)[:, None]
+        refs, contents = db.releases.of_dataset(scope.dataset), db.contents.latest()
+        units = list[HashedIds]()
+        rows = list[I64]()  # used by component, asked by component, records without a person
+        for part in used_by_unit(db, pinned):
+            units.append(part.ids)
+            rows.append(np.concatenate([part.values, np.zeros((count + 1, part.ids.size), np.int64)]))
+        largest = np.zeros((count, 1), np.int64)
+        for column, cost in costs.items():
+            ref = next((ref for ref in reversed(refs) if ref.column == column), refs[-1] if refs else None)
+            top = np.zeros((count, 1), np.int64)
+            batches = [] if ref is None else contents.of_release.get((ref.id, ref.nonce), [])
+            facts = contents.releases[ref.id].facts if ref is not None and ref.column == column else None
+            for item in db.journal.scan(batches, "unit", ["canary", "n_worst", "record", "unit"]):
+                charged_rows = (item.columns["canary"] == 0) & (
+                    db.records.states(item.batch)[item.rows] != State.ABORTED
+                )
+                amounts = cost(facts, item.columns["n_worst"][charged_rows])
+                costs_of = np.stack([np.minimum(amounts[name], LARGEST) for name in pinned.components])
+                without_person = (
+                    (item.columns["record"] == item.columns["unit"]).all(axis=1)[charged_rows].astype(np.int64)
+                )
+                units.append(item.ids.take(charged_rows))
+                rows.append(np.concatenate([np.zeros_like(costs_of), costs_of, without_person[None]]))
+                top = np.maximum(top, costs_of.max(axis=1, initial=0, keepdims=True))
+            largest += top
+        _, values = fold(concatenated(units), np.concatenate([np.zeros((2 * count + 1, 0), np.int64), *rows], axis=1))
+        used, costs_of, without_person = values[:count], values[count:-1], values[-1] > 0
+        if most is not None:  # a release holds that many of a person's records, whatever an earlier one held
+            costs_of = np.minimum(costs_of, np.minimum(largest, SATURATED // max(most, 1)) * most)
+        fitting = np.where(costs_of > 0, np.maximum(bound - used, 0) // np.maximum(costs_of, 1), LARGEST).min(axis=0)
+        asking = (costs_of > 0).any(axis=0)
+        named = {"units": asking}
+        if pinned.unit == "subject":
+            named = {"units": asking & ~without_person, "rows": asking & without_person}
+        return {name: Counter(fitting[chosen].tolist()) for name, chosen in named.items()}
 
     @_consistent
     def uncounted(self, scope: Scope) -> list[str]:

@@ -232,7 +232,7 @@ def further(policy: PolicyLike) -> dict[str, Any]:
         if ledger is not None:
             with ledger.rehearsal():
                 ledger.agree_on_cap(scope, policy.cap)
-            counters = ledger.further(scope, policy.cap, costs, most)
+            counters = ledger.reports.further(scope, policy.cap, costs, most)
     counted_units, records = any(counters.values()), most or 1
     facts = {"scope": str(scope), "unit": scope.unit, "from_ledger": counted_units, "records": None}
     if not counted_units:  # then of one whom nothing has been charged

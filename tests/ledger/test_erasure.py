@@ -8,6 +8,7 @@ import pytest
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Outcome
+from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.types import Event
 
 from .conftest import each_store
@@ -50,6 +51,15 @@ def test_manifests_of_all_releases_at_a_place_are_retired(kit):
     assert set(kit.ledger.releases.published(first)) == {"west/v1"}
     assert kit.ledger.releases.retired(second) == {"cd" * 32}
     kit.sound()
+
+
+def test_known_subjects_are_found_in_one_scan_of_the_dataset(kit, monkeypatch):
+    kit.reserve(["a", "b"], ["ann", "bob"])
+    read, scanned = Journal.read, []
+    monkeypatch.setattr(Journal, "read", lambda *given: scanned.append(given[1]) or read(*given))
+    people = strings("ann", "bob", "zoe", "eve")
+    assert kit.ledger.people.known_subjects("reviews", people).tolist() == [True, True, False, False]
+    assert len(scanned) == 1, "one batch"
 
 
 def test_a_person_who_was_never_charged_is_excluded_of_every_release(kit):

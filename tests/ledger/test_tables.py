@@ -272,14 +272,15 @@ def test_further_releases_are_judged_by_each_component(kit):
     kit.ledger.abort("job", compute_never_started=True)
     reserve(["z"], ["bob"], [1], "r1")
     reserve(["a", "b", "c", "x"], ["ann", "ann", "bob", None], [1, 5, 1, 9], "r2", canary=np.arange(4) == 3)
-    assert kit.ledger.further(SCOPE, cap, {"review": costs_of}, None)["units"] == {1: 1, 3: 1}, "delta for Ann, too"
-    assert kit.ledger.further(SCOPE, cap, {"review": costs_of}, 1)["units"] == {2: 1, 3: 1}, "5 at most"
+    further = kit.ledger.reports.further
+    assert further(SCOPE, cap, {"review": costs_of}, None)["units"] == {1: 1, 3: 1}, "delta for Ann, too"
+    assert further(SCOPE, cap, {"review": costs_of}, 1)["units"] == {2: 1, 3: 1}, "5 at most"
     wide = cap.model_copy(update={"delta": 1e-6})
-    assert kit.ledger.further(SCOPE, wide, {"review": costs_of}, None)["units"] == {2: 1, 18: 1}
+    assert further(SCOPE, wide, {"review": costs_of}, None)["units"] == {2: 1, 18: 1}
     huge = {"review": lambda facts, n: {"eps_approx": np.full(len(n), LARGEST - 1), "delta": 0 * n}}
-    assert kit.ledger.further(SCOPE, wide, huge, 1000)["units"] == {0: 2}, "a product beyond 64 bits does not wrap"
+    assert further(SCOPE, wide, huge, 1000)["units"] == {0: 2}, "a product beyond 64 bits does not wrap"
     other = {"title": lambda facts, n: {"eps_approx": np.full(len(n), 6_000_000 + (facts is not None)), "delta": 0 * n}}
-    assert kit.ledger.further(SCOPE, wide, other, None)["units"] == {1: 1, 3: 1}, "as many records as in another column"
+    assert further(SCOPE, wide, other, None)["units"] == {1: 1, 3: 1}, "as many records as in another column"
 
 
 @each_store

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-LINES = {"core": 53_300, "runner and engines": 14_760, "ledger": 7_425}  # goals: 44,500, 10,500, and 6,300
+LINES = {"core": 52_300, "runner and engines": 14_790, "ledger": 7_425}  # goals: 44,500, 10,500, and 6,300
 WORDS = 45_000
 RUN = {
     "files": 117,  # goal: 55; threads decide about one or two

@@ -189,12 +189,9 @@ class RecordIds:
     """Hashed record ids of a batch, shape (records, 32), and the marks of its canary rows, shape (records,)."""
 
     def __init__(self, ids: pa.Array, canary: Mask, hashes: Bytes) -> None:
-        self._source, self.canary = ids, canary
+        self.source, self.canary = ids, canary
         self.hashes = hashes
         self.ids = hashed_ids(hashes)
-
-    def is_of(self, ids: pa.Array, canary: Mask) -> bool:
-        return self._source.equals(ids) and np.array_equal(self.canary, canary)
 
     @cached_property
     def distinct(self) -> WantedIds:
@@ -238,13 +235,16 @@ class IdKey:
         The ids of a commit are equal to the ids of its reservation, and are not hashed again. Threads other than the
         ledger's may call this once the key was read (`secret`).
         """
-        marked = canary_mask(canary, len(ids))
+        marked = np.zeros(len(ids), np.bool_) if canary is None else np.asarray(canary, np.bool_)
+        if marked.shape != (len(ids),):
+            msg = f"{len(ids)} records and {len(marked)} canary marks: one per record"
+            raise InputError(msg, "pass `canary` with one boolean per record")
         ids = _strings(ids, "record ids")
         if ids.null_count:
             msg = counted(ids.null_count, "record id is null", "record ids are null")
             raise InputError(msg, "every record needs an id of its own")
         for recent in tuple(self._recent):
-            if recent.is_of(ids, marked):
+            if recent.source.equals(ids) and np.array_equal(recent.canary, marked):
                 return recent
         if marked.any():
             hashes = np.empty((len(ids), WIDTH), np.uint8)
@@ -293,16 +293,6 @@ class IdKey:
 
     def _hash(self, kind: str, ids: pa.Array) -> Bytes:
         return matrix(pa.array(_kernel.hash_ids(self.secret, kind, ids)), "hashed ids")
-
-
-def canary_mask(canary: Mask | None, size: int) -> Mask:
-    if canary is None:
-        return np.zeros(size, np.bool_)
-    marked = np.asarray(canary, np.bool_)
-    if marked.shape != (size,):
-        msg = f"{size} records and {len(marked)} canary marks: one per record"
-        raise InputError(msg, "pass `canary` with one boolean per record")
-    return marked
 
 
 def resolve_id_key(reference: str) -> _kernel.Secret:

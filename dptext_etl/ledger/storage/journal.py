@@ -91,10 +91,6 @@ class Head(NamedTuple):
     hash: bytes
 
 
-def genesis(ledger_id: str) -> bytes:
-    return hashlib.sha256(_GENESIS + ledger_id.encode()).digest()
-
-
 def event_hash(before: bytes, body: str) -> bytes:
     return hashlib.sha256(_TAG + before + body.encode()).digest()
 
@@ -217,7 +213,7 @@ def _sealed(column: Column) -> pa.Array:
 class Journal:
     def __init__(self, store: Store, ledger_id: str, writer: str) -> None:
         self._store, self._ledger_id = store, ledger_id
-        self.genesis = genesis(ledger_id)
+        self.genesis = hashlib.sha256(_GENESIS + ledger_id.encode()).digest()
         self._writer = writer
         self._intact = set[tuple[int, str]]()  # blobs whose hash was compared; the holder of the store's lock adds them
         self._rehearsed: list[Entry] | None = None  # events of a rehearsal, which the store never gets
