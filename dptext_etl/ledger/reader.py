@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl.errors import DPTextError, bare
-from dptext_etl.id_forms import IdForm
+from dptext_etl.keys import IdForm
 from dptext_etl.ledger import people, reports
 from dptext_etl.ledger.caps import cap_change
 from dptext_etl.ledger.holdings import Database, Places
