@@ -337,7 +337,7 @@ def staged(
                 staging.storage.delete(*staging.storage.glob("changed-*"))  # lists of an earlier look
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
-                previews = preflight(attempt, engine, source, look, staging.keep)
+                previews = preflight(attempt, engine, source, look)
                 checkpoint("prefetched")
                 ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
             profile.count("examine", rows=source.total)

@@ -29,7 +29,7 @@ from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.preflight import LocalReader, require_models
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import ledger_of_run, refuse_other_rows
-from dptext_etl.runner.shard.charging import Column, count_shards, cut_shards, refunds, subjects_of
+from dptext_etl.runner.shard.charging import Column, bounds, count_shards, pieces, refunds, subjects_of
 from dptext_etl.runner.shard.computing import replays
 from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards
 from dptext_etl.runner.shard.staging import StagedRun
@@ -129,9 +129,8 @@ class LocalEngine(LocalReader, Engine[pl.LazyFrame]):
             places = (attempt.job, work.staging, work.checkpoint, attempt.profile)
             shards = Shards(policy, columns, ledger, *places)
             ledger.read_key()
-            source = work.source
-            many = count_shards(source.rows, policy) if source.shards is None else source.shards
-            numbers = range(source.first, source.first + (many if source.wanted else 0))
+            first, many = work.source.first, work.source.shards or 0
+            numbers = range(first, first + many)
             self._use_plan(work, ledger, len(numbers))
             width = max(1, min(shards_at_once(policy), len(numbers)))
             if policy.synthetic is not None:
@@ -176,7 +175,7 @@ def _planted(work: Work[pl.LazyFrame], numbers: range) -> Iterator[tuple[int, pl
     """Read the shards, and spread the sets of canary rows over them."""
     policy, wanted, rows, at = work.attempt.policy, work.source.wanted, 0, 0
     sets = by_shard(work.plans, numbers)
-    profile, shards = work.attempt.profile, cut_shards(work.source.rows, policy)
+    profile, shards = work.attempt.profile, pieces(work.source.rows, *bounds(policy))
     while True:
         with profile.stage("read"):
             shard = next(shards, None)

@@ -288,12 +288,10 @@ def preflight(
     reader: Reader[Any],
     source: Examined[Any],
     look: Callable[[list[Column], Ledger | None, Any], Expected],
-    keep: Callable[[int, str, pl.DataFrame], object],
 ) -> Previews:
     """Refuse a run that could not end, before it charges anything.
 
-    `look` previews some rows of the source; `keep` gets the earlier released texts of changed records. A plan
-    raises only a refusal without which nothing can be counted.
+    `look` previews some rows of the source. A plan raises only a refusal without which nothing can be counted.
     """
     policy, check = attempt.policy, attempt.check
     traceable = _traced_together(attempt, reader) if attempt.audiences else reader.trace(source, policy)
@@ -323,8 +321,9 @@ def preflight(
         refuse(attempt, source, columns, ledger, (expected, over_all))
         check(refuse_fewer_rows, attempt, source, expected, partial(look, columns, ledger))
         if ledger is not None and expected.changed and policy.on_changed == "keep":
+            staging = Staging(attempt.layout.staging)
             for layout in attempt.layouts:
-                check(keep_published, layout, policy, columns, keep, Staging(attempt.layout.staging))
+                check(keep_published, layout, policy, columns, staging, planning=attempt.planning)
         if ledger is None and attempt.planning:  # a run makes a ledger first, and freezes the dataset in it
             check(same_ledger, None)
     return Previews(expected, over_all, traceable)

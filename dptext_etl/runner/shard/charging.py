@@ -59,7 +59,12 @@ class Cutter:
 
     def __init__(self, rows: int, size: int) -> None:
         self._most = (rows, size)
-        self._rows = self._size = 0
+        self._rows = self._size = self._ended = 0
+
+    @property
+    def shards(self) -> int:
+        """The number of shards so far."""
+        return self._ended + (self._rows > 0)
 
     def begins(self, sizes: Sizes) -> list[int]:
         """Return the places in a batch at which another shard begins; a batch at the start begins none.
@@ -83,30 +88,16 @@ class Cutter:
             if at < len(sizes):
                 places.append(at)
                 self._rows = self._size = 0
+        self._ended += len(places)
         return places
-
-
-class ShardCount:
-    """Counts the shards of rows whose sizes come batch by batch."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._cutter, self._begun, self._rows = Cutter(*bounds(policy)), 0, 0
-
-    def add(self, sizes: pl.Series) -> None:
-        self._begun += len(self._cutter.begins(sizes.to_numpy()))
-        self._rows += len(sizes)
-
-    @property
-    def shards(self) -> int:
-        return self._begun + (self._rows > 0)
 
 
 def count_shards(frame: pl.LazyFrame, policy: Policy) -> int:
     """Count the shards of a source; only the lengths of its texts are held in memory."""
-    counter = ShardCount(policy)
+    cutter = Cutter(*bounds(policy))
     for batch in batches(frame.select(size_of(frame.collect_schema())), COUNT_ROWS):
-        counter.add(batch["size"])
-    return counter.shards
+        cutter.begins(batch["size"].to_numpy())
+    return cutter.shards
 
 
 def kept_rows(frame: pl.LazyFrame) -> pl.DataFrame | None:
@@ -118,10 +109,6 @@ def kept_rows(frame: pl.LazyFrame) -> pl.DataFrame | None:
         if size > KEPT_BYTES or len(frames) * READ_ROWS > KEPT_ROWS:
             return None
     return pl.concat(frames) if frames else schema.to_frame()
-
-
-def cut_shards(frame: pl.LazyFrame, policy: Policy) -> Iterator[pl.DataFrame]:
-    return pieces(frame, *bounds(policy))
 
 
 def bounds(policy: Policy) -> tuple[int, int]:
@@ -239,23 +226,18 @@ class Reserved:
         """Return the records among the rows, also by label; canary rows do not count."""
         records = self.charged.take(~self.canary)
         drawn = np.any([np.asarray(item.n_worst) > 0 for item in records.charges], axis=0)
-        counts = len(records.ids), int(drawn.sum())
-        named = by_label(self.frame.filter(~self.canary), drawn, labels)
         # Add up the identities of all texts as numbers, modulo 2^256 (docs/spec/shuffled.md#one-batch)
         total = 0
         for item in records.charges:
             places: list[int] = matrix(item.idem_keys, "identities").sum(axis=0, dtype=np.int64).tolist()
             total += sum(value << 8 * (31 - place) for place, value in enumerate(places))
-        return WholeTable(*counts, f"{(total % MODULUS):064x}", named)
+        named = by_label(self.frame.filter(~self.canary), drawn, labels)
+        return WholeTable(len(records.ids), int(drawn.sum()), f"{(total % MODULUS):064x}", named)
 
     @property
     def canary(self) -> npt.NDArray[np.bool_]:
-        return canary_marks(self.frame)
-
-
-def canary_marks(frame: pl.DataFrame) -> npt.NDArray[np.bool_]:
-    marks: npt.NDArray[np.bool_] = frame[CANARY].to_numpy()
-    return marks
+        marks: npt.NDArray[np.bool_] = self.frame[CANARY].to_numpy()
+        return marks
 
 
 def by_label(frame: pl.DataFrame, drawn: npt.NDArray[np.bool_], labels: ShuffledLabels | None) -> dict[str, int] | None:

@@ -38,19 +38,16 @@ from dptext_etl.runner.shard.charging import (
     MODULUS,
     Charged,
     Reserved,
-    canary_marks,
     charge,
     digest_of,
 )
 from dptext_etl.runner.shard.computing import (
-    Computed,
     Replay,
+    Rewriting,
     ShardContext,
     compute,
-    find_replay,
+    find_replays,
     replays,
-    require_found,
-    rewrite_shard,
     with_earlier_texts,
 )
 from dptext_etl.runner.shard.staging import StagedShard, WholeTable, read_draws
@@ -150,7 +147,7 @@ class Shards(ShardContext):
             if self.pairs is not None:
                 refuse_other_persons(self.pairs.get(str(index)), pairs)
             batch, own = (charged.ids, charged.subjects, charged.charges), self.policy.on_null_subject == "own"
-            canary, make = canary_marks(raw), self.ledger.make_ready
+            canary, make = raw[CANARY].to_numpy(), self.ledger.make_ready
             ready = make(self.policy.unit, *batch, canary=canary, sealed=sealed, own=own)
         return charged, pairs, ready
 
@@ -202,7 +199,7 @@ class Shards(ShardContext):
             clear.write_ipc(buffer)
         inputs = digest_of(buffer.getvalue(), *kept.charged.identities())
         staged = self._resume(kept, index, inputs)
-        return Begun(index, rows, reserved, kept, inputs, staged, {} if staged else self._replays(kept, index))
+        return Begun(index, rows, reserved, kept, inputs, staged, {} if staged else find_replays(self, kept, index))
 
     def draw(self, begun: Begun) -> Drawn | None:
         """Compute and stage a shard, in any thread, unless an earlier attempt did; the ledger is not used."""
@@ -215,11 +212,16 @@ class Shards(ShardContext):
                 if begun.replays[column.name].new.any():
                     column.policy.mechanism.probe()
             self.profile.count("compute", rows=done.frame.height, size=int(done.frame.estimated_size()))
-        results, staged = run_both(
-            lambda: self._results(done.frame, done.draws),
-            lambda: self._save(begun.index, done, begun.inputs),
-            threads() if done.frame.height > _FEW else 1,
-        )
+
+        def save() -> StagedShard:
+            with self.profile.stage("stage"):
+                keeps, rows = replays(self.policy), done.frame.height
+                staged = self.staging.save(begun.index, done.frame, done.draws, begun.inputs, done.facts, keeps=keeps)
+                self.profile.count("stage", rows=rows, size=self.staging.path(staged).stat().st_size)
+            return staged
+
+        workers = threads() if done.frame.height > _FEW else 1
+        results, staged = run_both(lambda: self._results(done.frame, done.draws), save, workers)
         return Drawn(staged, results)
 
     def end(self, begun: Begun, drawn: Callable[[], Drawn | None]) -> ShardResult:
@@ -229,10 +231,16 @@ class Shards(ShardContext):
             if computed is not None:
                 self.checkpoint("computed")
                 self.checkpoint("staged")
-                staged = self._commit_first(begun, kept, computed)
+                staged, diverged = computed.staged, self._commit(kept, computed.results)
+                if diverged is not None:  # of an attempt at the same time, which was faster
+                    self.staging.discard(begun.index)
+                    staged = self._resume(kept, begun.index, begun.inputs)
+                if staged is None:
+                    hint = "the first commit is the release: bring back the kept files of its staging, or use a new "
+                    raise LedgerError(f"{diverged}; nothing was published", f"{hint}release name")
             log.info("shard %d: %d rows staged and committed", begun.index, kept.frame.height)
             assert staged is not None  # noqa: S101  (staged by an earlier attempt, if it was not drawn)
-            staged = rewrite_shard(self, kept, staged, begun.index, begun.inputs)
+            staged = Rewriting(self, kept, begun.index).run(staged, begun.inputs)
         whole = self.policy.shuffled is not None
         admitted = begun.reserved.without(self.excluded).whole_table(self.policy.labels)._asdict() if whole else None
         shard, answers = None if staged is None else staged.as_dict(), dict(begun.reserved.answers)
@@ -266,45 +274,14 @@ class Shards(ShardContext):
         for staged in self.staging.find(index, inputs):
             with seam("reading staged files", DPTextError, DEFECT):
                 results = self._results(self.staging.read(staged), self.staging.draws(staged))
-            if self._agree(reserved, results):
+            ids, canary = reserved.charged.ids, reserved.canary
+            committed = [self.ledger.committed(column.ref, ids, canary=canary) for column in self.columns]
+            pairs = zip(results, committed, strict=True)
+            if not any(pc.any(pc.not_equal(item.digests, before.digests)).as_py() for item, before in pairs):
                 if not np.isin(reserved.outcome, (Outcome.COMMITTED, Outcome.CHANGED)).all():
                     self._commit(reserved, results)
                 return staged
         return None
-
-    def _save(self, index: int, done: Computed, inputs: str) -> StagedShard:
-        with self.profile.stage("stage"):
-            keeps = replays(self.policy)
-            staged = self.staging.save(index, done.frame, done.draws, inputs, done.facts, keeps=keeps)
-            self.profile.count("stage", rows=done.frame.height, size=self.staging.path(staged).stat().st_size)
-        return staged
-
-    def _commit_first(self, begun: Begun, reserved: Reserved, drawn: Drawn) -> StagedShard:
-        """Commit the computed shard, or reuse the shard that another attempt committed first."""
-        diverged = self._commit(reserved, drawn.results)
-        if diverged is None:
-            return drawn.staged
-        self.staging.discard(begun.index)
-        first = self._resume(reserved, begun.index, begun.inputs)  # of an attempt at the same time, which was faster
-        if first is not None:
-            return first
-        hint = "the first commit is the release: bring back the kept files of its staging, or use a new release name"
-        raise LedgerError(f"{diverged}; nothing was published", hint)
-
-    def _replays(self, reserved: Reserved, index: int) -> dict[str, Replay]:
-        """Find the rows that a release of a model holds already, so that they are not computed again."""
-        ids, by_column, changed = reserved.charged.ids, dict[str, Replay](), reserved.outcome == Outcome.CHANGED
-        for column in self.columns:
-            reproducible = column.policy.mechanism.reproducible
-            if reproducible and not changed.any():
-                by_column[column.name] = Replay(np.ones(len(ids), np.bool_))
-                continue
-            committed = self.ledger.committed(column.ref, ids, canary=reserved.canary)
-            wanted = replace(committed, mask=committed.mask & changed) if reproducible else committed
-            with seam("reading staged files", DPTextError, DEFECT):
-                by_column[column.name] = find_replay(self, reserved, index, column, wanted)
-            require_found(by_column[column.name], changed)
-        return by_column
 
     def _results(self, frame: pl.DataFrame, draws: pl.DataFrame) -> list[_Result]:
         results, ids = [], canonical_ids(frame[self.policy.id].to_arrow())
@@ -314,13 +291,6 @@ class Shards(ShardContext):
             digests = output_digests(column.policy, ids, frame[column.name])
             results.append(_Result(digests, charged, used))
         return results
-
-    def _agree(self, reserved: Reserved, results: list[_Result]) -> bool:
-        for column, result in zip(self.columns, results, strict=True):
-            committed = self.ledger.committed(column.ref, reserved.charged.ids, canary=reserved.canary)
-            if pc.any(pc.not_equal(result.digests, committed.digests)).as_py():
-                return False
-        return True
 
     def _commit(self, reserved: Reserved, results: list[_Result]) -> str | None:
         """Commit all columns of a shard, or say how many rows of one differ from committed ones."""

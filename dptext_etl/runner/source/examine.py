@@ -39,7 +39,7 @@ from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.shard.charging import ShardCount, kept_rows
+from dptext_etl.runner.shard.charging import Cutter, bounds, kept_rows
 from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.column_types import require_same_types, rows_by_period
 from dptext_etl.runner.source.roles import Rows, Table
@@ -165,11 +165,11 @@ def examine(
     read = table if few is None else replace(table, frame=few.lazy())
     chosen = policy.incremental or policy.one_table or policy.records_per_subject is not None
     leaves = policy.on_null_subject == "quarantine" and policy.unit == "subject"
-    shards = ShardCount(policy) if sharded and few is None and not (chosen or leaves) else None
+    cutter = Cutter(*bounds(policy)) if sharded and few is None and not (chosen or leaves) else None
     subject = None if policy.unit == "record" else policy.subject
 
     def check() -> tuple[int, int, None]:
-        counts = count_ids(read.frame, policy.id, subject, layout.scratch, progress, shards)
+        counts = count_ids(read.frame, policy.id, subject, layout.scratch, progress, cutter)
         refuse_ids(policy, counts)
         return counts.rows, counts.null_subjects, None
 
@@ -186,7 +186,7 @@ def examine(
         ),
     )
     copied = copied_columns(read.frame, policy)
-    examined = replace(examined, shards=None if shards is None else shards.shards, copied=copied)
+    examined = replace(examined, shards=None if cutter is None else cutter.shards, copied=copied)
     if not examined.beyond and not examined.nameless:
         return examined
     every, taken = (rows_by_period(rows, policy) for rows in (read.frame, examined.version_rows[0]))
@@ -207,18 +207,18 @@ def count_ids(  # noqa: PLR0917
     subject: str | None,
     scratch: Path | None = None,
     listener: Listener | None = None,
-    shards: ShardCount | None = None,
+    cutter: Cutter | None = None,
 ) -> IdCounts:
     """Count rows, null ids and subjects, repeated ids, and shards if asked for, in one pass over a source."""
     rows = null_ids = null_subjects = 0
     columns = [by_name(column) for column in dict.fromkeys((name, subject or name))]
-    if shards is not None:
+    if cutter is not None:
         columns.append(size_of(frame.collect_schema()).alias(_SIZE))
     meter = Meter("ids", None, listener)
     with closing(Buckets(8, scratch)) as hashes:
         for batch in batches(frame.select(columns), BATCH_ROWS):
-            if shards is not None:
-                shards.add(batch[_SIZE])
+            if cutter is not None:
+                cutter.begins(batch[_SIZE].to_numpy())
             rows += batch.height
             null_ids += batch[name].null_count()
             null_subjects += 0 if subject is None else batch[subject].null_count()
