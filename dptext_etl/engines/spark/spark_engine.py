@@ -47,7 +47,7 @@ from dptext_etl.policy.terms import FASTEST, TABLE, Compression
 from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.publish.parts import HiddenIds, Writer, write_part
+from dptext_etl.runner.publish.parts import HiddenIds, Writer, rows_of, write_part
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.shard import Phase, ShardResult
 from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
@@ -119,8 +119,8 @@ def draft(config: WriteConfig, place: int, shard: StagedShard) -> Iterator[Pack]
             path = storage.folder / f"draft-{shard.index:05d}-{secrets.token_hex(8)}"
         else:
             path = config.folder / f"{place:05d}-{secrets.token_hex(8)}"
-        place_of, how = (Staging(storage), shard, path), (config.file_format, config.hidden)
-        facts: list[Any] = [*write_part(*place_of, *how, compression=config.compression)]
+        rows, form, hidden = rows_of(Staging(storage), shard), config.file_format, config.hidden
+        facts: list[Any] = [*write_part(rows, path, form, storage, hidden, compression=config.compression)]
         if config.folder is None:
             storage.put(path.name, path)
             facts.append(path.stat().st_size)

@@ -41,7 +41,6 @@ from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.column_types import logical_types
 from dptext_etl.runner.source.roles import in_pinned_order, open_table, with_logical_types
 from dptext_etl.runner.source.table import READ_HINT, Files, batches, existing_paths, naming_file, schema_of
-from dptext_etl.storage import Storage
 
 _BATCH_ROWS = 1 << 18
 AS_IN_TABLE = "name ids as the table holds them"
@@ -315,7 +314,7 @@ def forget_table(
         versions.delete(layout, older, every_older=True)
         keep_id_lists(storage, (part.sha256 for part in now.parts), lists)
         selection.carry(storage, before.digest, now.digest)
-        staged = _take_out_of_staging(layout, policy, is_forgotten, by_subject=len(ids) > 0)
+        staged = _take_out(layout, policy, is_forgotten, by_subject=len(ids) > 0)
     withdrawn = not identified(before) and before.rows > now.rows
     stays = policy.synthetic is not None
     return ForgetSummary(now.version, before.rows - now.rows, now.rows, older, staged, new, withdrawn, stays)
@@ -364,7 +363,7 @@ def forget_drafts(
         new = ledger.people.forget(policy.dataset, pa.array(sorted(records), pa.large_string()), ids)
         remember(ledger, policy)
         is_forgotten = partial(forgotten_among, ledger, policy.dataset)
-        return new, _take_out_of_staging(layout, policy, is_forgotten, by_subject=len(ids) > 0)
+        return new, _take_out(layout, policy, is_forgotten, by_subject=len(ids) > 0)
 
 
 @contextmanager
@@ -378,15 +377,6 @@ def _opened(layout: Layout, policy: Policy, manifest: Manifest | None) -> Iterat
     ):
         require_same_ledger(ledger, layout, policy, manifest)
         yield ledger
-
-
-def _take_out_of_staging(layout: Layout, policy: Policy, is_forgotten: Forgets, *, by_subject: bool) -> int:
-    changed = 0
-    for folder in layout.memory.subfolders():
-        changed += _take_out(folder, policy, is_forgotten, by_subject=by_subject) + blank_ids(
-            folder, policy.ledger, is_forgotten
-        )
-    return changed
 
 
 def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *, missing: bool) -> None:
@@ -454,36 +444,37 @@ def _publish_without(  # noqa: PLR0917
     return now, writer.lists
 
 
-def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets, *, by_subject: bool) -> int:
+def _take_out(layout: Layout, policy: Policy, is_forgotten: Forgets, *, by_subject: bool) -> int:
     """Remove the records from lists and kept bytes, and staged shards that hold them or do not show whose they are.
 
     A list holds records that may never have been charged, so only the units in it show whose they are.
     """
     changed, action = 0, "removing records from staging"
-    with seam(action, InputError, "call this again: it continues from here"):
-        vectors = storage.glob(f"{VECTORS}-*")  # they do not show whose they are
-        storage.delete(*vectors)
-        changed += len(vectors)
-        lists = {name for pattern in LISTS for name in storage.glob(pattern)}
-        for name in storage.glob("*.parquet"):
-            frame, stem = pl.read_parquet(literal(storage.local_path(name, fresh=True))), name.removesuffix(".parquet")
-            units = frame[UNIT] if UNIT in frame.columns else None
-            identifies = policy.id in frame.columns and not (name in lists and by_subject and units is None)
-            every = pl.Series([True] * frame.height, dtype=pl.Boolean)
-            forgotten = is_forgotten(frame[policy.id], units) if identifies else every
-            if not forgotten.any():
-                continue
-            changed += 1
-            draws, posts = f"{stem}.draws", storage.glob(f"{stem}-*.post")
-            if name.startswith("shard-") or not identifies:
-                storage.delete(f"{stem}.json", f"{stem}.post", *posts, draws, name)
-                continue
-            for post in posts:  # row by row the same records
-                rows = _without(pl.read_parquet(literal(storage.local_path(post, fresh=True))), forgotten)
-                storage.write(post, rows.write_parquet, action=action)
-            if (path := storage.local_path(draws, fresh=True)).exists():
-                storage.write(draws, _without(pl.read_ipc(literal(path)), forgotten).write_ipc, action=action)
-            storage.write(name, _without(frame, forgotten).write_parquet, action=action)
+    for storage in layout.memory.subfolders():
+        with seam(action, InputError, "call this again: it continues from here"):
+            vectors = storage.glob(f"{VECTORS}-*")  # they do not show whose they are
+            storage.delete(*vectors)
+            lists = {name for pattern in LISTS for name in storage.glob(pattern)}
+            for name in storage.glob("*.parquet"):
+                frame = pl.read_parquet(literal(storage.local_path(name, fresh=True)))
+                units = frame[UNIT] if UNIT in frame.columns else None
+                identifies = policy.id in frame.columns and not (name in lists and by_subject and units is None)
+                every = pl.Series([True] * frame.height, dtype=pl.Boolean)
+                forgotten = is_forgotten(frame[policy.id], units) if identifies else every
+                if not forgotten.any():
+                    continue
+                changed, stem = changed + 1, name.removesuffix(".parquet")
+                draws, posts = f"{stem}.draws", storage.glob(f"{stem}-*.post")
+                if name.startswith("shard-") or not identifies:
+                    storage.delete(f"{stem}.json", f"{stem}.post", *posts, draws, name)
+                    continue
+                for post in posts:  # row by row the same records
+                    rows = _without(pl.read_parquet(literal(storage.local_path(post, fresh=True))), forgotten)
+                    storage.write(post, rows.write_parquet, action=action)
+                if (path := storage.local_path(draws, fresh=True)).exists():
+                    storage.write(draws, _without(pl.read_ipc(literal(path)), forgotten).write_ipc, action=action)
+                storage.write(name, _without(frame, forgotten).write_parquet, action=action)
+        changed += len(vectors) + blank_ids(storage, policy.ledger, is_forgotten)
     return changed
 
 

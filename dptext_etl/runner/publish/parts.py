@@ -323,12 +323,12 @@ class Writer:
 
     def _cut(self, shards: Iterable[StagedShard]) -> Iterator[pl.DataFrame]:
         for by_ids, group in groupby(shards, key=lambda shard: shard.by_ids):
-            rows = (_published(self._staging, shard) for shard in group)
+            rows = (rows_of(self._staging, shard) for shard in group)
             yield from rows if by_ids else cut(rows, *self._most)
 
     def _add(self, place: tuple[pl.DataFrame, Path]) -> tuple[Path, int, str, str]:
         rows, path = place
-        return path, *_write(rows, path, self.format, self.staging, self.hidden, compression=self.compression)
+        return path, *write_part(rows, path, self.format, self.staging, self.hidden, compression=self.compression)
 
     def add_rows(self, frame: pl.DataFrame) -> None:
         self._append(*self._add((frame, self._folder / self._name(len(self._written)))))
@@ -432,32 +432,19 @@ class Writer:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def write_part(
-    staging: Staging,
-    shard: StagedShard,
-    path: Path,
-    file_format: str,
-    hidden: HiddenIds | None,
-    *,
-    compression: Compression = FASTEST,
-) -> tuple[int, str, str]:
-    """Write a staged shard without its canary rows as one part, on an executor (see `_write`)."""
-    rows = _published(staging, shard)
-    return _write(rows, path, file_format, staging.storage, hidden, compression=compression)
-
-
-def _published(staging: Staging, shard: StagedShard) -> pl.DataFrame:
+def rows_of(staging: Staging, shard: StagedShard) -> pl.DataFrame:
+    """Return the rows of a staged shard as they are published, without its canary rows."""
     return staging.outcome(shard).filter(~pl.col(CANARY)).drop(CANARY)
 
 
-def _write(
+def write_part(
     frame: pl.DataFrame,
     path: Path,
     file_format: str,
     staging: Storage,
     hidden: HiddenIds | None,
     *,
-    compression: Compression,
+    compression: Compression = FASTEST,
 ) -> tuple[int, str, str]:
     """Write rows, keep the ids inside that readers do not see, and return rows, hash, and the name of their list."""
     frame, public = (frame, frame) if hidden is None else hidden.arranged(frame)
