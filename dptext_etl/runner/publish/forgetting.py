@@ -26,13 +26,14 @@ from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.types import Mask
-from dptext_etl.policy import LedgerSpec, Policy, PolicyLike, resolve, tables_of
+from dptext_etl.policy import Policy, PolicyLike, resolve, tables_of
 from dptext_etl.policy.terms import TABLE
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Checkpoint, nothing
 from dptext_etl.runner.publish import versions
-from dptext_etl.runner.publish.manifest import as_stored, published_manifest, require_whole, scan
+from dptext_etl.runner.publish.manifest import as_stored, published_manifest, require_whole
 from dptext_etl.runner.publish.parts import HiddenIds, Writer, blank_ids, ids_of_parts, keep_id_lists
+from dptext_etl.runner.publish.publication import forgotten_among, published_ids
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import remember, require_same_ledger
 from dptext_etl.runner.shard.charging import subjects_of
@@ -40,9 +41,8 @@ from dptext_etl.runner.shard.staging import LISTS, UNIT, VECTORS, Staging
 from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.column_types import logical_types
 from dptext_etl.runner.source.roles import in_pinned_order, open_table, with_logical_types
-from dptext_etl.runner.source.table import READ_HINT, Files, batches, existing_paths, naming_file, schema_of
+from dptext_etl.runner.source.table import READ_HINT, Files, existing_paths, naming_file, schema_of
 
-_BATCH_ROWS = 1 << 18
 AS_IN_TABLE = "name ids as the table holds them"
 
 
@@ -148,40 +148,6 @@ def listed(  # noqa: PLR0917
 def identified(manifest: Manifest) -> bool:
     """Return whether it is known whose record a published row is: by the table, or by lists in staging."""
     return manifest.id is not None or manifest.ids != "keep"
-
-
-def published_ids(layout: Layout, spec: LedgerSpec, manifest: Manifest) -> Iterator[pl.Series]:
-    """Yield the canonical ids of published rows, if they are known; null where forgotten in another table."""
-    if manifest.ids != "keep":
-        yield from ids_of_parts(layout.staging, spec, (part.sha256 for part in manifest.parts))
-    elif manifest.id is not None:
-        for batch in batches(scan(layout, manifest).select(by_name(manifest.id)), _BATCH_ROWS):
-            yield pl.Series(canonical_ids(batch[manifest.id].to_arrow()), dtype=pl.String)
-
-
-def forgotten_among(ledger: Ledger, dataset: str, ids: pl.Series, units: pl.Series | None = None) -> pl.Series:
-    """Return which records are forgotten; ids of some that were are null (`blank_ids`)."""
-    ids = ids.alias("id")
-    gone, there = ids.is_null().to_numpy(writable=True), ids.is_not_null()
-    hashes = None if units is None else pa.array(units.filter(there).to_list(), pa.binary(32))
-    gone[there.to_numpy()] = ledger.people.forgotten(dataset, canonical_ids(ids.drop_nulls().to_arrow()), hashes)
-    return pl.Series(gone, dtype=pl.Boolean)
-
-
-def refuse_forgotten_base(layout: Layout, spec: LedgerSpec, ledger: Ledger, refs: Iterable[ReleaseRef]) -> None:
-    """Refuse to add to a version that holds forgotten records (docs/spec/privacy.md#forgotten).
-
-    Its ids are read only if the release ever held a record that is forgotten now.
-    """
-    manifest = Manifest.read(layout)
-    if manifest is None or not any(ledger.people.count_forgotten(ref) for ref in refs):
-        return
-    published = published_ids(layout, spec, manifest)
-    count = sum(int(forgotten_among(ledger, manifest.dataset, ids).sum()) for ids in published)
-    if count:
-        are = counted(count, "row of the published table is", "rows of the published table are")
-        msg = f"{are} of people or records that were forgotten in another release or sink"
-        raise LedgerError(msg, "`dptext forget` removes them: name the same people for this policy, too")
 
 
 def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.DataFrame | None:

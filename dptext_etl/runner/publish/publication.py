@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import polars as pl
+import pyarrow as pa
 
 from dptext_etl import files, telemetry
 from dptext_etl.checks import Candidate, Verdict, evaluate, require
@@ -35,18 +36,25 @@ from dptext_etl.policy import LedgerSpec, Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
 from dptext_etl.runner.publish import versions
-from dptext_etl.runner.publish.forgetting import refuse_forgotten_base
-from dptext_etl.runner.publish.manifest import claims, is_whole
-from dptext_etl.runner.publish.parts import HiddenIds, Writer, keep_id_lists, write_shuffled, write_table
+from dptext_etl.runner.publish.manifest import claims, is_whole, scan
+from dptext_etl.runner.publish.parts import (
+    HiddenIds,
+    Writer,
+    ids_of_parts,
+    keep_id_lists,
+    write_shuffled,
+    write_table,
+)
 from dptext_etl.runner.publish.versions import alone_at, expire, show
 from dptext_etl.runner.shard.attempt import ledger_of_run, remember, require_same_ledger
 from dptext_etl.runner.shard.computing import replays
 from dptext_etl.runner.shard.staging import NOTE, ColumnHardware, StagedRun, StagedShard, Staging, merge_hardware
 from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.selection import continues
-from dptext_etl.runner.source.table import READ_HINT, Files
+from dptext_etl.runner.source.table import READ_HINT, Files, batches
 
 _DRAFT = "manifest.draft.json"
+_BATCH_ROWS = 1 << 18
 _AGAIN = "remove the staging folder by hand: it may hold raw text"
 
 Judge = Callable[[StagedRun, Candidate, Callable[[int], object]], tuple[Verdict, ...]]
@@ -413,6 +421,40 @@ def _refuse_forgotten(staged: StagedRun, ledger: Ledger, manifest: Manifest) -> 
             "this run staged them; nothing was published"
         )
         raise LedgerError(msg, "run the same policy again: it leaves them out, and charged records cost nothing again")
+
+
+def published_ids(layout: Layout, spec: LedgerSpec, manifest: Manifest) -> Iterator[pl.Series]:
+    """Yield the canonical ids of published rows, if they are known; null where forgotten in another table."""
+    if manifest.ids != "keep":
+        yield from ids_of_parts(layout.staging, spec, (part.sha256 for part in manifest.parts))
+    elif manifest.id is not None:
+        for batch in batches(scan(layout, manifest).select(by_name(manifest.id)), _BATCH_ROWS):
+            yield pl.Series(canonical_ids(batch[manifest.id].to_arrow()), dtype=pl.String)
+
+
+def forgotten_among(ledger: Ledger, dataset: str, ids: pl.Series, units: pl.Series | None = None) -> pl.Series:
+    """Return which records are forgotten; ids of some that were are null (`blank_ids`)."""
+    ids = ids.alias("id")
+    gone, there = ids.is_null().to_numpy(writable=True), ids.is_not_null()
+    hashes = None if units is None else pa.array(units.filter(there).to_list(), pa.binary(32))
+    gone[there.to_numpy()] = ledger.people.forgotten(dataset, canonical_ids(ids.drop_nulls().to_arrow()), hashes)
+    return pl.Series(gone, dtype=pl.Boolean)
+
+
+def refuse_forgotten_base(layout: Layout, spec: LedgerSpec, ledger: Ledger, refs: Iterable[ReleaseRef]) -> None:
+    """Refuse to add to a version that holds forgotten records (docs/spec/privacy.md#forgotten).
+
+    Its ids are read only if the release ever held a record that is forgotten now.
+    """
+    manifest = Manifest.read(layout)
+    if manifest is None or not any(ledger.people.count_forgotten(ref) for ref in refs):
+        return
+    published = published_ids(layout, spec, manifest)
+    count = sum(int(forgotten_among(ledger, manifest.dataset, ids).sum()) for ids in published)
+    if count:
+        are = counted(count, "row of the published table is", "rows of the published table are")
+        msg = f"{are} of people or records that were forgotten in another release or sink"
+        raise LedgerError(msg, "`dptext forget` removes them: name the same people for this policy, too")
 
 
 def _only_order(staged: StagedRun, before: Manifest, now: Manifest, drafts: Sequence[Path]) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -241,14 +241,15 @@ def _binary(digests: pa.Array) -> pl.Series:
     return pl.Series(digests.cast(pa.large_binary()))
 
 
-class Computed(NamedTuple):
-    frame: pl.DataFrame  # the rows to stage: id, kept columns, released texts, canary marks
-    draws: pl.DataFrame  # draw counts, one column per text column, as `write_draws` writes them
-    facts: dict[str, Any]  # fields of `StagedShard`
+def compute(
+    shards: ShardContext, reserved: Reserved, replays: Mapping[str, Replay]
+) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, Any]]:
+    """Release the texts of a shard, and count.
 
-
-def compute(shards: ShardContext, reserved: Reserved, replays: Mapping[str, Replay]) -> Computed:
-    """Release the texts of a shard, and count."""
+    Returns:
+        The rows to stage (id, kept columns, released texts, canary marks); draw counts by text column, as `write_draws`
+        writes them; fields of `StagedShard`.
+    """
     policy, columns, profile = shards.policy, shards.columns, shards.profile
     raw, ids, canary = reserved.frame, reserved.charged.ids, reserved.canary
     released = {column.name: replays[column.name].completed(raw, ids, column) for column in columns}
@@ -278,7 +279,7 @@ def compute(shards: ShardContext, reserved: Reserved, replays: Mapping[str, Repl
         if counts.any()
     }
     facts = {"counts": counts, "spends": spends, "copies": copies, "computed": merge_hardware([hardware])}
-    return Computed(frame, draws, {**facts, "read": read, "failures": failures, "recomputed": again})
+    return frame, draws, {**facts, "read": read, "failures": failures, "recomputed": again}
 
 
 def recomputed(raw: pl.DataFrame, out: pl.DataFrame, ids: pa.Array, column: Column, replay: Replay) -> dict[str, int]:

@@ -74,6 +74,10 @@ Prepared = tuple[Charged, int, PreparedBatch]
 """Draws and identities of a shard, the sum of `Charged.pairs`, and the batch for the ledger."""
 
 
+Drawn = tuple[StagedShard, list[_Result]]
+"""A shard that is computed and staged, with the results of each text column."""
+
+
 @dataclass(frozen=True)
 class Begun:
     """A shard that is charged."""
@@ -85,13 +89,6 @@ class Begun:
     inputs: str = ""  # hash of its inputs
     staged: StagedShard | None = None  # staged and committed by an earlier attempt
     replays: Mapping[str, Replay] = field(default_factory=dict)  # rows that are released already, by text column
-
-
-class Drawn(NamedTuple):
-    """A shard that is computed and staged."""
-
-    staged: StagedShard
-    results: list[_Result]  # of each text column
 
 
 @dataclass
@@ -207,22 +204,22 @@ class Shards(ShardContext):
             return None
         self.computed = True
         with self.profile.stage("compute"), seam("computing a shard", DPTextError, DEFECT):
-            done = compute(self, begun.kept, begun.replays)
+            frame, draws, facts = compute(self, begun.kept, begun.replays)
             for column in self.columns:
                 if begun.replays[column.name].new.any():
                     column.policy.mechanism.probe()
-            self.profile.count("compute", rows=done.frame.height, size=int(done.frame.estimated_size()))
+            self.profile.count("compute", rows=frame.height, size=int(frame.estimated_size()))
 
         def save() -> StagedShard:
             with self.profile.stage("stage"):
-                keeps, rows = replays(self.policy), done.frame.height
-                staged = self.staging.save(begun.index, done.frame, done.draws, begun.inputs, done.facts, keeps=keeps)
-                self.profile.count("stage", rows=rows, size=self.staging.path(staged).stat().st_size)
+                keeps = replays(self.policy)
+                staged = self.staging.save(begun.index, frame, draws, begun.inputs, facts, keeps=keeps)
+                self.profile.count("stage", rows=frame.height, size=self.staging.path(staged).stat().st_size)
             return staged
 
-        workers = threads() if done.frame.height > _FEW else 1
-        results, staged = run_both(lambda: self._results(done.frame, done.draws), save, workers)
-        return Drawn(staged, results)
+        workers = threads() if frame.height > _FEW else 1
+        results, staged = run_both(lambda: self._results(frame, draws), save, workers)
+        return staged, results
 
     def end(self, begun: Begun, drawn: Callable[[], Drawn | None]) -> ShardResult:
         """Commit a shard that was drawn, and rewrite its texts."""
@@ -231,7 +228,7 @@ class Shards(ShardContext):
             if computed is not None:
                 self.checkpoint("computed")
                 self.checkpoint("staged")
-                staged, diverged = computed.staged, self._commit(kept, computed.results)
+                diverged, staged = self._commit(kept, computed[1]), computed[0]
                 if diverged is not None:  # of an attempt at the same time, which was faster
                     self.staging.discard(begun.index)
                     staged = self._resume(kept, begun.index, begun.inputs)
