@@ -24,7 +24,8 @@ import polars as pl
 from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.checks.canaries import canary_sets
 from dptext_etl.engines.engine import Engine, Work
-from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted, present, traced
+from dptext_etl.engines.spark import frames
+from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted
 from dptext_etl.engines.spark.judging import Pack, collected, facts_pack, judge, over_items
 from dptext_etl.engines.spark.session import bounds_batches, read_source, require_workers, session, unreadable
 from dptext_etl.engines.spark.tasks import (
@@ -58,29 +59,10 @@ from dptext_etl.runner.source.table import Files, naming_file
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
 AGAIN = "see the executors' logs. Readers still see the version before; run the same policy again"
-
-
-def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], on_rows: Callable[[int], object]) -> None:
-    """Write staged shards as parts of a version (see `Engine.write`).
-
-    An attempt drafts a part under a unique name. The driver uses the one that Spark counts; the others go.
-    """
-    shards = list(shards)
-    if not shards:
-        return
-    with nullcontext() if writer.staging.remote else writer.elsewhere() as folder:
-        config = WriteConfig.of(writer, folder)
-        packs = _written(over_items(spark, shards, partial(draft, config)), config, on_rows, len(shards))
-        parts = [(pack.name, *json.loads(pack.cells)) for pack in packs]
-        if folder is None:
-            writer.take_objects(parts, partial(_moved, spark, writer))
-            return
-        for name, *facts in parts:
-            writer.take(folder / name, *facts)
 
 
 def _written(frame: DataFrame, config: WriteConfig, on_rows: Callable[[int], object], wanted: int) -> list[Pack]:
@@ -126,15 +108,6 @@ def draft(config: WriteConfig, place: int, shard: StagedShard) -> Iterator[Pack]
             facts.append(path.stat().st_size)
     config.messages.done(place, facts[0])
     yield facts_pack("part", facts, path.name, place)
-
-
-def _moved(
-    spark: SparkSession, writer: Writer, parts: Sequence[tuple[str, str, str]], on_part: Callable[[], object]
-) -> int:
-    """Let executors move parts, and return how many were missing in the sink or held other bytes."""
-    config = WriteConfig.of(writer)
-    frame = over_items(spark, parts, partial(move, config))
-    return sum(json.loads(pack.cells) for pack in _written(frame, config, lambda _: on_part(), len(parts)))
 
 
 def move(config: WriteConfig, place: int, part: tuple[str, str, str]) -> Iterator[Pack]:
@@ -224,14 +197,13 @@ class SparkEngine(Engine["DataFrame"]):
         meter.end()
         return source
 
-    def present(self, source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
-        return present(source, ids)
+    present = staticmethod(frames.present)
 
     def canary_sets(self, source: Examined[DataFrame], policy: Policy) -> range:
         """Plan a set for each shard at least; rows are spread over shards by their ids."""
         return canary_sets(source.first, source.wanted, len(numbers(source, policy)))
 
-    trace = staticmethod(traced)
+    trace = staticmethod(frames.traced)
 
     def look(
         self,
@@ -324,7 +296,29 @@ class SparkEngine(Engine["DataFrame"]):
         return judge(self._frame.sparkSession, staged, candidate, seen)
 
     def write(self, writer: Writer, shards: Iterable[StagedShard], on_rows: Callable[[int], object]) -> None:
-        write(self._frame.sparkSession, writer, shards, on_rows)
+        """Write parts on the executors.
+
+        An attempt drafts a part under a unique name. The driver uses the one that Spark counts; the others go.
+        """
+        spark, shards = self._frame.sparkSession, list(shards)
+        if not shards:
+            return
+
+        def moved(parts: Sequence[tuple[str, str, str]], on_part: Callable[[], object]) -> int:
+            """Move parts, and return how many were missing in the sink or held other bytes."""
+            config = WriteConfig.of(writer)
+            frame = over_items(spark, parts, partial(move, config))
+            return sum(json.loads(pack.cells) for pack in _written(frame, config, lambda _: on_part(), len(parts)))
+
+        with nullcontext() if writer.staging.remote else writer.elsewhere() as folder:
+            config = WriteConfig.of(writer, folder)
+            packs = _written(over_items(spark, shards, partial(draft, config)), config, on_rows, len(shards))
+            parts = [(pack.name, *json.loads(pack.cells)) for pack in packs]
+            if folder is None:
+                writer.take_objects(parts, moved)
+                return
+            for name, *facts in parts:
+                writer.take(folder / name, *facts)
 
 
 def gpu_profile(spark: Any, gpus: float) -> Any:
