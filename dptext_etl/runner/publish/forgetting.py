@@ -7,7 +7,7 @@ the texts were released. Copies of readers cannot be reached.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -222,11 +222,11 @@ def forget(
     """
     own, *others = tables_of(resolve(policy))
     named: dict[str, Any] = {"partition": partition, "subjects": subjects, "records": records, "missing": missing}
-    of_table: Callable[..., ForgetSummary] = _preview if dry_run else partial(forget_table, checkpoint=checkpoint)
-    done, also = of_table(own, **named, checked=checked), dict[str, ForgetSummary]()
+    named |= {"dry_run": dry_run, "checkpoint": checkpoint}
+    done, also = forget_table(own, **named, checked=checked), dict[str, ForgetSummary]()
     for item in others:
         if Manifest.read(Layout.of(item, partition)) is not None:
-            also[str(item.audience)] = of_table(item, **named, checked=True)
+            also[str(item.audience)] = forget_table(item, **named, checked=True)
         elif not dry_run and (subjects or records):
             forget_drafts(item, partition=partition, subjects=subjects, records=records)
     return replace(done, audiences=also)
@@ -240,30 +240,45 @@ def forget_table(
     records: Sequence[str] = (),
     missing: bool = False,
     checked: bool = False,
+    dry_run: bool = False,
     checkpoint: Checkpoint = nothing,
 ) -> ForgetSummary:
-    """Publish a version of one table without some people, as `forget` does."""
+    """Publish a version of one table without some people, as `forget` does, or say what it would change."""
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
     manifest = Manifest.read(layout)
     if manifest is None:  # a table that was never published may have no ledger
         hint = "`dptext forget POLICY --everywhere` also removes people from staging; `dptext run POLICY` publishes"
         raise InputError(f"nothing is published at {layout.sink}", hint)
-    storage = layout.staging
-    with _opened(layout, policy, manifest) as ledger, alone_at(layout) as (_, renew_lock):
-        versions.require_alone(layout)
-        before = published_manifest(layout)
-        refs = _refs(ledger, policy, before)
-        if policy.ids != "keep":  # another key would give all others other ids
+    storage, stays, spec = layout.staging, policy.synthetic is not None, policy.ledger
+    with ExitStack() as opened:
+        if dry_run:
+            ledger = opened.enter_context(Ledger.open(spec.url, spec.id_key, create=False, read_only=True))
+            require_same_ledger(ledger, layout, policy, manifest, freezing=False)
+            before = manifest
+        else:
+            ledger = opened.enter_context(_opened(layout, policy, manifest))
+            _, renew_lock = opened.enter_context(alone_at(layout))
+            versions.require_alone(layout)
+            before = published_manifest(layout)
+        refs, ids = _refs(ledger, policy, before), subject_ids(policy, subjects)
+        if policy.ids != "keep" and not dry_run:  # another key would give all others other ids
             for ref in refs:
                 ledger.releases.require_key(ref, keys.resolve(policy.key))
-        ids = subject_ids(policy, subjects)
         if not checked:
             require_known(policy, layout, ledger, ids, records)
         people = listed(policy, layout, before, ledger, ids, records, missing=missing)
         people.require_gone_from_source()
+        named = pa.array(sorted(people.records), pa.large_string())
+        if dry_run:
+            new, held = ledger.people.would_forget(policy.dataset, named, ids, refs)
+            withdrawn = not identified(before) and not stays and held
+            removed = before.rows if withdrawn else len(people.published)
+            older = versions.unlisted(layout, None if removed else before)  # the current version goes, too
+            version, left = before.version + (removed > 0), before.rows - removed
+            return ForgetSummary(version, removed, left, older, 0, new, withdrawn, stays)
         # the ledger first: if this call is killed, no later run releases these people, and the same call completes it
-        new = ledger.people.forget(policy.dataset, pa.array(sorted(people.records), pa.large_string()), ids)
+        new = ledger.people.forget(policy.dataset, named, ids)
         remember(ledger, policy)
         checkpoint("forgotten")
         is_forgotten = partial(forgotten_among, ledger, policy.dataset)
@@ -276,45 +291,12 @@ def forget_table(
             versions.record(layout, now, ledger, refs)
         remember(ledger, policy)
         checkpoint("shown")
-        older = versions.unlisted(layout, now)
-        versions.delete(layout, older, every_older=True)
+        versions.delete(layout, older := versions.unlisted(layout, now), every_older=True)
         keep_id_lists(storage, (part.sha256 for part in now.parts), lists)
         selection.carry(storage, before.digest, now.digest)
         staged = _take_out(layout, policy, is_forgotten, by_subject=len(ids) > 0)
-    withdrawn = not identified(before) and before.rows > now.rows
-    stays = policy.synthetic is not None
-    return ForgetSummary(now.version, before.rows - now.rows, now.rows, older, staged, new, withdrawn, stays)
-
-
-def _preview(
-    policy: Policy,
-    *,
-    partition: str | None,
-    subjects: Sequence[str],
-    records: Sequence[str],
-    missing: bool,
-    checked: bool,
-) -> ForgetSummary:
-    layout = Layout.of(policy, partition)
-    _require(policy, subjects, records, missing=missing)
-    before = published_manifest(layout)
-    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-        require_same_ledger(ledger, layout, policy, before, freezing=False)
-        refs, ids = _refs(ledger, policy, before), subject_ids(policy, subjects)
-        if not checked:
-            require_known(policy, layout, ledger, ids, records)
-        people = listed(policy, layout, before, ledger, ids, records, missing=missing)
-        people.require_gone_from_source()
-        named = pa.array(sorted(people.records), pa.large_string())
-        new, held = ledger.people.would_forget(policy.dataset, named, ids, refs)
-    stays = policy.synthetic is not None
-    withdrawn = not identified(before) and not stays and held
-    removed = before.rows if withdrawn else len(people.published)
-    older = versions.unlisted(layout, before)
-    if removed:  # the current version goes, too
-        older = versions.unlisted(layout, None)
-    version = before.version + (1 if removed else 0)
-    return ForgetSummary(version, removed, before.rows - removed, older, 0, new, withdrawn, stays)
+    withdrawn, removed = not identified(before) and before.rows > now.rows, before.rows - now.rows
+    return ForgetSummary(now.version, removed, now.rows, older, staged, new, withdrawn, stays)
 
 
 @bare
