@@ -243,7 +243,7 @@ def forget_table(
     dry_run: bool = False,
     checkpoint: Checkpoint = nothing,
 ) -> ForgetSummary:
-    """Publish a version of one table without some people, as `forget` does, or say what it would change."""
+    """Publish a version of one table without some people, as `forget` does; with `dry_run`, only count."""
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
     manifest = Manifest.read(layout)
