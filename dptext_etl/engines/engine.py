@@ -376,7 +376,7 @@ def _texts(engine: Engine[Any], work: Work[Any], reserved: list[ShardResult], pr
     done = _compute(engine, work, "release", progress)
     if work.attempt.policy.shuffled is not None:
         refuse_other_table(whole_table(reserved), whole_table(done))
-    shards = sorted((item.staged for item in done), key=lambda shard: shard.index)
+    shards = sorted((item.staged for item in done if item.staged is not None), key=lambda shard: shard.index)
     work.staging.keep_only(shards)
     work.staging.report(shards)
     counts = {

@@ -232,7 +232,7 @@ class SparkEngine(Engine["DataFrame"]):
         results = self._run(work, phase, meter, None if phase == "reserve" else profile)
         if phase == "release":
             self.close()
-        return [ShardResult(**facts) for facts in results]
+        return [*map(ShardResult.of_json, results)]
 
     def close(self) -> None:
         """Let executors remove the rows that they keep; if the executors are gone, the rows are gone, too."""

@@ -203,9 +203,6 @@ class Charged:
         """The sum of digests of records with their persons; 0 where records are units."""
         return 0 if self.subjects is None else sum_of_pairs(self.ids, self.subjects)
 
-    def identities(self) -> list[bytes]:
-        return [matrix(item.idem_keys, "identities").tobytes() for item in self.charges]
-
 
 @dataclass(frozen=True)
 class Reserved:

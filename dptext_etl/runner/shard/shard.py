@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError,
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Outcome, PreparedBatch
 from dptext_etl.ledger.account import ChargeSteps
+from dptext_etl.ledger.storage.hashed_ids import matrix
 from dptext_etl.ledger.types import EXCLUDED, counts_of
 from dptext_etl.parallel import map_in_order, run_both, sharing_threads
 from dptext_etl.runner.shard.charging import (
@@ -194,7 +195,8 @@ class Shards(ShardContext):
         clear, buffer = kept.frame[[self.policy.id, *self.policy.kept_columns, CANARY]], io.BytesIO()
         with seam("hashing kept columns", DPTextError, DEFECT):
             clear.write_ipc(buffer)
-        inputs = digest_of(buffer.getvalue(), *kept.charged.identities())
+        identities = (matrix(item.idem_keys, "identities").tobytes() for item in kept.charged.charges)
+        inputs = digest_of(buffer.getvalue(), *identities)
         staged = self._resume(kept, index, inputs)
         return Begun(index, rows, reserved, kept, inputs, staged, {} if staged else find_replays(self, kept, index))
 
@@ -239,9 +241,8 @@ class Shards(ShardContext):
             assert staged is not None  # noqa: S101  (staged by an earlier attempt, if it was not drawn)
             staged = Rewriting(self, kept, begun.index).run(staged, begun.inputs)
         whole = self.policy.shuffled is not None
-        admitted = begun.reserved.without(self.excluded).whole_table(self.policy.labels)._asdict() if whole else None
-        shard, answers = None if staged is None else staged.as_dict(), dict(begun.reserved.answers)
-        return ShardResult(begun.rows, answers, shard, admitted, begun.reserved.pairs)
+        admitted = begun.reserved.without(self.excluded).whole_table(self.policy.labels) if whole else None
+        return ShardResult(begun.rows, begun.reserved.answers, staged, admitted, begun.reserved.pairs)
 
     def leave_out(self, reserved: Reserved, index: int) -> Reserved:
         """List the records that are over the cap or changed inside the boundary, and return the others."""
@@ -328,17 +329,19 @@ class ShardResult:
 
     rows: int  # rows of the source among them
     outcomes: Mapping[str, int]  # records by the answer of the ledger (`Outcome`)
-    # the staged shard, as `StagedShard.as_dict` writes it; None where rows were only reserved
-    shard: Mapping[str, Any] | None
+    staged: StagedShard | None  # None where rows were only reserved
     # which records of a shuffled release are drawn or to be drawn among them, in numbers; None otherwise
-    admitted: Mapping[str, Any] | None = None
+    admitted: WholeTable | None = None
     pairs: int = 0  # sum of digests of its records with their persons (`Charged.pairs`)
     sums: str | None = None  # exact sums of a table that is summed (`families.aggregate.Partial`), in base64
     agrees: bool = True  # whether the records of a summed table were committed with the drawn table
 
-    @property
-    def staged(self) -> StagedShard:
-        return StagedShard.from_dict(dict(self.shard or {}))
+    @classmethod
+    def of_json(cls, facts: Mapping[str, Any]) -> Self:
+        """Return the result whose fields JSON held."""
+        staged, admitted = facts["staged"], facts["admitted"]
+        objects = {"staged": staged and StagedShard(**staged), "admitted": admitted and WholeTable(*admitted)}
+        return cls(**{**facts, **objects})
 
 
 def outcomes(results: Iterable[ShardResult]) -> Counter[str]:
@@ -350,7 +353,7 @@ def outcomes(results: Iterable[ShardResult]) -> Counter[str]:
 
 def whole_table(results: Iterable[ShardResult]) -> WholeTable:
     """Add up the admitted records of a table, whatever shards they are in."""
-    parts = [WholeTable(**item.admitted) for item in results if item.admitted is not None]
+    parts = [item.admitted for item in results if item.admitted is not None]
     digest = sum(int(part.digest, 16) for part in parts) % MODULUS
     labels = Counter[str]()
     for part in parts:
