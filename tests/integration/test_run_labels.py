@@ -18,6 +18,7 @@ from dptext_etl.ledger import Scope
 from dptext_etl.polars import run_frame
 from dptext_etl.runner import plan
 from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.runner.shard.charging import count_shards
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import coarsened
 from dptext_etl.runner.statement import facts, markdown
@@ -462,7 +463,8 @@ class Changing(LocalEngine):
 
     def examine(self, table, policy, layout, progress):
         found = super().examine(table, policy, layout, progress)
-        return replace(found, rows=self.examined(found.rows), shards=None)
+        rows = self.examined(found.rows)
+        return replace(found, rows=rows, shards=count_shards(rows, policy))
 
     def compute(self, work, phase, meter):
         rows = self.computed(work.source.rows)
