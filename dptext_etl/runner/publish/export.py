@@ -182,23 +182,17 @@ def _digest(content: bytes) -> str:
 
 def _write(target: Path, contents: Iterator[tuple[str, bytes]]) -> bytes:
     """Write the files and their checksums, all or nothing, and return the file of checksums."""
-    sums: list[str] = []
-
-    def summed() -> Iterator[tuple[str, bytes]]:
-        for name, content in contents:
-            sums.append(f"{_digest(content)}  {name}\n")
-            yield name, content
-        yield SUMS, "".join(sums).encode()
-
-    action = "writing the export"
+    sums, action = b"", "writing the export"
     with seam(action, InputError, "give a place that can be written: --to FOLDER"):
         files.make_folders(target.parent)
         with files.temporary_folder(target.parent) as draft:
-            for name, content in summed():
+            for name, content in contents:
+                sums += f"{_digest(content)}  {name}\n".encode()
                 files.make_folders((draft / name).parent)
                 files.write(draft / name, content, mode=files.PUBLIC_FILE, action=action)
+            files.write(draft / SUMS, sums, mode=files.PUBLIC_FILE, action=action)
             draft.replace(target)
-    return "".join(sums).encode()
+    return sums
 
 
 def contract(manifest: Manifest) -> dict[str, Any]:

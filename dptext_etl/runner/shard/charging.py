@@ -339,12 +339,7 @@ def refunds(policy: Policy) -> bool:
 
 
 def shard_spends(
-    columns: list[Column],
-    released: Mapping[str, Released],
-    canary: npt.NDArray[np.bool_],
-    delta: int,
-    *,
-    settled: bool = False,
+    columns: list[Column], released: Mapping[str, Released], canary: npt.NDArray[np.bool_], policy: Policy
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Return counts of a computed shard, and sums and maxima of its spends in whole steps, without its canary rows."""
     records, draws = ~canary, dict[str, Any]()
@@ -352,7 +347,7 @@ def shard_spends(
     for column in columns:
         texts, positions, steps, _ = released[column.name]
         draws[f"positions of {column.name}"] = positions
-        if settled and column.policy.mechanism.refundable and steps is not None:
+        if settles(policy) and column.policy.mechanism.refundable and steps is not None:
             draws[f"steps of {column.name}"] = steps
         counts["words"] += int(to_numpy(positions)[records].sum())
         counts["null"] += int(to_numpy(texts.is_null())[records].sum())
@@ -362,7 +357,7 @@ def shard_spends(
     unbounded = dict.fromkeys(AMOUNTS, False)
     for column in columns:
         mechanism = column.policy.mechanism
-        costs = with_gate(spends(mechanism, groups[f"positions of {column.name}"].to_arrow()), delta)
+        costs = with_gate(spends(mechanism, groups[f"positions of {column.name}"].to_arrow()), gate_delta(policy))
         costs[_CHARGED] = costs[PURE]
         if f"steps of {column.name}" in draws:
             costs[_CHARGED] = step_costs(mechanism, groups[f"steps of {column.name}"].to_numpy())

@@ -33,7 +33,6 @@ from dptext_etl.checks.text_counts import (
     count_copies,
     count_reading,
     counts_all,
-    gate_delta,
     ngram_words,
     sample,
 )
@@ -55,7 +54,6 @@ from dptext_etl.runner.shard.charging import (
     Charged,
     Column,
     Reserved,
-    settles,
     shard_spends,
     texts_of,
     views_of,
@@ -255,7 +253,7 @@ def compute(
     released = {column.name: replays[column.name].completed(raw, ids, column) for column in columns}
     texts = {name: pl.Series(name, item.text, dtype=pl.String) for name, item in released.items()}
     frame = pl.DataFrame([texts.get(name, raw[name]) for name in (*output_columns(policy), CANARY)])
-    counts, spends = shard_spends(columns, released, canary, gate_delta(policy), settled=settles(policy))
+    counts, spends = shard_spends(columns, released, canary, policy)
     with profile.stage("reports"):
         copies = {item.name: copies_of(raw, frame, item, released[item.name].positions, policy) for item in columns}
         profile.count("reports", rows=frame.height if counts_all(policy) else min(frame.height, SAMPLE_ROWS))
