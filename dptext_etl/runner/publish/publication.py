@@ -514,7 +514,10 @@ def draft(
         names = policy.shuffled.columns(policy.columns[0].name)
         schema = pl.Schema({name: pl.Int64() if name == COUNT else pl.String() for name in names})
     schema = schema if hidden is None else hidden.schema(schema)
-    computed = {name: {"computed": hardware} for name, hardware in merge_hardware([older, staged.computed]).items()}
+    computed = {
+        name: {"computed": hardware}
+        for name, hardware in merge_hardware([older, *(shard.computed for shard in staged.shards)]).items()
+    }
     return Manifest(
         policy.dataset,
         policy.release,

@@ -80,9 +80,9 @@ def require_audiences(ledger: Ledger, policy: Policy) -> None:
         raise LedgerError(f"{msg}; nothing was changed", hint)
 
 
-def remember(ledger: Ledger, policy: Policy, options: Mapping[str, str] | None = None) -> None:
+def remember(ledger: Ledger, policy: Policy) -> None:
     """Store the anchor of the ledger and the release name, durably: after every charge, before a text is scored."""
-    anchor_files.record(ledger, Scope.of(policy), policy.release, policy.ledger, options or policy.storage_options)
+    anchor_files.record(ledger, Scope.of(policy), policy.release, policy.ledger, policy.storage_options)
 
 
 Done = TypeVar("Done")

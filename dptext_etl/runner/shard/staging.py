@@ -498,10 +498,6 @@ class StagedRun:
         return staging_key(keys.resolve(self.policy.key), self.policy.dataset, self.layout.staging)
 
     @property
-    def computed(self) -> ColumnHardware:
-        return merge_hardware(shard.computed for shard in self.shards)
-
-    @property
     def parts(self) -> tuple[Path, ...]:
         staging = Staging(self.layout.staging)
         return tuple(staging.path(shard) for shard in self.shards)
