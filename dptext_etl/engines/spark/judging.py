@@ -212,7 +212,7 @@ def judge(
     candidate = replace(candidate, counted=config.rows)
     with seam("evaluating the gates", GateError, _HINT):
         staging = Staging(staged.layout.staging)
-        gates = keyed(staged_gates(candidate, map_in_order(partial(_columns, staging), staged.shards, threads())))
+        gates = keyed(staged_gates(candidate, map_in_order(staging.columns, staged.shards, threads())))
         staged.profile.count("gates", rows=sum(shard.counts["rows"] for shard in staged.shards))
         with watched(config.messages, seen):
             tasks = over_items(spark, staged.shards, partial(show, config))
@@ -244,15 +244,6 @@ def _rows(staged: StagedRun) -> Iterator[int]:
             except (OSError, ValueError):
                 staging.require(shard)
                 raise
-
-
-def _columns(staging: Staging, shard: StagedShard) -> pl.Schema:
-    """Return the columns of a staged shard; of a damaged one, say what `Staging` says."""
-    try:
-        return staging.columns(shard)
-    except (OSError, ValueError):
-        staging.require(shard)
-        raise
 
 
 @dataclass(frozen=True)

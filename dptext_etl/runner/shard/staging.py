@@ -262,11 +262,6 @@ class Staging:
         with seam("reading staged files", hint=_AGAIN):
             return pl.read_parquet(literal(self.post(shard)))
 
-    def shards(self) -> list[StagedShard]:
-        """Return the shards that a run under this key left here, in order."""
-        records = map(self._recorded, self.storage.glob("shard-*.json"))
-        return sorted(filter(None, records), key=lambda shard: shard.index)
-
     def find(self, index: int, inputs: str) -> list[StagedShard]:
         """Return the intact attempts at a shard that were computed from these inputs."""
         records = filter(None, map(self._recorded, self.storage.glob(f"{stem_of(index)}*.json")))
@@ -326,7 +321,12 @@ class Staging:
         return pl.Schema({name: dtype for name, dtype in schema.items() if name != CANARY})
 
     def columns(self, shard: StagedShard) -> pl.Schema:
-        return self._schema(f"{shard.stem}.parquet")
+        """Return the columns of a staged shard, or refuse a damaged one."""
+        try:
+            return self._schema(f"{shard.stem}.parquet")
+        except (OSError, ValueError):
+            self.require(shard)
+            raise
 
     def _schema(self, name: str) -> pl.Schema:
         described = self.storage.described(name)
