@@ -310,17 +310,13 @@ def verify(place: Path) -> dict[str, Any]:
     with seam("reading the export", InputError, _HINT):
         if not place.is_dir():
             raise InputError("an export is a folder, and this is not one", _HINT)
-        manifest, sums = _verified(_names(place), lambda name: (place / name).read_bytes())
+        paths = sorted(place.rglob("*"))
+        links = [path for path in paths if path.is_symlink() or not (path.is_file() or path.is_dir())]
+        _require(not links, "the export holds a link")
+        paths = [path for path in paths if path.is_file() or not any(path.iterdir())]  # files, and empty folders
+        names = [path.relative_to(place).as_posix() for path in paths]
+        manifest, sums = _verified(names, lambda name: (place / name).read_bytes())
     return _summary(place, manifest, sums)
-
-
-def _names(folder: Path) -> list[str]:
-    """Return the names of all files and empty folders; a link, or anything that is neither, is refused."""
-    paths = sorted(folder.rglob("*"))
-    links = [path for path in paths if path.is_symlink() or not (path.is_file() or path.is_dir())]
-    _require(not links, "the export holds a link")
-    paths = [path for path in paths if path.is_file() or not any(path.iterdir())]
-    return [path.relative_to(folder).as_posix() for path in paths]
 
 
 def _verified(names: list[str], read: Any) -> tuple[Manifest, bytes]:

@@ -259,7 +259,7 @@ class Writer:
         self._most = most  # rows and bytes of a part
         self.hidden = hidden
         self.lists: set[str] = set()  # names of the lists of the records' own ids that were kept inside
-        self.staging, self.published = staging.storage, layout.published
+        self.staging = staging.storage
         self.format, self.compression = layout.sink_format, layout.compression
         self._written: list[_Draft] = []
         self._move: Move | None = None
@@ -279,6 +279,10 @@ class Writer:
 
     def __exit__(self, *_: object) -> None:
         self._remove_drafts()
+
+    @property
+    def published(self) -> Storage:
+        return self._layout.published
 
     @property
     def parts(self) -> tuple[Part, ...]:
