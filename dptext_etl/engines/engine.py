@@ -337,7 +337,7 @@ def staged(
                 staging.storage.delete(*staging.storage.glob("changed-*"))  # lists of an earlier look
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
-                expected, over_all, traceable = preflight(attempt, engine, source, look, staging.keep)
+                expected, over_all, traceable = preflight(attempt, engine, source, look)
                 checkpoint("prefetched")
                 ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
             profile.count("examine", rows=source.total)
@@ -379,7 +379,7 @@ def _texts(engine: Engine[Any], work: Work[Any], reserved: list[ShardResult], pr
     done = _compute(engine, work, "release", progress)
     if work.attempt.policy.shuffled is not None:
         refuse_other_table(whole_table(reserved), whole_table(done))
-    shards = sorted((item.staged for item in done), key=lambda shard: shard.index)
+    shards = sorted((item.staged for item in done if item.staged is not None), key=lambda shard: shard.index)
     work.staging.keep_only(shards)
     work.staging.report(shards)
     counts = {

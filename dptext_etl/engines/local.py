@@ -6,7 +6,7 @@ Only one thread uses the ledger: the one that started the shards. It charges and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.checks import Candidate, Verdict
-from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard, plant
+from dptext_etl.checks.canaries import CANARY, by_shard, plant
 from dptext_etl.data_types import by_name
 from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine, Work
@@ -29,7 +29,7 @@ from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.preflight import LocalReader, require_models
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import ledger_of_run, refuse_other_rows
-from dptext_etl.runner.shard.charging import Column, count_shards, cut_shards, refunds, subjects_of
+from dptext_etl.runner.shard.charging import Column, bounds, count_shards, pieces, refunds, subjects_of
 from dptext_etl.runner.shard.computing import replays
 from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards
 from dptext_etl.runner.shard.staging import StagedRun
@@ -175,7 +175,7 @@ def _planted(work: Work[pl.LazyFrame], numbers: range) -> Iterator[tuple[int, pl
     """Read the shards, and spread the sets of canary rows over them."""
     policy, wanted, rows, at = work.attempt.policy, work.source.wanted, 0, 0
     sets = by_shard(work.plans, numbers)
-    profile, shards = work.attempt.profile, cut_shards(work.source.rows, policy)
+    profile, shards = work.attempt.profile, pieces(work.source.rows, *bounds(policy))
     while True:
         with profile.stage("read"):
             shard = next(shards, None)
@@ -186,8 +186,12 @@ def _planted(work: Work[pl.LazyFrame], numbers: range) -> Iterator[tuple[int, pl
                 refuse_other_rows(wanted, rows)
             if at == len(numbers):
                 _refuse_other_texts()
-            if work.plans:
-                frame = plant(shard, _joined(sets[numbers[at]], work.plans[0]), policy)
+            if work.plans:  # of several sets in a shard, or none, the first halves are in front, the others behind
+                halves = [
+                    (item.rows[: len(item.rows) // 2], item.rows[len(item.rows) // 2 :]) for item in sets[numbers[at]]
+                ]
+                both = tuple(row for half in (0, 1) for pair in halves for row in pair[half])
+                frame = plant(shard, replace(work.plans[0], rows=both), policy)
             else:
                 frame = shard.with_columns(pl.lit(False).alias(CANARY))
             profile.count("read", rows=shard.height, size=int(shard.estimated_size()))
@@ -196,12 +200,6 @@ def _planted(work: Work[pl.LazyFrame], numbers: range) -> Iterator[tuple[int, pl
         at += 1
     if rows == wanted and at < len(numbers):
         _refuse_other_texts()
-
-
-def _joined(plans: Sequence[CanaryPlan], like: CanaryPlan) -> CanaryPlan:
-    """Return one plan for a shard that has several or none: the first halves of all in front, the others behind."""
-    halves = [(plan.rows[: len(plan.rows) // 2], plan.rows[len(plan.rows) // 2 :]) for plan in plans]
-    return replace(like, rows=tuple(row for at in (0, 1) for half in halves for row in half[at]))
 
 
 def _refuse_other_texts() -> None:

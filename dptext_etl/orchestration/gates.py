@@ -32,7 +32,6 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner import Manifest, StagedRun
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.parts import id_finder
-from dptext_etl.runner.publish.publication import copies_of
 
 Event = dg.AssetCheckResult | dg.AssetCheckEvaluation | dg.Output[None]
 Verdicts = Mapping[str | None, tuple[Verdict, ...]]  # verdicts by partition; none where nothing new was staged
@@ -265,7 +264,7 @@ def report_catalog(policy: Policy) -> dict[str, str]:
 
 
 def _copies_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) -> CheckResult:
-    items = text_counts.copy_reports(run.policy, copies_of(run))
+    items = text_counts.copy_reports(run.policy, text_counts.total_copies(shard.copies for shard in run.shards))
     counts = {f"{item.column}: {name}": count for item in items for name, count in item.verdict().counts.items()}
     for column, count in text_counts.total_copies(shard.post.get("copies", {}) for shard in run.shards).items():
         counts[f"{column}, rewritten: copies"] = count.copies

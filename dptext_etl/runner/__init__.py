@@ -15,14 +15,14 @@ from dptext_etl.runner.shard.staging import StagedRun as StagedRun
 if TYPE_CHECKING:
     from dptext_etl.runner.planning import PlanSummary as PlanSummary
     from dptext_etl.runner.planning import plan as plan
-    from dptext_etl.runner.publish.classifiers import open_classifier as open_classifier
+    from dptext_etl.runner.publish.manifest import open_classifier as open_classifier
     from dptext_etl.runner.source.first_policy import init as init
 
 _LAZY = {
     "PlanSummary": ".planning",
     "plan": ".planning",
     "init": ".source.first_policy",
-    "open_classifier": ".publish.classifiers",
+    "open_classifier": ".publish.manifest",
 }
 """Names that a run does not need."""
 

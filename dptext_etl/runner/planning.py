@@ -153,7 +153,7 @@ def plan(
         with naming_file(partial(Files.find, attempt.layout), wanted_columns(policy)):
             source, _ = examined(attempt, reader, table, progress)
             cap_facts = _facts_of_cap(policy)
-            previewed, over_all, traced = preflight(attempt, reader, source, look, lambda *_: None)
+            previewed, over_all, traced = preflight(attempt, reader, source, look)
     except DPTextError as error:  # this step must succeed before anything can be counted
         refusals.append(error)
         if "counts" in error.fields and policy.keep:  # only the ids are wrong: kept columns can be judged all the same

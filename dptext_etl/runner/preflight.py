@@ -232,15 +232,13 @@ def preflight(
     reader: Reader[Any],
     source: Examined[Any],
     look: Callable[[list[Column], Ledger | None, Any], Expected],
-    keep: Callable[[int, str, pl.DataFrame], object],
 ) -> tuple[Expected, Expected, Mapping[str, Any]]:
     """Refuse a run that could not end, before it charges anything.
 
     Return the previews of its rows, and of all rows with those that an incremental run leaves out; and the facts of
     `table_check.of_source`.
 
-    `look` previews some rows of the source; `keep` gets the earlier released texts of changed records. A plan
-    raises only a refusal without which nothing can be counted.
+    `look` previews some rows of the source. A plan raises only a refusal without which nothing can be counted.
     """
     policy, layout, check = attempt.policy, attempt.layout, attempt.check
     traceable = _traced_together(attempt, reader) if attempt.audiences else trace(source, policy)
@@ -289,7 +287,7 @@ def preflight(
         check(refuse_fewer_rows, attempt, source, expected, partial(look, columns, ledger))
         if ledger is not None and expected.changed and policy.on_changed == "keep":
             for place in attempt.layouts:
-                check(keep_published, place, policy, columns, keep, Staging(layout.staging))
+                check(keep_published, place, policy, columns, Staging(layout.staging), planning=attempt.planning)
         if ledger is None and attempt.planning:  # a run makes a ledger first, and freezes the dataset in it
             check(same_ledger, None, layout, policy, source.manifest)
     return expected, over_all, traceable

@@ -25,15 +25,15 @@ from tests.quick import quick
 def test_shards_are_bounded_whatever_is_read_at_a_time(job, monkeypatch):
     policy = job.policy(shard_rows=50, shard_bytes=2_000)
     frame = pl.scan_parquet(job.folder / "raw.parquet").select("id", "stars", "review", "note", "user_id")
-    cut = [shard["id"].to_list() for shard in cutting.cut_shards(frame, policy)]
+    cut = [shard["id"].to_list() for shard in cutting.pieces(frame, *cutting.bounds(policy))]
     assert cutting.count_shards(frame, policy) == len(cut) > 240 / 50
     assert [one for ids in cut for one in ids] == frame.collect()["id"].to_list()
     monkeypatch.setattr(cutting, "READ_ROWS", 7)
     monkeypatch.setattr(cutting, "COUNT_ROWS", 11)
-    assert [shard["id"].to_list() for shard in cutting.cut_shards(frame, policy)] == cut
+    assert [shard["id"].to_list() for shard in cutting.pieces(frame, *cutting.bounds(policy))] == cut
     assert cutting.count_shards(frame, policy) == len(cut)
     size = size_of(frame.collect_schema())
-    assert all(shard.select(size)["size"].sum() <= 2_000 for shard in cutting.cut_shards(frame, policy))
+    assert all(shard.select(size)["size"].sum() <= 2_000 for shard in cutting.pieces(frame, *cutting.bounds(policy)))
 
 
 def test_a_row_that_is_too_large_is_a_shard_of_its_own_and_runs_go_on(job, reviews, save):

@@ -35,7 +35,7 @@ from .test_run_staged_files import forge_draws
 
 
 def done(record):
-    return ShardResult(**read(record))
+    return ShardResult.of_json(read(record))
 
 
 class Bench:
@@ -106,7 +106,7 @@ def drifting(monkeypatch):
 def test_two_attempts_one_after_the_other_release_the_first_bytes(staging_job, drifting):
     bench = Bench(staging_job)
     first, second = (done(next(bench.attempt())) for _ in range(2))
-    assert (first.shard, first.outcomes["RESERVED"], second.outcomes["COMMITTED"]) == (second.shard, 240, 240)
+    assert (first.staged, first.outcomes["RESERVED"], second.outcomes["COMMITTED"]) == (second.staged, 240, 240)
     assert len(drifting) == 2  # two columns, computed once
     assert len(bench.staged()) == 1
 
@@ -124,7 +124,7 @@ def test_an_attempt_that_was_overtaken_gives_way(staging_job, drifting, step):
 
     slow = done(next(records(replace(bench.order, checkpoint=checkpoint), iter(bench.batches))))
     fast = overtaken[1]
-    assert slow.shard == fast.shard
+    assert slow.staged == fast.staged
     with staging_job.ledger() as ledger:
         report = ledger.verify()
         assert report.ok, report.problems

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import dptext_etl
 
-LEFT = {"Draws", "Part", "Preview", "Replay"}
+LEFT = {"Draws"}
 """Names of two classes that are to become names of one."""
 
 

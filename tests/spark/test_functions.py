@@ -253,7 +253,7 @@ def test_a_plan_carries_configuration_locations_hashes_and_references_alone(film
     (cell,) = function.func.__closure__
     carried = json.loads(cell.cell_contents)
     assert set(carried) == set(WorkerPolicy.model_fields)
-    assert carried["artifacts"]["table"]["sha256"] == policy.mechanism.table.sha256
+    assert carried["mechanism"]["artifacts"]["table"]["sha256"] == policy.mechanism.table.sha256
     pickled = dumps(function.func)
     assert len(pickled) < 4000
     for hidden in (secret.encode(), bytes.fromhex(secret)):

@@ -65,8 +65,9 @@ class TestShipping:
     def test_another_configuration_is_refused(self, films, policy):
         carried = WorkerPolicy.of(policy, ship(films, policy.mechanism.artifacts()))
         assert carried.column_policy().mechanism == policy.mechanism
+        wrong = carried.mechanism.model_copy(update={"cfg": "00" * 32})
         with pytest.raises(PolicyError, match=r"another hash here(.|\n)*same version"):
-            carried.model_copy(update={"cfg": "00" * 32}).column_policy()
+            carried.model_copy(update={"mechanism": wrong}).column_policy()
 
     def test_workers_build_nothing(self, films, policy, monkeypatch):
         carried = WorkerPolicy.of(policy, ship(films, policy.mechanism.artifacts()))

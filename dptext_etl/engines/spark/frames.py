@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -143,23 +143,21 @@ def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFr
     texts = {name: named(name).cast("string") for name in labels_to_cast(policy, schema)}
     orders = pinned_orders(schema, policy)
     columns = ((name, named(name)) for name in wanted_columns(policy))
-    rows = _without_void(frame.withColumns(texts) if texts else frame).select(
+    void = (item.name for item in frame.schema.fields if item.dataType.typeName() == "void")
+    texts |= {name: named(name).cast("string") for name in void}  # a column without a type holds null texts
+    rows = (frame.withColumns(texts) if texts else frame).select(
         *(_ordered(item, orders[name]).alias(name) if name in orders else item for name, item in columns)
     )
-    types = {**polars_schema(rows), **published_zones(policy, layout, schema)}
-    return Table(rows, coarse_schema(types, policy), dropped, kind)
-
-
-def published_zones(policy: Policy, layout: Layout, schema: Mapping[str, Any]) -> dict[str, pl.Datetime]:
-    """Return the types of moments that the release published in another zone than UTC: they keep it."""
+    types = dict(polars_schema(rows))
+    # moments that the release published in another zone than UTC keep it
     moments = {name: dtype for name, dtype in schema.items() if isinstance(dtype, pl.Datetime) and dtype.time_zone}
     manifest = Manifest.of_release(policy, layout) if moments else None
-    published = {} if manifest is None else {name: parsed(manifest.schema.get(name, "")) for name in moments}
-    return {
-        name: pl.Datetime(moments[name].time_unit, before.time_zone)
-        for name, before in published.items()
-        if isinstance(before, pl.Datetime) and before.time_zone is not None
-    }
+    published = {} if manifest is None else manifest.schema
+    for name, dtype in moments.items():
+        before = parsed(published.get(name, ""))
+        if isinstance(before, pl.Datetime) and before.time_zone is not None:
+            types[name] = pl.Datetime(dtype.time_unit, before.time_zone)
+    return Table(rows, coarse_schema(types, policy), dropped, kind)
 
 
 def _compared(frame: DataFrame) -> tuple[int, bool]:
@@ -173,12 +171,6 @@ def _compared(frame: DataFrame) -> tuple[int, bool]:
             matches = matches | F.coalesce(cell == item.name.lower(), F.lit(False))
     count, equal = frame.agg(F.count(F.lit(1)), F.max(matches)).collect()[0]
     return count, bool(equal)
-
-
-def _without_void(frame: DataFrame) -> DataFrame:
-    """Return a frame whose columns without a type hold null texts."""
-    void = [field.name for field in frame.schema.fields if field.dataType.typeName() == "void"]
-    return frame.withColumns({name: named(name).cast("string") for name in void}) if void else frame
 
 
 @dataclass(frozen=True)
@@ -207,7 +199,7 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
         policy,
         layout,
         check=check_ids,
-        with_persons=partial(with_persons, policy=policy),
+        with_persons=lambda rows: rows.filter(named(str(policy.subject)).isNotNull()),
         present=partial(_present, table.frame),
         without=lambda rows, manifest: _unpublished(replace(table, frame=rows), policy, layout, manifest),
         mark=lambda rows, manifest: _marked(replace(table, frame=rows), policy, layout, manifest),
@@ -237,10 +229,6 @@ def _used(wanted: pa.Array, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
             used = ids.filter(pc.is_in(ids, value_set=wanted))
             if len(used):
                 yield pa.RecordBatch.from_arrays([used.cast(pa.string())], ["id"])
-
-
-def with_persons(rows: DataFrame, policy: Policy) -> DataFrame:
-    return rows.filter(named(str(policy.subject)).isNotNull())
 
 
 def check(table: Table[DataFrame], policy: Policy) -> Seen:
@@ -283,7 +271,10 @@ def _count(rows: DataFrame, policy: Policy, *, ids: bool, groups: Groups, compar
     persons = policy.normalize if ids and policy.unit == "subject" else None
     texts = policy.text_columns if compared else ()
     columns = [named(name) for name in [*(policy.id_columns.values() if ids else ()), *policy.kept_columns]]
-    columns += [F.when(_may_be_long(rows, compared), named(name)) for name in texts]
+    kinds = {name: rows.schema[name].dataType.typeName() for name in compared}
+    long = [F.length(named(name)) >= LEAST_CHARACTERS if kinds[name] == "string" else F.lit(True) for name in compared]
+    # a text leaves Spark's own memory only in a row with a string that is compared with it
+    columns += [F.when(reduce(or_, long), named(name)) for name in texts]
     spellings = policy.records_per_subject is None
     questions = Questions(ids, persons, spellings, policy.kept, groups, policy.id, texts, compared)
     plain = rows.select(*columns).toDF(*(f"c{at}" for at in range(len(columns))))
@@ -303,15 +294,6 @@ def _count(rows: DataFrame, policy: Policy, *, ids: bool, groups: Groups, compar
         dict(zip(SPELLINGS, spelled, strict=False)),
         copied=copied_over(facts[5] for facts in all_facts),
     )
-
-
-def _may_be_long(rows: DataFrame, names: Sequence[str]) -> Column:
-    """Return whether a row has a string that is compared with its texts: no other text leaves Spark's own memory."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    kinds = {name: rows.schema[name].dataType.typeName() for name in names}
-    long = (F.length(named(name)) >= LEAST_CHARACTERS if kinds[name] == "string" else F.lit(True) for name in names)
-    return reduce(or_, long)
 
 
 _FACTS, _IDS = "examined", "ids"

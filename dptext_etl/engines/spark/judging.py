@@ -128,19 +128,13 @@ def sizes_of(packs: Iterable[Pack]) -> dict[str, tuple[int, int]]:
 
 def batches_of(packs: Iterable[Pack]) -> Iterator[pa.RecordBatch]:
     """Put packs into batches of about `_BATCH_BYTES`: Spark is slow to start each batch, however small it is."""
-    pending, size = list[Pack](), 0
-    for pack in packs:
-        pending.append(pack)
-        size += len(pack.cells) + _PACK_BYTES
-        if size >= _BATCH_BYTES:
-            yield _batch(pending)
-            pending, size = [], 0
-    if pending:
-        yield _batch(pending)
-
-
-def _batch(packs: list[Pack]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([*map(pa.array, zip(*packs, strict=True), _ARROW.types)], schema=_ARROW)
+    waiting = iter(packs)
+    while (pack := next(waiting, None)) is not None:
+        pending, size = [pack], len(pack.cells) + _PACK_BYTES
+        while size < _BATCH_BYTES and (pack := next(waiting, None)) is not None:
+            pending.append(pack)
+            size += len(pack.cells) + _PACK_BYTES
+        yield pa.RecordBatch.from_arrays([*map(pa.array, zip(*pending, strict=True), _ARROW.types)], schema=_ARROW)
 
 
 _BATCH_BYTES, _PACK_BYTES = 1 << 20, 128
@@ -203,11 +197,22 @@ _HINT = "nothing was published, and no gate has fired; the executors' logs say m
 def judge(
     spark: SparkSession, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]
 ) -> tuple[Verdict, ...]:
-    config = _gate_config(spark, staged)
+    policy, staging_there = staged.policy, staged.layout.staging.absolute()
+    config = GateTaskConfig(
+        policy=policy_json(policy),
+        columns=worker_columns(spark, policy.column_policies()),
+        refs=tuple(staged.refs.items()),
+        partition=staged.partition,
+        staging=staging_there,
+        messages=TaskMessages(staging_there, f"{secrets.token_hex(16)}-gates"),
+        canaries=json.dumps(plans_as_dicts(staged.canaries)),
+        id_type=staged.canaries[0].id_dtype,
+        rows=sum(_rows(staged)),
+    )
     candidate = replace(candidate, counted=config.rows)
     with seam("evaluating the gates", GateError, _HINT):
         staging = Staging(staged.layout.staging)
-        gates = keyed(staged_gates(candidate, map_in_order(partial(_columns, staging), staged.shards, threads())))
+        gates = keyed(staged_gates(candidate, map_in_order(staging.columns, staged.shards, threads())))
         staged.profile.count("gates", rows=sum(shard.counts["rows"] for shard in staged.shards))
         with watched(config.messages, seen):
             tasks = over_items(spark, staged.shards, partial(show, config))
@@ -220,21 +225,6 @@ def judge(
         for name, repeats in all_repeats(gates).items():
             repeats.add_counted(digests.get(name, Counted()))
         return tuple(verdict for gate in gates.values() for verdict in verdicts_of(gate))
-
-
-def _gate_config(spark: SparkSession, staged: StagedRun) -> GateTaskConfig:
-    policy, staging = staged.policy, staged.layout.staging.absolute()
-    return GateTaskConfig(
-        policy=policy_json(policy),
-        columns=worker_columns(spark, policy.column_policies()),
-        refs=tuple(staged.refs.items()),
-        partition=staged.partition,
-        staging=staging,
-        messages=TaskMessages(staging, f"{secrets.token_hex(16)}-gates"),
-        canaries=json.dumps(plans_as_dicts(staged.canaries)),
-        id_type=staged.canaries[0].id_dtype,
-        rows=sum(_rows(staged)),
-    )
 
 
 def _rows(staged: StagedRun) -> Iterator[int]:
@@ -254,15 +244,6 @@ def _rows(staged: StagedRun) -> Iterator[int]:
             except (OSError, ValueError):
                 staging.require(shard)
                 raise
-
-
-def _columns(staging: Staging, shard: StagedShard) -> pl.Schema:
-    """Return the columns of a staged shard; of a damaged one, say what `Staging` says."""
-    try:
-        return staging.columns(shard)
-    except (OSError, ValueError):
-        staging.require(shard)
-        raise
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ lacks the package cannot load a function of it: is the package there, which vers
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import sys
 from base64 import b64decode, b64encode
@@ -17,10 +19,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
+from inspect import signature
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
+from zlib import crc32
 
 import polars as pl
 import pyarrow as pa
@@ -36,22 +40,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.source.column_types import is_logical, logical_types, restored
 from dptext_etl.runner.source.roles import folder_columns, from_folders, open_table, refuse_own_inputs, wanted_columns
-from dptext_etl.runner.source.table import (
-    READ_HINT,
-    Files,
-    Version,
-    batches,
-    schema_of,
-)
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-import json
-import re
-from inspect import signature
-from typing import TYPE_CHECKING
-from zlib import crc32
+from dptext_etl.runner.source.table import READ_HINT, Files, Version, batches, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

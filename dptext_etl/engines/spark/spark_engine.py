@@ -46,7 +46,7 @@ from dptext_etl.policy.terms import FASTEST, TABLE, Compression
 from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.publish.parts import HiddenIds, Writer, write_part
+from dptext_etl.runner.publish.parts import HiddenIds, Writer, rows_of, write_part
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.shard import Phase, ShardResult
 from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
@@ -57,29 +57,10 @@ from dptext_etl.runner.source.table import Files, naming_file
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
 AGAIN = "see the executors' logs. Readers still see the version before; run the same policy again"
-
-
-def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], on_rows: Callable[[int], object]) -> None:
-    """Write staged shards as parts of a version (see `Engine.write`).
-
-    An attempt drafts a part under a unique name. The driver uses the one that Spark counts; the others go.
-    """
-    shards = list(shards)
-    if not shards:
-        return
-    with nullcontext() if writer.staging.remote else writer.elsewhere() as folder:
-        config = WriteConfig.of(writer, folder)
-        packs = _written(over_items(spark, shards, partial(draft, config)), config, on_rows, len(shards))
-        parts = [(pack.name, *json.loads(pack.cells)) for pack in packs]
-        if folder is None:
-            writer.take_objects(parts, partial(_moved, spark, writer))
-            return
-        for name, *facts in parts:
-            writer.take(folder / name, *facts)
 
 
 def _written(frame: DataFrame, config: WriteConfig, on_rows: Callable[[int], object], wanted: int) -> list[Pack]:
@@ -118,22 +99,13 @@ def draft(config: WriteConfig, place: int, shard: StagedShard) -> Iterator[Pack]
             path = storage.folder / f"draft-{shard.index:05d}-{secrets.token_hex(8)}"
         else:
             path = config.folder / f"{place:05d}-{secrets.token_hex(8)}"
-        place_of, how = (Staging(storage), shard, path), (config.file_format, config.hidden)
-        facts: list[Any] = [*write_part(*place_of, *how, compression=config.compression)]
+        rows, form, hidden = rows_of(Staging(storage), shard), config.file_format, config.hidden
+        facts: list[Any] = [*write_part(rows, path, form, storage, hidden, compression=config.compression)]
         if config.folder is None:
             storage.put(path.name, path)
             facts.append(path.stat().st_size)
     config.messages.done(place, facts[0])
     yield facts_pack("part", facts, path.name, place)
-
-
-def _moved(
-    spark: SparkSession, writer: Writer, parts: Sequence[tuple[str, str, str]], on_part: Callable[[], object]
-) -> int:
-    """Let executors move parts, and return how many were missing in the sink or held other bytes."""
-    config = WriteConfig.of(writer)
-    frame = over_items(spark, parts, partial(move, config))
-    return sum(json.loads(pack.cells) for pack in _written(frame, config, lambda _: on_part(), len(parts)))
 
 
 def move(config: WriteConfig, place: int, part: tuple[str, str, str]) -> Iterator[Pack]:
@@ -248,7 +220,7 @@ class SparkEngine(Engine["DataFrame"]):
         results = self._run(work, phase, meter, None if phase == "reserve" else profile)
         if phase == "release":
             self.close()
-        return [ShardResult(**facts) for facts in results]
+        return [*map(ShardResult.of_json, results)]
 
     def close(self) -> None:
         """Let executors remove the rows that they keep; if the executors are gone, the rows are gone, too."""
@@ -312,7 +284,29 @@ class SparkEngine(Engine["DataFrame"]):
         return judge(self._frame.sparkSession, staged, candidate, seen)
 
     def write(self, writer: Writer, shards: Iterable[StagedShard], on_rows: Callable[[int], object]) -> None:
-        write(self._frame.sparkSession, writer, shards, on_rows)
+        """Write parts on the executors.
+
+        An attempt drafts a part under a unique name. The driver uses the one that Spark counts; the others go.
+        """
+        spark, shards = self._frame.sparkSession, list(shards)
+        if not shards:
+            return
+
+        def moved(parts: Sequence[tuple[str, str, str]], on_part: Callable[[], object]) -> int:
+            """Move parts, and return how many were missing in the sink or held other bytes."""
+            config = WriteConfig.of(writer)
+            frame = over_items(spark, parts, partial(move, config))
+            return sum(json.loads(pack.cells) for pack in _written(frame, config, lambda _: on_part(), len(parts)))
+
+        with nullcontext() if writer.staging.remote else writer.elsewhere() as folder:
+            config = WriteConfig.of(writer, folder)
+            packs = _written(over_items(spark, shards, partial(draft, config)), config, on_rows, len(shards))
+            parts = [(pack.name, *json.loads(pack.cells)) for pack in packs]
+            if folder is None:
+                writer.take_objects(parts, moved)
+                return
+            for name, *facts in parts:
+                writer.take(folder / name, *facts)
 
 
 def gpu_profile(spark: Any, gpus: float) -> Any:

@@ -179,19 +179,25 @@ def opened(spark: Any, spec: LedgerSpec) -> tuple[LedgerSpec, str]:
         return for_workers(spec), ledger.ledger_id
 
 
-class _WorkerPart(Plain):
+class WorkerPart(Plain):
     """A mechanism or a post-processing in the form that a worker gets."""
 
+    parameters: dict[str, Any]  # its name and parameters, plain data
     package: str  # distribution that brings it
     cfg: str  # configuration hash that the worker must compute as well
     artifacts: dict[str, Location]  # locations of its public inputs, by role
 
-    def _make(self, kind: Group, parameters: dict[str, Any], build: Callable[[dict[str, Any]], Any]) -> Any:
+    @classmethod
+    def of(cls, part: Mechanism | PostProcess, artifacts: dict[str, Location]) -> Self:
+        parameters = {"name": part.name, **part.model_dump(mode="json")}
+        return cls(parameters=parameters, package=distribution(part), cfg=part.cfg(), artifacts=artifacts)
+
+    def make(self, kind: Group, build: Callable[[dict[str, Any]], Any]) -> Any:
         """Make the part again on this machine, and refuse one of another configuration."""
-        artifacts = {role: location.find() for role, location in self.artifacts.items()}
-        require(kind, parameters["name"], self.package)
-        part = placed(build(parameters), artifacts)
-        require_cfg(parameters["name"], part.cfg(), self.cfg)
+        artifacts, name = {role: location.find() for role, location in self.artifacts.items()}, self.parameters["name"]
+        require(kind, name, self.package)
+        part = placed(build(self.parameters), artifacts)
+        require_cfg(name, part.cfg(), self.cfg)
         return part
 
 
@@ -209,36 +215,21 @@ def require_cfg(name: str, here: str, driver: str) -> None:
         raise PolicyError(msg, "install the same version of dptext-etl on every machine of the cluster")
 
 
-class WorkerStep(_WorkerPart):
-    step: dict[str, Any]  # name and parameters, plain data
-
-    @classmethod
-    def of(cls, step: PostProcess, artifacts: dict[str, Location]) -> Self:
-        return cls(step=_parameters(step), cfg=step.cfg(), artifacts=artifacts, package=distribution(step))
-
-    def post_process(self) -> PostProcess:
-        step: PostProcess = self._make("postprocesses", self.step, catalog.build_postprocess)
-        return step
-
-
-class WorkerPolicy(_WorkerPart):
+class WorkerPolicy(Plain):
     """The policy of one column in the form that a worker gets."""
 
     policy: dict[str, Any]  # the policy's fields as plain data, without its mechanism
-    mechanism: dict[str, Any]  # name and parameters, plain data
+    mechanism: WorkerPart
     spend: bool = False  # return the struct of text, positions, epsilon and delta
     ledger: AccountTerms | None = None  # ledger that is charged for rows, or None
-    postprocess: tuple[WorkerStep, ...] = ()  # in order; only runs have any
+    postprocess: tuple[WorkerPart, ...] = ()  # in order; only runs have any
 
     @classmethod
     def of(cls, policy: ColumnPolicy, artifacts: dict[str, Location], **more: Any) -> Self:
         fields = policy.model_dump(mode="json", exclude={"mechanism", "postprocess"})
         return cls(
             policy={name: sorted(value) if isinstance(value, list) else value for name, value in fields.items()},
-            mechanism=_parameters(policy.mechanism),
-            package=distribution(policy.mechanism),
-            cfg=policy.mechanism.cfg(),
-            artifacts=artifacts,
+            mechanism=WorkerPart.of(policy.mechanism, artifacts),
             **more,
         )
 
@@ -248,13 +239,9 @@ class WorkerPolicy(_WorkerPart):
 
     def column_policy(self) -> ColumnPolicy:
         """Make the policy again on this machine."""
-        mechanism = self._make("mechanisms", self.mechanism, catalog.build)
-        steps = tuple(step.post_process() for step in self.postprocess)
+        mechanism = self.mechanism.make("mechanisms", catalog.build)
+        steps = tuple(step.make("postprocesses", catalog.build_postprocess) for step in self.postprocess)
         return ColumnPolicy(**self.policy, mechanism=mechanism, postprocess=steps)
-
-
-def _parameters(part: Mechanism | PostProcess) -> dict[str, Any]:
-    return {"name": part.name, **part.model_dump(mode="json")}
 
 
 def worker_columns(spark: Any, columns: Iterable[ColumnPolicy]) -> tuple[str, ...]:
@@ -264,7 +251,7 @@ def worker_columns(spark: Any, columns: Iterable[ColumnPolicy]) -> tuple[str, ..
         if column.mechanism.guarantee.guarantee_class is GuaranteeClass.CENTRAL_ZCDP:
             corpus = ship(spark, column.mechanism.artifacts())["corpus"]
             return WorkerStatistic(corpus=corpus, cfg=column.mechanism.cfg()).model_dump_json()
-        steps = tuple(WorkerStep.of(step, ship(spark, step.artifacts())) for step in column.postprocess)
+        steps = tuple(WorkerPart.of(step, ship(spark, step.artifacts())) for step in column.postprocess)
         return WorkerPolicy.of(column, ship(spark, column.mechanism.artifacts()), postprocess=steps).written()
 
     return tuple(map(written, columns))

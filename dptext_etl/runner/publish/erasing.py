@@ -106,25 +106,22 @@ def erase(
         return plan
     erased, noted = [], 0
     for table, place in zip(tables, places, strict=True):
-        changed, more = _forget(table, place) if table.subjects or table.records else (place, 0)
+        changed, more = place, 0
+        named: dict[str, Any] = {"partition": table.partition, "subjects": table.subjects, "records": table.records}
+        if (table.subjects or table.records) and place.outcome == "not published":
+            more, staged = forget_drafts(table.policy, **named)
+            changed = replace(place, staged=staged)
+        elif table.subjects or table.records:
+            done = forget_table(table.policy, checked=True, **named)
+            if place.outcome == "not in it" and done.removed:  # another table removed their ids from staging before
+                changed = replace(place, outcome="removed", records=done.removed)
+            changed = replace(changed, version=done.version, deleted=done.versions, staged=done.staged)
+            more = done.noted
         erased.append(changed)
         noted += more
         if progress is not None:
             progress(changed)
     return replace(plan, dry_run=False, places=erased, noted=noted)
-
-
-def _forget(table: _PublishedTable, place: ErasedTable) -> tuple[ErasedTable, int]:
-    named: dict[str, Any] = {"partition": table.partition, "subjects": table.subjects, "records": table.records}
-    if place.outcome == "not published":
-        noted, staged = forget_drafts(table.policy, **named)
-        return replace(place, staged=staged), noted
-    forgotten = forget_table(table.policy, checked=True, **named)
-    if place.outcome == "not in it" and forgotten.removed:  # another table removed their ids from staging before
-        place = replace(place, outcome="removed", records=forgotten.removed)
-    return replace(
-        place, version=forgotten.version, deleted=forgotten.versions, staged=forgotten.staged
-    ), forgotten.noted
 
 
 def _policies(where: Path) -> Iterator[tuple[Path, Policy]]:

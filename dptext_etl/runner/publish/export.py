@@ -31,8 +31,7 @@ from dptext_etl.guarantee import GuaranteeClass
 from dptext_etl.policy import Policy
 from dptext_etl.runner import statement, statement_facts
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.classifiers import EXPORTED
-from dptext_etl.runner.publish.manifest import published_manifest, stated
+from dptext_etl.runner.publish.manifest import EXPORTED, published_manifest, stated
 from dptext_etl.runner.publish.parts import id_finder
 from dptext_etl.storage import Storage
 
@@ -183,23 +182,17 @@ def _digest(content: bytes) -> str:
 
 def _write(target: Path, contents: Iterator[tuple[str, bytes]]) -> bytes:
     """Write the files and their checksums, all or nothing, and return the file of checksums."""
-    sums: list[str] = []
-
-    def summed() -> Iterator[tuple[str, bytes]]:
-        for name, content in contents:
-            sums.append(f"{_digest(content)}  {name}\n")
-            yield name, content
-        yield SUMS, "".join(sums).encode()
-
-    action = "writing the export"
+    sums, action = b"", "writing the export"
     with seam(action, InputError, "give a place that can be written: --to FOLDER"):
         files.make_folders(target.parent)
         with files.temporary_folder(target.parent) as draft:
-            for name, content in summed():
+            for name, content in contents:
+                sums += f"{_digest(content)}  {name}\n".encode()
                 files.make_folders((draft / name).parent)
                 files.write(draft / name, content, mode=files.PUBLIC_FILE, action=action)
+            files.write(draft / SUMS, sums, mode=files.PUBLIC_FILE, action=action)
             draft.replace(target)
-    return "".join(sums).encode()
+    return sums
 
 
 def contract(manifest: Manifest) -> dict[str, Any]:
@@ -267,14 +260,6 @@ _FEW_LABELS = 5
 """Beyond this number of labels, vectors of texts keep more of them than words."""
 
 
-def _bars(rehearsal: Rehearsal) -> Iterator[str]:
-    """Yield a bar for the macro-F1 of this release, of the baselines, and of raw texts."""
-    released = {figure.form.replace("_", " "): figure.macro_f1 for figure in rehearsal.figures}
-    shares = {**released, **rehearsal.baselines, "raw texts": rehearsal.raw}
-    for name, share in sorted(shares.items(), key=lambda item: item[1]):
-        yield f"{share:.2f} {'█' * round(40 * share):40} {markup.one_line_each(name)}"
-
-
 def _readme(manifest: Manifest, rehearsal: Rehearsal | None) -> str:
     from jinja2 import Template
 
@@ -289,6 +274,10 @@ def _readme(manifest: Manifest, rehearsal: Rehearsal | None) -> str:
         "labels": ", ".join(filter(None, labels)),
         "audience": manifest.audience or "",
     }
+    shares = dict[str, float]()
+    if rehearsal is not None:
+        released = {figure.form.replace("_", " "): figure.macro_f1 for figure in rehearsal.figures}
+        shares = {**released, **rehearsal.baselines, "raw texts": rehearsal.raw}
     template = Template(Path(__file__).with_name("export_readme.md.jinja").read_text("utf-8"), trim_blocks=True)
     page: str = template.render(
         {name: markup.markdown(value) for name, value in named.items()},
@@ -301,7 +290,10 @@ def _readme(manifest: Manifest, rehearsal: Rehearsal | None) -> str:
         scores="scores" in column.get("synthetic", {}),
         rehearsal=rehearsal,
         verdict=rehearsal and markup.markdown(rehearsal.verdict),
-        bars=rehearsal and [*_bars(rehearsal)],
+        bars=[
+            f"{share:.2f} {'█' * round(40 * share):40} {markup.one_line_each(name)}"
+            for name, share in sorted(shares.items(), key=lambda item: item[1])
+        ],
         many=len(column.get("statistic", {}).get("labels", ())) > _FEW_LABELS,
     )
     return page
@@ -318,24 +310,13 @@ def verify(place: Path) -> dict[str, Any]:
     with seam("reading the export", InputError, _HINT):
         if not place.is_dir():
             raise InputError("an export is a folder, and this is not one", _HINT)
-        manifest, sums = _verified(_names(place), lambda name: (place / name).read_bytes())
+        paths = sorted(place.rglob("*"))
+        links = [path for path in paths if path.is_symlink() or not (path.is_file() or path.is_dir())]
+        _require(not links, "the export holds a link")
+        paths = [path for path in paths if path.is_file() or not any(path.iterdir())]  # files, and empty folders
+        names = [path.relative_to(place).as_posix() for path in paths]
+        manifest, sums = _verified(names, lambda name: (place / name).read_bytes())
     return _summary(place, manifest, sums)
-
-
-def _names(folder: Path) -> list[str]:
-    """Return the names of all files and empty folders; a link, or anything that is neither, is refused."""
-    paths = sorted(folder.rglob("*"))
-    links = [path for path in paths if path.is_symlink() or not (path.is_file() or path.is_dir())]
-    _require(not links, "the export holds a link")
-    paths = [path for path in paths if path.is_file() or not any(path.iterdir())]
-    return [path.relative_to(folder).as_posix() for path in paths]
-
-
-def _listed(manifest: Manifest, names: list[str]) -> list[str]:
-    """Return the names that the files of an export should have, checksums last."""
-    classifier = [] if manifest.classifier is None else [EXPORTED]
-    rehearsal = [REHEARSAL] if REHEARSAL in names else []
-    return [README, CONTRACT, MANIFEST, *STATEMENTS, *classifier, *rehearsal, *_data(manifest), SUMS]
 
 
 def _verified(names: list[str], read: Any) -> tuple[Manifest, bytes]:
@@ -343,8 +324,10 @@ def _verified(names: list[str], read: Any) -> tuple[Manifest, bytes]:
     _require({MANIFEST, CONTRACT, SUMS} <= {*names}, "not an export: manifest, contract, or checksums are missing")
     text = read(MANIFEST).decode("ascii")
     manifest = Manifest.parse(text)
-    *expected, _ = listed = _listed(manifest, names)
-    _require(sorted(names) == sorted(listed), "the files do not match the manifest")
+    classifier = [] if manifest.classifier is None else [EXPORTED]
+    rehearsal = [REHEARSAL] if REHEARSAL in names else []
+    expected = [README, CONTRACT, MANIFEST, *STATEMENTS, *classifier, *rehearsal, *_data(manifest)]
+    _require(sorted(names) == sorted([*expected, SUMS]), "the files do not match the manifest")
     lines = [f"{_digest(read(name))}  {name}" for name in expected]
     sums = read(SUMS)
     _require(sums == "".join(f"{line}\n" for line in lines).encode(), f"the files do not match {SUMS}")

@@ -7,7 +7,7 @@ the texts were released. Copies of readers cannot be reached.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -25,13 +25,14 @@ from dptext_etl.files import literal
 from dptext_etl.keys import canonical_ids, normalized
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.types import Mask
-from dptext_etl.policy import LedgerSpec, Policy, PolicyLike, resolve, tables_of
+from dptext_etl.policy import Policy, PolicyLike, resolve, tables_of
 from dptext_etl.policy.terms import TABLE
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Checkpoint, nothing
 from dptext_etl.runner.publish import versions
-from dptext_etl.runner.publish.manifest import as_stored, published_manifest, require_whole, scan
+from dptext_etl.runner.publish.manifest import as_stored, published_manifest, require_whole
 from dptext_etl.runner.publish.parts import HiddenIds, Writer, blank_ids, ids_of_parts, keep_id_lists
+from dptext_etl.runner.publish.publication import forgotten_among, published_ids
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import remember, require_same_ledger
 from dptext_etl.runner.shard.charging import subjects_of
@@ -39,10 +40,8 @@ from dptext_etl.runner.shard.staging import LISTS, UNIT, VECTORS, Staging
 from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.column_types import logical_types, restored
 from dptext_etl.runner.source.roles import in_pinned_order, open_table
-from dptext_etl.runner.source.table import READ_HINT, Files, batches, existing_paths, naming_file, schema_of
-from dptext_etl.storage import Storage
+from dptext_etl.runner.source.table import READ_HINT, Files, existing_paths, naming_file, schema_of
 
-_BATCH_ROWS = 1 << 18
 AS_IN_TABLE = "name ids as the table holds them"
 
 
@@ -150,40 +149,6 @@ def identified(manifest: Manifest) -> bool:
     return manifest.id is not None or manifest.ids != "keep"
 
 
-def published_ids(layout: Layout, spec: LedgerSpec, manifest: Manifest) -> Iterator[pl.Series]:
-    """Yield the canonical ids of published rows, if they are known; null where forgotten in another table."""
-    if manifest.ids != "keep":
-        yield from ids_of_parts(layout.staging, spec, (part.sha256 for part in manifest.parts))
-    elif manifest.id is not None:
-        for batch in batches(scan(layout, manifest).select(by_name(manifest.id)), _BATCH_ROWS):
-            yield pl.Series(canonical_ids(batch[manifest.id].to_arrow()), dtype=pl.String)
-
-
-def forgotten_among(ledger: Ledger, dataset: str, ids: pl.Series, units: pl.Series | None = None) -> pl.Series:
-    """Return which records are forgotten; ids of some that were are null (`blank_ids`)."""
-    ids = ids.alias("id")
-    gone, there = ids.is_null().to_numpy(writable=True), ids.is_not_null()
-    hashes = None if units is None else pa.array(units.filter(there).to_list(), pa.binary(32))
-    gone[there.to_numpy()] = ledger.people.forgotten(dataset, canonical_ids(ids.drop_nulls().to_arrow()), hashes)
-    return pl.Series(gone, dtype=pl.Boolean)
-
-
-def refuse_forgotten_base(layout: Layout, spec: LedgerSpec, ledger: Ledger, refs: Iterable[ReleaseRef]) -> None:
-    """Refuse to add to a version that holds forgotten records (docs/spec/privacy.md#forgotten).
-
-    Its ids are read only if the release ever held a record that is forgotten now.
-    """
-    manifest = Manifest.read(layout)
-    if manifest is None or not any(ledger.people.count_forgotten(ref) for ref in refs):
-        return
-    published = published_ids(layout, spec, manifest)
-    count = sum(int(forgotten_among(ledger, manifest.dataset, ids).sum()) for ids in published)
-    if count:
-        are = counted(count, "row of the published table is", "rows of the published table are")
-        msg = f"{are} of people or records that were forgotten in another release or sink"
-        raise LedgerError(msg, "`dptext forget` removes them: name the same people for this policy, too")
-
-
 def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.DataFrame | None:
     """Return the canonical ids, and the subjects if asked for, of the source; None if there is none."""
     elsewhere = is_remote(layout.source) or layout.source.startswith(TABLE)
@@ -256,11 +221,11 @@ def forget(
     """
     own, *others = tables_of(resolve(policy))
     named: dict[str, Any] = {"partition": partition, "subjects": subjects, "records": records, "missing": missing}
-    of_table: Callable[..., ForgetSummary] = _preview if dry_run else partial(forget_table, checkpoint=checkpoint)
-    done, also = of_table(own, **named, checked=checked), dict[str, ForgetSummary]()
+    named |= {"dry_run": dry_run, "checkpoint": checkpoint}
+    done, also = forget_table(own, **named, checked=checked), dict[str, ForgetSummary]()
     for item in others:
         if Manifest.read(Layout.of(item, partition)) is not None:
-            also[str(item.audience)] = of_table(item, **named, checked=True)
+            also[str(item.audience)] = forget_table(item, **named, checked=True)
         elif not dry_run and (subjects or records):
             forget_drafts(item, partition=partition, subjects=subjects, records=records)
     return replace(done, audiences=also)
@@ -274,30 +239,45 @@ def forget_table(
     records: Sequence[str] = (),
     missing: bool = False,
     checked: bool = False,
+    dry_run: bool = False,
     checkpoint: Checkpoint = nothing,
 ) -> ForgetSummary:
-    """Publish a version of one table without some people, as `forget` does."""
+    """Publish a version of one table without some people, as `forget` does; with `dry_run`, only count."""
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
     manifest = Manifest.read(layout)
     if manifest is None:  # a table that was never published may have no ledger
         hint = "`dptext forget POLICY --everywhere` also removes people from staging; `dptext run POLICY` publishes"
         raise InputError(f"nothing is published at {layout.sink}", hint)
-    storage = layout.staging
-    with _opened(layout, policy, manifest) as ledger, alone_at(layout) as (_, renew_lock):
-        versions.require_alone(layout)
-        before = published_manifest(layout)
-        refs = _refs(ledger, policy, before)
-        if policy.ids != "keep":  # another key would give all others other ids
+    storage, stays, spec = layout.staging, policy.synthetic is not None, policy.ledger
+    with ExitStack() as opened:
+        if dry_run:
+            ledger = opened.enter_context(Ledger.open(spec.url, spec.id_key, create=False, read_only=True))
+            require_same_ledger(ledger, layout, policy, manifest, freezing=False)
+            before = manifest
+        else:
+            ledger = opened.enter_context(_opened(layout, policy, manifest))
+            _, renew_lock = opened.enter_context(alone_at(layout))
+            versions.require_alone(layout)
+            before = published_manifest(layout)
+        refs, ids = _refs(ledger, policy, before), subject_ids(policy, subjects)
+        if policy.ids != "keep" and not dry_run:  # another key would give all others other ids
             for ref in refs:
                 ledger.releases.require_key(ref, keys.resolve(policy.key))
-        ids = subject_ids(policy, subjects)
         if not checked:
             require_known(policy, layout, ledger, ids, records)
         people = listed(policy, layout, before, ledger, ids, records, missing=missing)
         people.require_gone_from_source()
+        named = pa.array(sorted(people.records), pa.large_string())
+        if dry_run:
+            new, held = ledger.people.would_forget(policy.dataset, named, ids, refs)
+            withdrawn = not identified(before) and not stays and held
+            removed = before.rows if withdrawn else len(people.published)
+            older = versions.unlisted(layout, None if removed else before)  # the current version goes, too
+            version, left = before.version + (removed > 0), before.rows - removed
+            return ForgetSummary(version, removed, left, older, 0, new, withdrawn, stays)
         # the ledger first: if this call is killed, no later run releases these people, and the same call completes it
-        new = ledger.people.forget(policy.dataset, pa.array(sorted(people.records), pa.large_string()), ids)
+        new = ledger.people.forget(policy.dataset, named, ids)
         remember(ledger, policy)
         checkpoint("forgotten")
         is_forgotten = partial(forgotten_among, ledger, policy.dataset)
@@ -310,45 +290,12 @@ def forget_table(
             versions.record(layout, now, ledger, refs)
         remember(ledger, policy)
         checkpoint("shown")
-        older = versions.unlisted(layout, now)
-        versions.delete(layout, older, every_older=True)
+        versions.delete(layout, older := versions.unlisted(layout, now), every_older=True)
         keep_id_lists(storage, (part.sha256 for part in now.parts), lists)
         selection.carry(storage, before.digest, now.digest)
-        staged = _take_out_of_staging(layout, policy, is_forgotten, by_subject=len(ids) > 0)
-    withdrawn = not identified(before) and before.rows > now.rows
-    stays = policy.synthetic is not None
-    return ForgetSummary(now.version, before.rows - now.rows, now.rows, older, staged, new, withdrawn, stays)
-
-
-def _preview(
-    policy: Policy,
-    *,
-    partition: str | None,
-    subjects: Sequence[str],
-    records: Sequence[str],
-    missing: bool,
-    checked: bool,
-) -> ForgetSummary:
-    layout = Layout.of(policy, partition)
-    _require(policy, subjects, records, missing=missing)
-    before = published_manifest(layout)
-    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-        require_same_ledger(ledger, layout, policy, before, freezing=False)
-        refs, ids = _refs(ledger, policy, before), subject_ids(policy, subjects)
-        if not checked:
-            require_known(policy, layout, ledger, ids, records)
-        people = listed(policy, layout, before, ledger, ids, records, missing=missing)
-        people.require_gone_from_source()
-        named = pa.array(sorted(people.records), pa.large_string())
-        new, held = ledger.people.would_forget(policy.dataset, named, ids, refs)
-    stays = policy.synthetic is not None
-    withdrawn = not identified(before) and not stays and held
-    removed = before.rows if withdrawn else len(people.published)
-    older = versions.unlisted(layout, before)
-    if removed:  # the current version goes, too
-        older = versions.unlisted(layout, None)
-    version = before.version + (1 if removed else 0)
-    return ForgetSummary(version, removed, before.rows - removed, older, 0, new, withdrawn, stays)
+        staged = _take_out(layout, policy, is_forgotten, by_subject=len(ids) > 0)
+    withdrawn, removed = not identified(before) and before.rows > now.rows, before.rows - now.rows
+    return ForgetSummary(now.version, removed, now.rows, older, staged, new, withdrawn, stays)
 
 
 @bare
@@ -363,7 +310,7 @@ def forget_drafts(
         new = ledger.people.forget(policy.dataset, pa.array(sorted(records), pa.large_string()), ids)
         remember(ledger, policy)
         is_forgotten = partial(forgotten_among, ledger, policy.dataset)
-        return new, _take_out_of_staging(layout, policy, is_forgotten, by_subject=len(ids) > 0)
+        return new, _take_out(layout, policy, is_forgotten, by_subject=len(ids) > 0)
 
 
 @contextmanager
@@ -377,15 +324,6 @@ def _opened(layout: Layout, policy: Policy, manifest: Manifest | None) -> Iterat
     ):
         require_same_ledger(ledger, layout, policy, manifest)
         yield ledger
-
-
-def _take_out_of_staging(layout: Layout, policy: Policy, is_forgotten: Forgets, *, by_subject: bool) -> int:
-    changed = 0
-    for folder in layout.memory.subfolders():
-        changed += _take_out(folder, policy, is_forgotten, by_subject=by_subject) + blank_ids(
-            folder, policy.ledger, is_forgotten
-        )
-    return changed
 
 
 def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *, missing: bool) -> None:
@@ -453,36 +391,37 @@ def _publish_without(  # noqa: PLR0917
     return now, writer.lists
 
 
-def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets, *, by_subject: bool) -> int:
+def _take_out(layout: Layout, policy: Policy, is_forgotten: Forgets, *, by_subject: bool) -> int:
     """Remove the records from lists and kept bytes, and staged shards that hold them or do not show whose they are.
 
     A list holds records that may never have been charged, so only the units in it show whose they are.
     """
     changed, action = 0, "removing records from staging"
-    with seam(action, InputError, "call this again: it continues from here"):
-        vectors = storage.glob(f"{VECTORS}-*")  # they do not show whose they are
-        storage.delete(*vectors)
-        changed += len(vectors)
-        lists = {name for pattern in LISTS for name in storage.glob(pattern)}
-        for name in storage.glob("*.parquet"):
-            frame, stem = pl.read_parquet(literal(storage.local_path(name, fresh=True))), name.removesuffix(".parquet")
-            units = frame[UNIT] if UNIT in frame.columns else None
-            identifies = policy.id in frame.columns and not (name in lists and by_subject and units is None)
-            every = pl.Series([True] * frame.height, dtype=pl.Boolean)
-            forgotten = is_forgotten(frame[policy.id], units) if identifies else every
-            if not forgotten.any():
-                continue
-            changed += 1
-            draws, posts = f"{stem}.draws", storage.glob(f"{stem}-*.post")
-            if name.startswith("shard-") or not identifies:
-                storage.delete(f"{stem}.json", f"{stem}.post", *posts, draws, name)
-                continue
-            for post in posts:  # row by row the same records
-                rows = _without(pl.read_parquet(literal(storage.local_path(post, fresh=True))), forgotten)
-                storage.write(post, rows.write_parquet, action=action)
-            if (path := storage.local_path(draws, fresh=True)).exists():
-                storage.write(draws, _without(pl.read_ipc(literal(path)), forgotten).write_ipc, action=action)
-            storage.write(name, _without(frame, forgotten).write_parquet, action=action)
+    for storage in layout.memory.subfolders():
+        with seam(action, InputError, "call this again: it continues from here"):
+            vectors = storage.glob(f"{VECTORS}-*")  # they do not show whose they are
+            storage.delete(*vectors)
+            lists = {name for pattern in LISTS for name in storage.glob(pattern)}
+            for name in storage.glob("*.parquet"):
+                frame = pl.read_parquet(literal(storage.local_path(name, fresh=True)))
+                units = frame[UNIT] if UNIT in frame.columns else None
+                identifies = policy.id in frame.columns and not (name in lists and by_subject and units is None)
+                every = pl.Series([True] * frame.height, dtype=pl.Boolean)
+                forgotten = is_forgotten(frame[policy.id], units) if identifies else every
+                if not forgotten.any():
+                    continue
+                changed, stem = changed + 1, name.removesuffix(".parquet")
+                draws, posts = f"{stem}.draws", storage.glob(f"{stem}-*.post")
+                if name.startswith("shard-") or not identifies:
+                    storage.delete(f"{stem}.json", f"{stem}.post", *posts, draws, name)
+                    continue
+                for post in posts:  # row by row the same records
+                    rows = _without(pl.read_parquet(literal(storage.local_path(post, fresh=True))), forgotten)
+                    storage.write(post, rows.write_parquet, action=action)
+                if (path := storage.local_path(draws, fresh=True)).exists():
+                    storage.write(draws, _without(pl.read_ipc(literal(path)), forgotten).write_ipc, action=action)
+                storage.write(name, _without(frame, forgotten).write_parquet, action=action)
+        changed += len(vectors) + blank_ids(storage, policy.ledger, is_forgotten)
     return changed
 
 

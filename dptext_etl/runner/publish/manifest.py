@@ -1,4 +1,4 @@
-"""State the claims of a run on every text column, and scan a published table by its manifest.
+"""State the claims of a run on every text column; scan a published table and open its classifier by its manifest.
 
 If a count over the whole run decides about publication, every row pays twice the gate's false-alarm probability as
 delta, and its class becomes approximate (docs/spec/privacy.md#copy-gate). Without it the mechanisms' own claims hold.
@@ -6,10 +6,12 @@ delta, and its class becomes approximate (docs/spec/privacy.md#copy-gate). Witho
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +21,7 @@ from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE
 from dptext_etl.data_types import by_name, from_text, in_json, parsed, readable
-from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.errors import InputError, PolicyError, bare, seam
 from dptext_etl.families.words import by_text
 from dptext_etl.file_formats import FORMATS
 from dptext_etl.guarantee import FINE, MICRO, OWN_PERSONS, PURE, Disclosure, Guarantee, GuaranteeClass, Micro, Spend
@@ -30,6 +32,9 @@ from dptext_etl.policy.policy_like import EQUAL_TEXTS
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.storage import Storage
+
+if TYPE_CHECKING:
+    from dptext_etl.families.aggregate import Classifier
 
 Amounts = dict[str, npt.NDArray[np.int64]]
 
@@ -260,3 +265,49 @@ def as_stored(layout: Layout, manifest: Manifest, paths: tuple[str, ...]) -> pl.
     """Scan parts of a manifest as their files hold them: all columns of CSV files are text."""
     files = Files(paths, manifest.file_format, layout.storage_options)
     return files.scan(all_text=True, in_json=in_json(manifest.schema))
+
+
+EXPORTED = "classifier.safetensors"
+"""Name of the classifier in an export."""
+_CLASSIFIERS = (
+    "name the folder or URL that `dptext run` published, a folder of `dptext export`, or the file of a classifier"
+)
+
+
+@bare
+def open_classifier(place: str | Path, storage_options: Mapping[str, str] | None = None) -> Classifier:
+    """Return the classifier of a release, after its file is compared with the manifest.
+
+    Args:
+        place: The published folder or URL, a folder of `dptext export`, or the file of a classifier.
+        storage_options: Options for object stores, as a policy has them.
+
+    Raises:
+        InputError: There is no release, it has no classifier, or the file is another one than the manifest names.
+    """
+    from dptext_etl.families.aggregate import Classifier
+
+    path = Path(place)
+    if path.suffix == ".safetensors" and path.is_file():
+        return Classifier.read(path)
+    manifest: Manifest | None
+    content: bytes | None
+    if (path / EXPORTED).is_file() or (path / "manifest.json").is_file():
+        with seam("reading the export", InputError, _CLASSIFIERS):
+            manifest = Manifest.parse((path / "manifest.json").read_text("ascii"))
+            content = (path / EXPORTED).read_bytes() if (path / EXPORTED).is_file() else None
+        if content is not None and hashlib.sha256(content).hexdigest() != manifest.classifier:
+            content = None
+    else:
+        layout = Layout.of_sink(str(place), dict(storage_options or {}))
+        manifest = Manifest.read(layout)
+        content = None if manifest is None else manifest.read_classifier(layout)
+    if manifest is None:
+        raise InputError("nothing is published there", _CLASSIFIERS)
+    if manifest.classifier is None:
+        raise InputError("the release has no classifier: only synthetic tables with labels have one", _CLASSIFIERS)
+    if content is None:
+        raise InputError(
+            "the file of the classifier is missing, or is not the one that the manifest names", _CLASSIFIERS
+        )
+    return Classifier.read(content)

@@ -106,11 +106,6 @@ class HiddenIds:
             return frame, frame.select(by_name(name) for name in frame.columns if name != self.column)
         return frame, frame.with_columns(keyed[order].alias(self.column))
 
-    def keep(self, staging: Storage, digest: str, frame: pl.DataFrame) -> str:
-        """Keep the records' own ids of a part inside, and return the name of the list."""
-        ids = keys.canonical_series(frame[self.column])
-        return _write_list(staging, self.ledger, digest[:_DIGITS], ids, action="keeping the ids of a part")
-
 
 def _write_list(staging: Storage, spec: LedgerSpec, part: str, ids: pl.Series, *, action: str) -> str:
     whole = _hash(ids)
@@ -315,29 +310,24 @@ class Writer:
         Shards of this process end where raw texts fill them, so parts are cut anew: its end follows only from published
         rows (docs/spec/privacy.md#structure). A shard of Spark is a part.
         """
-        first = len(self._written)
-        places = ((rows, self._folder / self._name(number)) for number, rows in enumerate(self._cut(shards), first))
-        for path, rows, digest, kept in map_in_order(self._add, places, min(threads(), _WIDTH)):
-            self._append(path, rows, digest, kept)
-            advance(rows)
 
-    def _cut(self, shards: Iterable[StagedShard]) -> Iterator[pl.DataFrame]:
-        for by_ids, group in groupby(shards, key=lambda shard: shard.by_ids):
-            rows = (_published(self._staging, shard) for shard in group)
-            yield from rows if by_ids else cut(rows, *self._most)
+        def cut_anew() -> Iterator[pl.DataFrame]:
+            for by_ids, group in groupby(shards, key=lambda shard: shard.by_ids):
+                rows = (rows_of(self._staging, shard) for shard in group)
+                yield from rows if by_ids else cut(rows, *self._most)
+
+        first = len(self._written)
+        places = ((rows, self._folder / self._name(number)) for number, rows in enumerate(cut_anew(), first))
+        for path, rows, digest, kept in map_in_order(self._add, places, min(threads(), _WIDTH)):
+            self.take(path, rows, digest, kept)
+            advance(rows)
 
     def _add(self, place: tuple[pl.DataFrame, Path]) -> tuple[Path, int, str, str]:
         rows, path = place
-        return path, *_write(rows, path, self.format, self.staging, self.hidden, compression=self.compression)
+        return path, *write_part(rows, path, self.format, self.staging, self.hidden, compression=self.compression)
 
     def add_rows(self, frame: pl.DataFrame) -> None:
-        self._append(*self._add((frame, self._folder / self._name(len(self._written)))))
-
-    def _append(self, path: Path, rows: int, digest: str, kept: str) -> None:
-        first = len(self._kept) if self._layout.plain else 0
-        target = path.rename(self._folder / self._final(first + len(self._written), digest))
-        self._written.append(_Draft(target.name, rows, digest, target.stat().st_size))
-        self.lists.add(kept)
+        self.take(*self._add((frame, self._folder / self._name(len(self._written)))))
 
     @contextmanager
     def elsewhere(self) -> Iterator[Path]:
@@ -354,9 +344,12 @@ class Writer:
             shutil.rmtree(folder, ignore_errors=True)
 
     def take(self, path: Path, rows: int, digest: str, kept: str) -> None:
-        """Add a part that `write_part` drafted elsewhere as the next one."""
+        """Add a part that `write_part` drafted, here or elsewhere, as the next one."""
+        first = len(self._kept) if self._layout.plain else 0
         with seam("adding a part", InputError, _AGAIN):
-            self._append(path, rows, digest, kept)
+            target = path.rename(self._folder / self._final(first + len(self._written), digest))
+            self._written.append(_Draft(target.name, rows, digest, target.stat().st_size))
+        self.lists.add(kept)
 
     def take_objects(self, objects: Iterable[tuple[str, int, str, str, int]], move: Move) -> None:
         """Add parts that lie in the store of staging (object, rows, hash, list, bytes); `move` publishes them."""
@@ -432,32 +425,19 @@ class Writer:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def write_part(
-    staging: Staging,
-    shard: StagedShard,
-    path: Path,
-    file_format: str,
-    hidden: HiddenIds | None,
-    *,
-    compression: Compression = FASTEST,
-) -> tuple[int, str, str]:
-    """Write a staged shard without its canary rows as one part, on an executor (see `_write`)."""
-    rows = _published(staging, shard)
-    return _write(rows, path, file_format, staging.storage, hidden, compression=compression)
-
-
-def _published(staging: Staging, shard: StagedShard) -> pl.DataFrame:
+def rows_of(staging: Staging, shard: StagedShard) -> pl.DataFrame:
+    """Return the rows of a staged shard as they are published, without its canary rows."""
     return staging.outcome(shard).filter(~pl.col(CANARY)).drop(CANARY)
 
 
-def _write(
+def write_part(
     frame: pl.DataFrame,
     path: Path,
     file_format: str,
     staging: Storage,
     hidden: HiddenIds | None,
     *,
-    compression: Compression,
+    compression: Compression = FASTEST,
 ) -> tuple[int, str, str]:
     """Write rows, keep the ids inside that readers do not see, and return rows, hash, and the name of their list."""
     frame, public = (frame, frame) if hidden is None else hidden.arranged(frame)
@@ -465,7 +445,11 @@ def _write(
     fill = FORMATS[file_format].writer(public.rechunk().lazy(), compression)
     files.write(path, fill, action="writing a part", flush_folder=False)
     digest = files.sha256(path)
-    return frame.height, digest, "" if hidden is None else hidden.keep(staging, digest, frame)
+    if hidden is None:
+        return frame.height, digest, ""
+    ids = keys.canonical_series(frame[hidden.column])
+    own = _write_list(staging, hidden.ledger, digest[:_DIGITS], ids, action="keeping the ids of a part")
+    return frame.height, digest, own
 
 
 def write_table(writer: Writer, staging: Staging, shard: StagedShard, policy: Policy) -> None:

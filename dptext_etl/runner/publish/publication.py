@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import polars as pl
+import pyarrow as pa
 
 from dptext_etl import files, telemetry
 from dptext_etl.accounting.shuffling import COUNT
@@ -20,7 +21,6 @@ from dptext_etl.checks import Candidate, Verdict, evaluate, require
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.sink_files import Manifest, Part
 from dptext_etl.checks.text_counts import (
-    CopyCount,
     copy_reports,
     model_failures,
     rewriting_reports,
@@ -35,18 +35,25 @@ from dptext_etl.policy import LedgerSpec, Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
 from dptext_etl.runner.publish import versions
-from dptext_etl.runner.publish.forgetting import refuse_forgotten_base
-from dptext_etl.runner.publish.manifest import claims, is_whole
-from dptext_etl.runner.publish.parts import HiddenIds, Writer, keep_id_lists, write_shuffled, write_table
+from dptext_etl.runner.publish.manifest import claims, is_whole, scan
+from dptext_etl.runner.publish.parts import (
+    HiddenIds,
+    Writer,
+    ids_of_parts,
+    keep_id_lists,
+    write_shuffled,
+    write_table,
+)
 from dptext_etl.runner.publish.versions import alone_at, expire, show
 from dptext_etl.runner.shard.attempt import ledger_of_run, remember, require_same_ledger
 from dptext_etl.runner.shard.computing import replays
 from dptext_etl.runner.shard.staging import NOTE, ColumnHardware, StagedRun, StagedShard, Staging, merge_hardware
 from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.selection import continues
-from dptext_etl.runner.source.table import READ_HINT, Files
+from dptext_etl.runner.source.table import READ_HINT, Files, batches
 
 _DRAFT = "manifest.draft.json"
+_BATCH_ROWS = 1 << 18
 _AGAIN = "remove the staging folder by hand: it may hold raw text"
 
 Judge = Callable[[StagedRun, Candidate, Callable[[int], object]], tuple[Verdict, ...]]
@@ -117,7 +124,7 @@ def check(
                 ledger=opened,
                 refs=staged.refs,
                 texts=(manifest,),
-                copies=copies_of(staged),
+                copies=total_copies(shard.copies for shard in staged.shards),
                 recomputed=recomputed,
                 scratch=staging.folder,
             )
@@ -134,16 +141,12 @@ def check(
     return verdicts
 
 
-def copies_of(staged: StagedRun) -> dict[str, CopyCount]:
-    return total_copies(shard.copies for shard in staged.shards)
-
-
 def reports(staged: StagedRun) -> list[Mapping[str, object]]:
     """Compare counts of the run with their bounds, and count failures of models, for people inside the boundary."""
     if staged.policy.synthetic is not None:  # nothing is compared with a raw text
         return []
     with staged.profile.stage("reports"):
-        counts, policy = copies_of(staged), staged.policy
+        counts, policy = total_copies(shard.copies for shard in staged.shards), staged.policy
         copied = (*copy_reports(policy, counts), *copy_reports(policy, counts, ngrams=True))
         failed = model_failures(shard.failures for shard in staged.shards)
         again = rewriting_reports(policy, (shard.post for shard in staged.shards))
@@ -230,38 +233,41 @@ def publish(
             f"staged in {layout.staging.url}"
         )
         return Published(None, None, None, 0, changed=False, note=note)
-    staging = Staging(layout.staging, staged.staging_key)
-    total = sum(shard.counts["rows"] for shard in staged.shards)
-    meter = Meter("publish", total, progress)
+    meter = Meter("publish", sum(shard.counts["rows"] for shard in staged.shards), progress)
     # staging is locked before the sink: a second attempt at this release is refused before it touches the sink
     with (
         staged.profile.stage("publish"),
-        staging.storage.lock("of this release is under way"),
+        layout.staging.lock("of this release is under way"),
         alone_at(layout) as (before, renew_lock),
         ledger_of_run(policy, ledger) as opened,
     ):
-        published = _publish(staged, staging, opened, before, verdicts, write, meter, checkpoint, renew_lock)
+
+        def advance(rows: int = 0) -> None:
+            renew_lock()
+            if rows:
+                meter.add(rows)
+
+        published = _publish(staged, verdicts, opened, before, write=write, advance=advance, checkpoint=checkpoint)
         if layout.logged:
-            manifest = Manifest.read(staged.layout)
-            if manifest is not None and is_recorded(opened, staged.layout, manifest.digest, staged.refs.values()):
-                versions.record(staged.layout, manifest, opened, staged.refs.values())
-                remember(opened, staged.policy)
-        selection.note(staging.storage, published.manifest, staged.rows, verdicts)
+            manifest = Manifest.read(layout)
+            if manifest is not None and is_recorded(opened, layout, manifest.digest, staged.refs.values()):
+                versions.record(layout, manifest, opened, staged.refs.values())
+                remember(opened, policy)
+        selection.note(layout.staging, published.manifest, staged.rows, verdicts)
         return published
 
 
-def _publish(  # noqa: PLR0917
+def _publish(
     staged: StagedRun,
-    staging: Staging,
+    verdicts: Sequence[Verdict],
     ledger: Ledger,
     before: Manifest | None,
-    verdicts: Sequence[Verdict],
+    *,
     write: Write,
-    meter: Meter,
+    advance: Callable[..., None],
     checkpoint: Checkpoint,
-    renew_lock: Callable[[], None],
 ) -> Published:
-    layout, policy = staged.layout, staged.policy
+    layout, policy, staging = staged.layout, staged.policy, Staging(staged.layout.staging, staged.staging_key)
     held = before is not None and is_recorded(ledger, layout, before.digest, staged.refs.values())
     recorded = before if held else None
     again = "; the manifest was written again" if recorded is not None and recorded.restore(layout) else ""
@@ -273,29 +279,29 @@ def _publish(  # noqa: PLR0917
         return unchanged(layout, before, f"there are no new rows to publish{again}")
     most, version = (policy.shard_rows, policy.shard_bytes), 1 if before is None else before.version + 1
     with Writer(layout, staging, version, most, hidden=HiddenIds.of(policy), kept=kept) as writer:
-
-        def count_rows(rows: int) -> None:
-            renew_lock()
-            meter.add(rows)
-
-        _write_parts(staged, staging, writer, write, count_rows)
+        _write_parts(staged, staging, writer, write, advance)
         checkpoint("parts written")
         older = before.computed if before is not None and kept else {}
         manifest = draft(staged, verdicts, writer.parts, writer.version, older)
         same = False
         if recorded is not None and not kept:
             same = same_content(recorded, manifest)
-            if not same and _only_order(staged, recorded, manifest, writer):
+            if not same and _only_order(staged, recorded, manifest, writer.drafts):
                 show(layout, recorded)
                 staging.clear()
                 return unchanged(layout, recorded, f"nothing changed but the order of rows{again}")
             manifest = recorded if same else manifest
-        _record(staged, ledger, manifest, before)
+        # recorded before readers can see it, so that a revoked release never becomes visible
+        require_same_ledger(ledger, layout, policy, before)
+        _refuse_forgotten(staged, ledger, manifest)
+        refs = list(staged.refs.values())
+        ledger.releases.record_publication(refs, manifest.name, manifest.digest, manifest.rows, sink=layout.place)
+        remember(ledger, policy)
         checkpoint("recorded")
         # files, then the manifest, then the folder: a reader who follows a manifest always finds its files
-        restored = writer.restore(manifest.parts, renew_lock) if same else 0
+        restored = writer.restore(manifest.parts, advance) if same else 0
         if not same:
-            writer.finish(renew_lock)
+            writer.finish(advance)
         checkpoint("version written")
         manifest.write_classifier(layout, classifier_of(policy, staged.shards))
         if not same:
@@ -368,15 +374,6 @@ def is_recorded(ledger: Ledger, layout: Layout, digest: str, refs: Iterable[Rele
     return all(digest in ledger.releases.published(ref, layout.place).values() for ref in refs)
 
 
-def _record(staged: StagedRun, ledger: Ledger, manifest: Manifest, before: Manifest | None) -> None:
-    """Record the publication before readers can see it, so that a revoked release never becomes visible."""
-    require_same_ledger(ledger, staged.layout, staged.policy, before)
-    _refuse_forgotten(staged, ledger, manifest)
-    refs, place = list(staged.refs.values()), staged.layout.place
-    ledger.releases.record_publication(refs, manifest.name, manifest.digest, manifest.rows, sink=place)
-    remember(ledger, staged.policy)
-
-
 def is_released(policy: Policy, layout: Layout, ledger: Ledger, refs: Mapping[str, ReleaseRef]) -> bool:
     """Return whether an intact table of a synthetic release is published; its statistic is not looked at."""
     before = Manifest.read(layout) if policy.publish else None
@@ -425,14 +422,60 @@ def _refuse_forgotten(staged: StagedRun, ledger: Ledger, manifest: Manifest) -> 
         raise LedgerError(msg, "run the same policy again: it leaves them out, and charged records cost nothing again")
 
 
-def _only_order(staged: StagedRun, before: Manifest, now: Manifest, writer: Writer) -> bool:
+def published_ids(layout: Layout, spec: LedgerSpec, manifest: Manifest) -> Iterator[pl.Series]:
+    """Yield the canonical ids of published rows, if they are known; null where forgotten in another table."""
+    if manifest.ids != "keep":
+        yield from ids_of_parts(layout.staging, spec, (part.sha256 for part in manifest.parts))
+    elif manifest.id is not None:
+        for batch in batches(scan(layout, manifest).select(by_name(manifest.id)), _BATCH_ROWS):
+            yield pl.Series(canonical_ids(batch[manifest.id].to_arrow()), dtype=pl.String)
+
+
+def forgotten_among(ledger: Ledger, dataset: str, ids: pl.Series, units: pl.Series | None = None) -> pl.Series:
+    """Return which records are forgotten; ids of some that were are null (`blank_ids`)."""
+    ids = ids.alias("id")
+    gone, there = ids.is_null().to_numpy(writable=True), ids.is_not_null()
+    hashes = None if units is None else pa.array(units.filter(there).to_list(), pa.binary(32))
+    gone[there.to_numpy()] = ledger.people.forgotten(dataset, canonical_ids(ids.drop_nulls().to_arrow()), hashes)
+    return pl.Series(gone, dtype=pl.Boolean)
+
+
+def refuse_forgotten_base(layout: Layout, spec: LedgerSpec, ledger: Ledger, refs: Iterable[ReleaseRef]) -> None:
+    """Refuse to add to a version that holds forgotten records (docs/spec/privacy.md#forgotten).
+
+    Its ids are read only if the release ever held a record that is forgotten now.
+    """
+    manifest = Manifest.read(layout)
+    if manifest is None or not any(ledger.people.count_forgotten(ref) for ref in refs):
+        return
+    published = published_ids(layout, spec, manifest)
+    count = sum(int(forgotten_among(ledger, manifest.dataset, ids).sum()) for ids in published)
+    if count:
+        are = counted(count, "row of the published table is", "rows of the published table are")
+        msg = f"{are} of people or records that were forgotten in another release or sink"
+        raise LedgerError(msg, "`dptext forget` removes them: name the same people for this policy, too")
+
+
+def _only_order(staged: StagedRun, before: Manifest, now: Manifest, drafts: Sequence[Path]) -> bool:
     """Return whether a run of Spark would change the order of rows and where parts end, and nothing else."""
-    policy = staged.policy
+    policy, layout = staged.policy, staged.layout
     drawn = any(staged.rows.get(name) for name in ("new", "resumed", "changed_released"))
     if drawn or replays(policy) or policy.ids != "keep" or not any(shard.by_ids for shard in staged.shards):
         return False
-    same = same_content(replace(before, parts=()), replace(now, parts=()))
-    return same and same_rows(staged.layout, before, writer.drafts, now.rows)
+    if not same_content(replace(before, parts=()), replace(now, parts=())):
+        return False
+    if layout.remote_sink or before.rows != now.rows or not is_whole(layout, before):
+        return False
+
+    def sums(paths: Iterable[str]) -> tuple[int, ...]:
+        """Add up 64-bit hashes of rows, which no order changes."""
+        row = pl.struct(by_name(name) for name in before.schema)
+        frame = Files(tuple(paths), before.file_format, {}).scan(all_text=True)
+        totals = frame.select(row.hash(seed).sum().alias(str(seed)) for seed in (0, 1)).collect(engine="streaming")
+        return tuple(totals.row(0))
+
+    with seam("comparing with the published table", InputError, READ_HINT):
+        return sums(layout.part(part.path) for part in before.parts) == sums(map(str, drafts))
 
 
 def unchanged(layout: Layout, before: Manifest | None, note: str) -> Published:
@@ -470,7 +513,10 @@ def draft(
         names = policy.shuffled.columns(policy.columns[0].name)
         schema = pl.Schema({name: pl.Int64() if name == COUNT else pl.String() for name in names})
     schema = schema if hidden is None else hidden.schema(schema)
-    computed = {name: {"computed": hardware} for name, hardware in merge_hardware([older, staged.computed]).items()}
+    computed = {
+        name: {"computed": hardware}
+        for name, hardware in merge_hardware([older, *(shard.computed for shard in staged.shards)]).items()
+    }
     return Manifest(
         policy.dataset,
         policy.release,
@@ -524,23 +570,3 @@ def same_content(before: Manifest, now: Manifest) -> bool:
         return {**asdict(manifest), "version": None, "source": None, "schema": schema, "parts": parts}
 
     return content(before) == content(now)
-
-
-def same_rows(layout: Layout, before: Manifest, drafts: Sequence[Path], rows: int) -> bool:
-    """Return whether published files hold the rows of local drafts, in any order: then readers need no new version.
-
-    Engines cut and order rows in different ways. Columns and claims are compared elsewhere.
-    """
-    if layout.remote_sink or before.rows != rows or not is_whole(layout, before):
-        return False
-    published, names = [layout.part(part.path) for part in before.parts], tuple(before.schema)
-
-    def sums(paths: Iterable[str]) -> tuple[int, ...]:
-        """Add up 64-bit hashes of rows, which no order changes."""
-        row = pl.struct(by_name(name) for name in names)
-        frame = Files(tuple(paths), before.file_format, {}).scan(all_text=True)
-        totals = frame.select(row.hash(seed).sum().alias(str(seed)) for seed in (0, 1)).collect(engine="streaming")
-        return tuple(totals.row(0))
-
-    with seam("comparing with the published table", InputError, READ_HINT):
-        return sums(published) == sums(map(str, drafts))

@@ -111,19 +111,16 @@ def commit(layout: Layout, manifest: Manifest) -> None:
     with seam("reading the parts of a version", InputError, READ_HINT):
         sizes = {part.path: layout.published.size(part.path) for part in manifest.parts}
     files = [DataFile(part.path, part.rows, sizes[part.path]) for part in manifest.parts]
-    facts = Facts(manifest.version, manifest.digest, _properties(manifest))
-    table.commit(files, schema_of(scan(layout, manifest)), facts, state)
-
-
-def _properties(manifest: Manifest) -> dict[str, str]:
-    """Return the properties with the claims on each text column, per unit, for readers of a catalog."""
+    # the claims on each text column, per unit, for readers of a catalog
     names = {"guarantee": "class", "unit": "unit", "epsilon": "unit_epsilon", "delta": "unit_delta"}
     columns = {
         f"dptext.{column['name']}.{name}": str(column[entry])
         for column in manifest.columns
         for name, entry in names.items()
     }
-    return {"dptext.release_name": manifest.release, **columns}
+    properties = {"dptext.release_name": manifest.release, **columns}
+    facts = Facts(manifest.version, manifest.digest, properties)
+    table.commit(files, schema_of(scan(layout, manifest)), facts, state)
 
 
 def record(layout: Layout, manifest: Manifest, ledger: Ledger, refs: Iterable[ReleaseRef]) -> None:

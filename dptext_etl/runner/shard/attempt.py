@@ -50,7 +50,16 @@ def require_same_ledger(
 
     No ledger means one that a run would create: it holds no anchor at all. `manifest` is the one in the sink.
     """
-    released = partial(_releases_in_use, layout, policy, manifest if policy.publish else None)
+    shown = manifest is not None and policy.publish and manifest.dataset == policy.dataset
+
+    def released() -> set[str]:
+        """Return the release names of the dataset that sink and staging hold: an anchor was stored before each."""
+        names = {manifest.release} if manifest is not None and shown else set()
+        for folder in layout.memory.subfolders():
+            if any(name.startswith("shard-") or name == LEFT_OUT for name in folder.names()):
+                names.add(unquote(folder.parent.name))
+        return names
+
     if ledger is None:
         if released():
             anchor_files.refuse_no_ledger(policy.dataset)
@@ -58,15 +67,6 @@ def require_same_ledger(
     scope, options = Scope.of(policy), policy.storage_options
     anchor_files.require(ledger, scope, policy.ledger, options, released=released, freezing=freezing)
     require_audiences(ledger, policy)
-
-
-def _releases_in_use(layout: Layout, policy: Policy, manifest: Manifest | None) -> set[str]:
-    """Return the release names of the dataset that sink and staging hold: an anchor was stored before each."""
-    names = set() if manifest is None or manifest.dataset != policy.dataset else {manifest.release}
-    for folder in layout.memory.subfolders():
-        if any(name.startswith("shard-") or name == LEFT_OUT for name in folder.names()):
-            names.add(unquote(folder.parent.name))
-    return names
 
 
 def require_audiences(ledger: Ledger, policy: Policy) -> None:
@@ -80,9 +80,9 @@ def require_audiences(ledger: Ledger, policy: Policy) -> None:
         raise LedgerError(f"{msg}; nothing was changed", hint)
 
 
-def remember(ledger: Ledger, policy: Policy, options: Mapping[str, str] | None = None) -> None:
+def remember(ledger: Ledger, policy: Policy) -> None:
     """Store the anchor of the ledger and the release name, durably: after every charge, before a text is scored."""
-    anchor_files.record(ledger, Scope.of(policy), policy.release, policy.ledger, options or policy.storage_options)
+    anchor_files.record(ledger, Scope.of(policy), policy.release, policy.ledger, policy.storage_options)
 
 
 Done = TypeVar("Done")

@@ -58,7 +58,12 @@ class Cutter:
 
     def __init__(self, rows: int, size: int) -> None:
         self._most = (rows, size)
-        self._rows = self._size = 0
+        self._rows = self._size = self._ended = 0
+
+    @property
+    def shards(self) -> int:
+        """The number of shards so far."""
+        return self._ended + (self._rows > 0)
 
     def begins(self, sizes: Sizes) -> list[int]:
         """Return the places in a batch at which another shard begins; a batch at the start begins none.
@@ -82,16 +87,16 @@ class Cutter:
             if at < len(sizes):
                 places.append(at)
                 self._rows = self._size = 0
+        self._ended += len(places)
         return places
 
 
 def count_shards(frame: pl.LazyFrame, policy: Policy) -> int:
     """Count the shards of a source; only the lengths of its texts are held in memory."""
-    cutter, rows, begun = Cutter(*bounds(policy)), 0, 0
+    cutter = Cutter(*bounds(policy))
     for batch in batches(frame.select(size_of(frame.collect_schema())), COUNT_ROWS):
-        begun += len(cutter.begins(batch["size"].to_numpy()))
-        rows += batch.height
-    return begun + (rows > 0)
+        cutter.begins(batch["size"].to_numpy())
+    return cutter.shards
 
 
 def kept_rows(frame: pl.LazyFrame) -> pl.DataFrame | None:
@@ -103,10 +108,6 @@ def kept_rows(frame: pl.LazyFrame) -> pl.DataFrame | None:
         if size > KEPT_BYTES or len(frames) * READ_ROWS > KEPT_ROWS:
             return None
     return pl.concat(frames) if frames else schema.to_frame()
-
-
-def cut_shards(frame: pl.LazyFrame, policy: Policy) -> Iterator[pl.DataFrame]:
-    return pieces(frame, *bounds(policy))
 
 
 def bounds(policy: Policy) -> tuple[int, int]:
@@ -201,9 +202,6 @@ class Charged:
         """The sum of digests of records with their persons; 0 where records are units."""
         return 0 if self.subjects is None else sum_of_pairs(self.ids, self.subjects)
 
-    def identities(self) -> list[bytes]:
-        return [matrix(item.idem_keys, "identities").tobytes() for item in self.charges]
-
 
 @dataclass(frozen=True)
 class Reserved:
@@ -224,23 +222,18 @@ class Reserved:
         """Return the records among the rows, also by label; canary rows do not count."""
         records = self.charged.take(~self.canary)
         drawn = np.any([np.asarray(item.n_worst) > 0 for item in records.charges], axis=0)
-        counts = len(records.ids), int(drawn.sum())
-        named = by_label(self.frame.filter(~self.canary), drawn, labels)
         # Add up the identities of all texts as numbers, modulo 2^256 (docs/spec/shuffled.md#one-batch)
         total = 0
         for item in records.charges:
             places: list[int] = matrix(item.idem_keys, "identities").sum(axis=0, dtype=np.int64).tolist()
             total += sum(value << 8 * (31 - place) for place, value in enumerate(places))
-        return WholeTable(*counts, f"{(total % MODULUS):064x}", named)
+        named = by_label(self.frame.filter(~self.canary), drawn, labels)
+        return WholeTable(len(records.ids), int(drawn.sum()), f"{(total % MODULUS):064x}", named)
 
     @property
     def canary(self) -> npt.NDArray[np.bool_]:
-        return canary_marks(self.frame)
-
-
-def canary_marks(frame: pl.DataFrame) -> npt.NDArray[np.bool_]:
-    marks: npt.NDArray[np.bool_] = frame[CANARY].to_numpy()
-    return marks
+        marks: npt.NDArray[np.bool_] = self.frame[CANARY].to_numpy()
+        return marks
 
 
 def by_label(frame: pl.DataFrame, drawn: npt.NDArray[np.bool_], labels: ShuffledLabels | None) -> dict[str, int] | None:
@@ -345,12 +338,7 @@ def refunds(policy: Policy) -> bool:
 
 
 def shard_spends(
-    columns: list[Column],
-    released: Mapping[str, Released],
-    canary: npt.NDArray[np.bool_],
-    delta: int,
-    *,
-    settled: bool = False,
+    columns: list[Column], released: Mapping[str, Released], canary: npt.NDArray[np.bool_], policy: Policy
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Return counts of a computed shard, and sums and maxima of its spends in whole steps, without its canary rows."""
     records, draws = ~canary, dict[str, Any]()
@@ -358,7 +346,7 @@ def shard_spends(
     for column in columns:
         texts, positions, steps, _ = released[column.name]
         draws[f"positions of {column.name}"] = positions
-        if settled and column.policy.mechanism.refundable and steps is not None:
+        if settles(policy) and column.policy.mechanism.refundable and steps is not None:
             draws[f"steps of {column.name}"] = steps
         counts["words"] += int(to_numpy(positions)[records].sum())
         counts["null"] += int(to_numpy(texts.is_null())[records].sum())
@@ -368,7 +356,7 @@ def shard_spends(
     unbounded = dict.fromkeys(AMOUNTS, False)
     for column in columns:
         mechanism = column.policy.mechanism
-        costs = with_gate(spends(mechanism, groups[f"positions of {column.name}"].to_arrow()), delta)
+        costs = with_gate(spends(mechanism, groups[f"positions of {column.name}"].to_arrow()), gate_delta(policy))
         costs[_CHARGED] = costs[PURE]
         if f"steps of {column.name}" in draws:
             costs[_CHARGED] = step_costs(mechanism, groups[f"steps of {column.name}"].to_numpy())

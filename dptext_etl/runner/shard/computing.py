@@ -13,9 +13,10 @@ gates, which judge both. Results that an earlier attempt staged or recorded are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,6 @@ from dptext_etl.checks.text_counts import (
     count_copies,
     count_reading,
     counts_all,
-    gate_delta,
     ngram_words,
     sample,
 )
@@ -44,7 +44,7 @@ from dptext_etl.guarantee import PURE
 from dptext_etl.keys import canonical_series
 from dptext_etl.ledger import CommitOutcome, Committed, Ledger, Outcome
 from dptext_etl.mechanism import Released
-from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Profile
 from dptext_etl.runner.publish.manifest import postprocessing_facts, scan
@@ -54,8 +54,6 @@ from dptext_etl.runner.shard.charging import (
     Charged,
     Column,
     Reserved,
-    canary_marks,
-    settles,
     shard_spends,
     texts_of,
     views_of,
@@ -72,7 +70,6 @@ from dptext_etl.runner.shard.staging import (
 from dptext_etl.runner.source.roles import output_columns, published_columns
 
 _HINT = "are the published parts all there? No record is charged twice"
-_NOTHING_DRAWN = "bring back the published version, or use a new release name; nothing was drawn"
 
 Extra = TypeVar("Extra")
 
@@ -123,27 +120,50 @@ class Replay:
         return Released(text, to_arrow(positions), None if steps is None else to_arrow(steps), failed)
 
 
-def find_replay(shards: ShardContext, reserved: Reserved, index: int, column: Column, committed: Committed) -> Replay:
+def find_replays(shards: ShardContext, reserved: Reserved, index: int) -> dict[str, Replay]:
+    """Find the rows that a release of a model holds already, so that they are not computed again."""
+    ids, by_column, changed = reserved.charged.ids, dict[str, Replay](), reserved.outcome == Outcome.CHANGED
+    for column in shards.columns:
+        reproducible = column.policy.mechanism.reproducible
+        if reproducible and not changed.any():
+            by_column[column.name] = Replay(np.ones(len(ids), np.bool_))
+            continue
+        committed = shards.ledger.committed(column.ref, ids, canary=reserved.canary)
+        wanted = replace(committed, mask=committed.mask & changed) if reproducible else committed
+        with seam("reading staged files", DPTextError, DEFECT):
+            by_column[column.name] = _find_replay(shards, ids, index, column, wanted)
+        missing = int((changed & by_column[column.name].new).sum())
+        if missing:
+            msg = (
+                f"the released texts of {counted(missing, 'changed record')} are neither published nor kept in staging"
+            )
+            raise InputError(msg, "bring back the published version, or use a new release name; nothing was drawn")
+    return by_column
+
+
+def _find_replay(shards: ShardContext, ids: pa.Array, index: int, column: Column, committed: Committed) -> Replay:
     """Find the bytes of committed rows in staged files."""
-    ids, name, rows, computed = reserved.charged.ids, column.name, list[pl.DataFrame](), list[Hardware]()
-    new = np.ones(len(ids), np.bool_)
+    name, rows, computed, new = column.name, list[pl.DataFrame](), list[Hardware](), np.ones(len(ids), np.bool_)
     if not committed.mask.any():
         return Replay(new)
-    drawn = _draws(column.policy, committed)
-    kept = (_texts(shard, shards.policy.id, name) for shard in shards.staging.kept(index))
-    for matching, shard in matches(ids, committed, kept):
+    # the draws that the ledger knows; where it settled nothing, all that were charged
+    drawn, mechanism = pl.Series("positions", committed.positions, dtype=pl.UInt32), column.policy.mechanism
+    if mechanism.refundable:
+        costs = np.where(committed.settled, committed.used, spends(mechanism, to_arrow(committed.positions))[PURE])
+        drawn = pl.DataFrame([drawn, pl.Series("steps", steps_of(mechanism, costs))]).to_struct()
+
+    def texts(shard: KeptShard) -> tuple[pl.Series, pl.DataFrame, KeptShard]:
+        frame = shard.frame.select(by_name(name).alias("text"))
+        if shard.draws is not None:
+            frame = frame.with_columns(shard.draws[name].alias("draws"))
+        return shard.frame[shards.policy.id], frame, shard
+
+    for matching, shard in matches(ids, committed, map(texts, shards.staging.kept(index))):
         counts = matching["draws"] if shard.draws is not None else drawn[matching["row"]].alias("draws")
         rows.append(matching.select("row", "text").with_columns(counts))
         new[matching["row"].to_numpy()] = False
         computed.extend(shard.computed.get(name, ()) if matching.height else ())
     return Replay(new, pl.concat(rows), computed) if rows else Replay(new)
-
-
-def _texts(shard: KeptShard, id_column: str, name: str) -> tuple[pl.Series, pl.DataFrame, KeptShard]:
-    texts = shard.frame.select(by_name(name).alias("text"))
-    if shard.draws is not None:
-        texts = texts.with_columns(shard.draws[name].alias("draws"))
-    return shard.frame[id_column], texts, shard
 
 
 def matches(
@@ -181,14 +201,6 @@ def with_earlier_texts(ledger: Ledger, charged: Charged, outcome: npt.NDArray[np
     return replace(charged, charges=tuple(charges))
 
 
-def require_found(replay: Replay, changed: npt.NDArray[np.bool_]) -> None:
-    """Refuse to continue without the released text of a changed record."""
-    missing = int((changed & replay.new).sum())
-    if missing:
-        msg = f"the released texts of {counted(missing, 'changed record')} are neither published nor kept in staging"
-        raise InputError(msg, _NOTHING_DRAWN)
-
-
 def require_earlier_texts(layouts: Sequence[Layout], policy: Policy) -> None:
     """Refuse to keep texts where none are published or staged."""
     names = (name for layout in layouts for name in layout.staging.glob("*.parquet"))
@@ -199,16 +211,9 @@ def require_earlier_texts(layouts: Sequence[Layout], policy: Policy) -> None:
 
 
 def keep_published(
-    layout: Layout,
-    policy: Policy,
-    columns: Sequence[Column],
-    keep: Callable[[int, str, pl.DataFrame], object],
-    staging: Staging,
+    layout: Layout, policy: Policy, columns: Sequence[Column], staging: Staging, *, planning: bool
 ) -> None:
-    """Read the published parts that `staging` does not keep; `keep` gets their numbers, digests, and rows with ids.
-
-    A run keeps them in staging (`Staging.keep`), a plan nowhere. The ledger has the draws of their rows.
-    """
+    """Keep published parts in staging, where the ledger has the draws of their rows; a plan only reads them."""
     manifest = Manifest.of_release(policy, layout)
     if manifest is None:
         return
@@ -226,60 +231,53 @@ def keep_published(
             ids = by_name(policy.id) if own_ids is None else pl.lit(own_ids[index]).alias(policy.id)
             texts = (by_name(published_name).cast(pl.String).alias(name) for name, published_name in published.items())
             rows = part_rows.select(*texts, ids).filter(ids.is_not_null()).collect()
-        keep(index, part.sha256, rows)
-
-
-def _draws(column: ColumnPolicy, committed: Committed) -> pl.Series:
-    """Write the draws that the ledger knows of committed rows; where it settled nothing, all that were charged."""
-    drawn, mechanism = pl.Series("positions", committed.positions, dtype=pl.UInt32), column.mechanism
-    if not mechanism.refundable:
-        return drawn
-    costs = np.where(committed.settled, committed.used, spends(mechanism, to_arrow(committed.positions))[PURE])
-    return pl.DataFrame([drawn, pl.Series("steps", steps_of(mechanism, costs))]).to_struct()
+        if not planning:
+            staging.keep(index, part.sha256, rows)
 
 
 def _binary(digests: pa.Array) -> pl.Series:
     return pl.Series(digests.cast(pa.large_binary()))
 
 
-class Computed(NamedTuple):
-    frame: pl.DataFrame  # the rows to stage: id, kept columns, released texts, canary marks
-    draws: pl.DataFrame  # draw counts, one column per text column, as `write_draws` writes them
-    facts: dict[str, Any]  # fields of `StagedShard`
+def compute(
+    shards: ShardContext, reserved: Reserved, replays: Mapping[str, Replay]
+) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, Any]]:
+    """Release the texts of a shard, and count.
 
-
-def compute(shards: ShardContext, reserved: Reserved, replays: Mapping[str, Replay]) -> Computed:
-    """Release the texts of a shard, and count."""
+    Returns:
+        The rows to stage (id, kept columns, released texts, canary marks); draw counts by text column, as `write_draws`
+        writes them; fields of `StagedShard`.
+    """
     policy, columns, profile = shards.policy, shards.columns, shards.profile
     raw, ids, canary = reserved.frame, reserved.charged.ids, reserved.canary
     released = {column.name: replays[column.name].completed(raw, ids, column) for column in columns}
     texts = {name: pl.Series(name, item.text, dtype=pl.String) for name, item in released.items()}
     frame = pl.DataFrame([texts.get(name, raw[name]) for name in (*output_columns(policy), CANARY)])
-    counts, spends = shard_spends(columns, released, canary, gate_delta(policy), settled=settles(policy))
+    counts, spends = shard_spends(columns, released, canary, policy)
     with profile.stage("reports"):
         copies = {item.name: copies_of(raw, frame, item, released[item.name].positions, policy) for item in columns}
         profile.count("reports", rows=frame.height if counts_all(policy) else min(frame.height, SAMPLE_ROWS))
     draws = pl.DataFrame({name: write_draws(item) for name, item in released.items()})
     again = {item.name: recomputed(raw, frame, ids, item, replays[item.name]) for item in columns}
-    hardware = merge_hardware({item.name: _hardware(item, replays[item.name], ~canary)} for item in columns)
+    hardware = {name: list(replay.computed) for name, replay in replays.items()}
+    for item in columns:
+        computing = item.policy.mechanism.computing
+        if computing is not None and (~canary & replays[item.name].new).any():
+            hardware[item.name].append({"device": computing.device, "dtype": computing.dtype})
     records = raw.filter(~pl.col(CANARY))
     every = counts_all(policy)
     read = {
         item.name: count_reading(item.policy.mechanism, records[item.name].alias("text"), every=every)
         for item in columns
     }
-    facts = {"counts": counts, "spends": spends, "copies": copies, "computed": hardware, "read": read}
-    return Computed(frame, draws, {**facts, "failures": failures_of(released), "recomputed": again})
-
-
-def failures_of(released: Mapping[str, Released]) -> dict[str, dict[str, int]]:
-    """Count the failures of models, by text column; none where none failed. The counts stay inside the boundary."""
     failed = {name: item.failed.to_numpy() for name, item in released.items() if item.failed is not None}
-    return {
+    failures = {
         name: {"texts": int((counts > 0).sum()), "draws": int(counts.sum())}
         for name, counts in failed.items()
         if counts.any()
     }
+    facts = {"counts": counts, "spends": spends, "copies": copies, "computed": merge_hardware([hardware])}
+    return frame, draws, {**facts, "read": read, "failures": failures, "recomputed": again}
 
 
 def recomputed(raw: pl.DataFrame, out: pl.DataFrame, ids: pa.Array, column: Column, replay: Replay) -> dict[str, int]:
@@ -287,7 +285,7 @@ def recomputed(raw: pl.DataFrame, out: pl.DataFrame, ids: pa.Array, column: Colu
 
     Of the others it counts those that got the release of a canary row of another text.
     """
-    places = np.flatnonzero(canary_marks(raw) & replay.new)[::-1]
+    places = np.flatnonzero(raw[CANARY].to_numpy() & replay.new)[::-1]
     if not len(places):
         return {"rows": 0, "equal": 0, "moved": 0}
     chosen = to_arrow(places)
@@ -301,20 +299,12 @@ def recomputed(raw: pl.DataFrame, out: pl.DataFrame, ids: pa.Array, column: Colu
     return {"rows": len(rows), "equal": sum(staged == new for _, staged, new in rows), "moved": moved}
 
 
-def _hardware(column: Column, replay: Replay, records: npt.NDArray[np.bool_]) -> list[Hardware]:
-    """Return where texts of a column were computed: where replayed ones were, and here, if any record was."""
-    computing, hardware = column.policy.mechanism.computing, list(replay.computed)
-    if computing is not None and (records & replay.new).any():
-        hardware.append({"device": computing.device, "dtype": computing.dtype})
-    return hardware
-
-
 def copies_of(
     raw: pl.DataFrame, out: pl.DataFrame, column: Column, draws: pl.Series | pa.Array, policy: Policy
 ) -> dict[str, Any]:
     """Count the texts that came back unchanged, without canary rows; the counts stay inside the boundary."""
     columns = {"raw": raw[column.name], "released": out[column.name], "draws": pl.Series(draws)}
-    places = np.flatnonzero(~canary_marks(raw))
+    places = np.flatnonzero(~raw[CANARY].to_numpy())
     counted = to_arrow(places if counts_all(policy) else sample(places))
     rows = pl.DataFrame(columns)[pl.Series(counted)]
     mechanism = by_word(column.policy.mechanism)
@@ -325,26 +315,25 @@ def copies_of(
 _OTHER = "the first result is the one that is published: bring back the kept files of its staging"
 
 
-def rewrite_shard(
-    shards: ShardContext, reserved: Reserved, staged: StagedShard, index: int, inputs: str
-) -> StagedShard:
-    """Post-process the columns of a committed shard that ask for it."""
-    columns = [item for item in shards.columns if item.policy.chain is not None]
-    return _Rewriting(shards, reserved, index, columns).run(staged, inputs) if columns else staged
-
-
 @dataclass(frozen=True)
-class _Rewriting:
+class Rewriting:
+    """Post-processes the columns of a committed shard that ask for it."""
+
     shards: ShardContext
     reserved: Reserved
     index: int
-    columns: list[Column]  # those that are post-processed
+
+    @cached_property
+    def columns(self) -> list[Column]:
+        return [item for item in self.shards.columns if item.policy.chain is not None]
 
     @property
     def chains(self) -> dict[str, str | None]:
         return {item.name: item.policy.chain for item in self.columns}
 
     def run(self, staged: StagedShard, inputs: str) -> StagedShard:
+        if not self.columns:
+            return staged
         shards, posted = self.shards, self.posted()
         rewritten = self.find(staged, posted)
         if rewritten is None:

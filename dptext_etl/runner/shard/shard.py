@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError,
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Outcome, PreparedBatch
 from dptext_etl.ledger.account import ChargeSteps
+from dptext_etl.ledger.storage.hashed_ids import matrix
 from dptext_etl.ledger.types import EXCLUDED, counts_of
 from dptext_etl.parallel import map_in_order, run_both, sharing_threads
 from dptext_etl.runner.shard.charging import (
@@ -38,19 +39,16 @@ from dptext_etl.runner.shard.charging import (
     MODULUS,
     Charged,
     Reserved,
-    canary_marks,
     charge,
     digest_of,
 )
 from dptext_etl.runner.shard.computing import (
-    Computed,
     Replay,
+    Rewriting,
     ShardContext,
     compute,
-    find_replay,
+    find_replays,
     replays,
-    require_found,
-    rewrite_shard,
     with_earlier_texts,
 )
 from dptext_etl.runner.shard.staging import StagedShard, WholeTable, read_draws
@@ -77,6 +75,10 @@ Prepared = tuple[Charged, int, PreparedBatch]
 """Draws and identities of a shard, the sum of `Charged.pairs`, and the batch for the ledger."""
 
 
+Drawn = tuple[StagedShard, list[_Result]]
+"""A shard that is computed and staged, with the results of each text column."""
+
+
 @dataclass(frozen=True)
 class Begun:
     """A shard that is charged."""
@@ -88,13 +90,6 @@ class Begun:
     inputs: str = ""  # hash of its inputs
     staged: StagedShard | None = None  # staged and committed by an earlier attempt
     replays: Mapping[str, Replay] = field(default_factory=dict)  # rows that are released already, by text column
-
-
-class Drawn(NamedTuple):
-    """A shard that is computed and staged."""
-
-    staged: StagedShard
-    results: list[_Result]  # of each text column
 
 
 @dataclass
@@ -150,7 +145,7 @@ class Shards(ShardContext):
             if self.pairs is not None:
                 refuse_other_persons(self.pairs.get(str(index)), pairs)
             batch, own = (charged.ids, charged.subjects, charged.charges), self.policy.on_null_subject == "own"
-            canary, make = canary_marks(raw), self.ledger.make_ready
+            canary, make = raw[CANARY].to_numpy(), self.ledger.make_ready
             ready = make(self.policy.unit, *batch, canary=canary, sealed=sealed, own=own)
         return charged, pairs, ready
 
@@ -200,9 +195,10 @@ class Shards(ShardContext):
         clear, buffer = kept.frame[[self.policy.id, *self.policy.kept_columns, CANARY]], io.BytesIO()
         with seam("hashing kept columns", DPTextError, DEFECT):
             clear.write_ipc(buffer)
-        inputs = digest_of(buffer.getvalue(), *kept.charged.identities())
+        identities = (matrix(item.idem_keys, "identities").tobytes() for item in kept.charged.charges)
+        inputs = digest_of(buffer.getvalue(), *identities)
         staged = self._resume(kept, index, inputs)
-        return Begun(index, rows, reserved, kept, inputs, staged, {} if staged else self._replays(kept, index))
+        return Begun(index, rows, reserved, kept, inputs, staged, {} if staged else find_replays(self, kept, index))
 
     def draw(self, begun: Begun) -> Drawn | None:
         """Compute and stage a shard, in any thread, unless an earlier attempt did; the ledger is not used."""
@@ -210,17 +206,22 @@ class Shards(ShardContext):
             return None
         self.computed = True
         with self.profile.stage("compute"), seam("computing a shard", DPTextError, DEFECT):
-            done = compute(self, begun.kept, begun.replays)
+            frame, draws, facts = compute(self, begun.kept, begun.replays)
             for column in self.columns:
                 if begun.replays[column.name].new.any():
                     column.policy.mechanism.probe()
-            self.profile.count("compute", rows=done.frame.height, size=int(done.frame.estimated_size()))
-        results, staged = run_both(
-            lambda: self._results(done.frame, done.draws),
-            lambda: self._save(begun.index, done, begun.inputs),
-            threads() if done.frame.height > _FEW else 1,
-        )
-        return Drawn(staged, results)
+            self.profile.count("compute", rows=frame.height, size=int(frame.estimated_size()))
+
+        def save() -> StagedShard:
+            with self.profile.stage("stage"):
+                keeps = replays(self.policy)
+                staged = self.staging.save(begun.index, frame, draws, begun.inputs, facts, keeps=keeps)
+                self.profile.count("stage", rows=frame.height, size=self.staging.path(staged).stat().st_size)
+            return staged
+
+        workers = threads() if frame.height > _FEW else 1
+        results, staged = run_both(lambda: self._results(frame, draws), save, workers)
+        return staged, results
 
     def end(self, begun: Begun, drawn: Callable[[], Drawn | None]) -> ShardResult:
         """Commit a shard that was drawn, and rewrite its texts."""
@@ -229,14 +230,19 @@ class Shards(ShardContext):
             if computed is not None:
                 self.checkpoint("computed")
                 self.checkpoint("staged")
-                staged = self._commit_first(begun, kept, computed)
+                diverged, staged = self._commit(kept, computed[1]), computed[0]
+                if diverged is not None:  # of an attempt at the same time, which was faster
+                    self.staging.discard(begun.index)
+                    staged = self._resume(kept, begun.index, begun.inputs)
+                if staged is None:
+                    hint = "the first commit is the release: bring back the kept files of its staging, or use a new "
+                    raise LedgerError(f"{diverged}; nothing was published", f"{hint}release name")
             log.info("shard %d: %d rows staged and committed", begun.index, kept.frame.height)
             assert staged is not None  # noqa: S101  (staged by an earlier attempt, if it was not drawn)
-            staged = rewrite_shard(self, kept, staged, begun.index, begun.inputs)
+            staged = Rewriting(self, kept, begun.index).run(staged, begun.inputs)
         whole = self.policy.shuffled is not None
-        admitted = begun.reserved.without(self.excluded).whole_table(self.policy.labels)._asdict() if whole else None
-        shard, answers = None if staged is None else staged.as_dict(), dict(begun.reserved.answers)
-        return ShardResult(begun.rows, answers, shard, admitted, begun.reserved.pairs)
+        admitted = begun.reserved.without(self.excluded).whole_table(self.policy.labels) if whole else None
+        return ShardResult(begun.rows, begun.reserved.answers, staged, admitted, begun.reserved.pairs)
 
     def leave_out(self, reserved: Reserved, index: int) -> Reserved:
         """List the records that are over the cap or changed inside the boundary, and return the others."""
@@ -266,45 +272,14 @@ class Shards(ShardContext):
         for staged in self.staging.find(index, inputs):
             with seam("reading staged files", DPTextError, DEFECT):
                 results = self._results(self.staging.read(staged), self.staging.draws(staged))
-            if self._agree(reserved, results):
+            ids, canary = reserved.charged.ids, reserved.canary
+            committed = [self.ledger.committed(column.ref, ids, canary=canary) for column in self.columns]
+            pairs = zip(results, committed, strict=True)
+            if not any(pc.any(pc.not_equal(item.digests, before.digests)).as_py() for item, before in pairs):
                 if not np.isin(reserved.outcome, (Outcome.COMMITTED, Outcome.CHANGED)).all():
                     self._commit(reserved, results)
                 return staged
         return None
-
-    def _save(self, index: int, done: Computed, inputs: str) -> StagedShard:
-        with self.profile.stage("stage"):
-            keeps = replays(self.policy)
-            staged = self.staging.save(index, done.frame, done.draws, inputs, done.facts, keeps=keeps)
-            self.profile.count("stage", rows=done.frame.height, size=self.staging.path(staged).stat().st_size)
-        return staged
-
-    def _commit_first(self, begun: Begun, reserved: Reserved, drawn: Drawn) -> StagedShard:
-        """Commit the computed shard, or reuse the shard that another attempt committed first."""
-        diverged = self._commit(reserved, drawn.results)
-        if diverged is None:
-            return drawn.staged
-        self.staging.discard(begun.index)
-        first = self._resume(reserved, begun.index, begun.inputs)  # of an attempt at the same time, which was faster
-        if first is not None:
-            return first
-        hint = "the first commit is the release: bring back the kept files of its staging, or use a new release name"
-        raise LedgerError(f"{diverged}; nothing was published", hint)
-
-    def _replays(self, reserved: Reserved, index: int) -> dict[str, Replay]:
-        """Find the rows that a release of a model holds already, so that they are not computed again."""
-        ids, by_column, changed = reserved.charged.ids, dict[str, Replay](), reserved.outcome == Outcome.CHANGED
-        for column in self.columns:
-            reproducible = column.policy.mechanism.reproducible
-            if reproducible and not changed.any():
-                by_column[column.name] = Replay(np.ones(len(ids), np.bool_))
-                continue
-            committed = self.ledger.committed(column.ref, ids, canary=reserved.canary)
-            wanted = replace(committed, mask=committed.mask & changed) if reproducible else committed
-            with seam("reading staged files", DPTextError, DEFECT):
-                by_column[column.name] = find_replay(self, reserved, index, column, wanted)
-            require_found(by_column[column.name], changed)
-        return by_column
 
     def _results(self, frame: pl.DataFrame, draws: pl.DataFrame) -> list[_Result]:
         results, ids = [], canonical_ids(frame[self.policy.id].to_arrow())
@@ -314,13 +289,6 @@ class Shards(ShardContext):
             digests = output_digests(column.policy, ids, frame[column.name])
             results.append(_Result(digests, charged, used))
         return results
-
-    def _agree(self, reserved: Reserved, results: list[_Result]) -> bool:
-        for column, result in zip(self.columns, results, strict=True):
-            committed = self.ledger.committed(column.ref, reserved.charged.ids, canary=reserved.canary)
-            if pc.any(pc.not_equal(result.digests, committed.digests)).as_py():
-                return False
-        return True
 
     def _commit(self, reserved: Reserved, results: list[_Result]) -> str | None:
         """Commit all columns of a shard, or say how many rows of one differ from committed ones."""
@@ -361,17 +329,19 @@ class ShardResult:
 
     rows: int  # rows of the source among them
     outcomes: Mapping[str, int]  # records by the answer of the ledger (`Outcome`)
-    # the staged shard, as `StagedShard.as_dict` writes it; None where rows were only reserved
-    shard: Mapping[str, Any] | None
+    staged: StagedShard | None  # None where rows were only reserved
     # which records of a shuffled release are drawn or to be drawn among them, in numbers; None otherwise
-    admitted: Mapping[str, Any] | None = None
+    admitted: WholeTable | None = None
     pairs: int = 0  # sum of digests of its records with their persons (`Charged.pairs`)
     sums: str | None = None  # exact sums of a table that is summed (`families.aggregate.Partial`), in base64
     agrees: bool = True  # whether the records of a summed table were committed with the drawn table
 
-    @property
-    def staged(self) -> StagedShard:
-        return StagedShard.from_dict(dict(self.shard or {}))
+    @classmethod
+    def of_json(cls, facts: Mapping[str, Any]) -> Self:
+        """Return the result whose fields JSON held."""
+        staged, admitted = facts["staged"], facts["admitted"]
+        objects = {"staged": staged and StagedShard(**staged), "admitted": admitted and WholeTable(*admitted)}
+        return cls(**{**facts, **objects})
 
 
 def outcomes(results: Iterable[ShardResult]) -> Counter[str]:
@@ -383,7 +353,7 @@ def outcomes(results: Iterable[ShardResult]) -> Counter[str]:
 
 def whole_table(results: Iterable[ShardResult]) -> WholeTable:
     """Add up the admitted records of a table, whatever shards they are in."""
-    parts = [WholeTable(**item.admitted) for item in results if item.admitted is not None]
+    parts = [item.admitted for item in results if item.admitted is not None]
     digest = sum(int(part.digest, 16) for part in parts) % MODULUS
     labels = Counter[str]()
     for part in parts:

@@ -326,13 +326,18 @@ class Staging:
         return pl.Schema({name: dtype for name, dtype in schema.items() if name != CANARY})
 
     def columns(self, shard: StagedShard) -> pl.Schema:
-        return self._schema(f"{shard.stem}.parquet")
+        """Return the columns of a staged shard, or refuse a damaged one."""
+        try:
+            return self._schema(f"{shard.stem}.parquet")
+        except (OSError, ValueError):
+            self.require(shard)
+            raise
 
     def _schema(self, name: str) -> pl.Schema:
         described = self.storage.described(name)
         return pl.Schema(pl.read_parquet_schema(literal(described) if isinstance(described, Path) else described))
 
-    def quarantine(self, index: int, ids: pl.DataFrame, units: pa.Array | None = None) -> None:
+    def quarantine(self, index: int, ids: pl.DataFrame, units: pa.Array | None) -> None:
         """Store the ids of records over the cap and hashes of their units, inside staging only.
 
         An empty frame removes the list.
@@ -415,13 +420,11 @@ class Staging:
                     pl.read_parquet(literal(self._fresh(post))) for post in rewritten if post.startswith(f"{stem}-")
                 )
                 rows, shard = self._fresh(name).read_bytes(), self._recorded(f"{stem}.json")
-                draws = None if shard is None or _sha256(rows) != shard.sha256 else self._kept_draws(stem, shard)
+                written = self.storage.read(f"{stem}.draws") or b""
+                whole = shard is not None and (_sha256(rows), _sha256(written)) == (shard.sha256, shard.draws)
+                draws = pl.read_ipc(io.BytesIO(written)) if whole else None
                 computed = {} if shard is None else shard.computed
                 yield KeptShard(pl.read_parquet(io.BytesIO(rows)), draws, computed, posts)
-
-    def _kept_draws(self, stem: str, shard: StagedShard) -> pl.DataFrame | None:
-        content = self.storage.read(f"{stem}.draws") or b""
-        return pl.read_ipc(io.BytesIO(content)) if _sha256(content) == shard.draws else None
 
     def _fresh(self, name: str) -> Path:
         return self.storage.local_path(name, fresh=True)
@@ -496,10 +499,6 @@ class StagedRun:
     @property
     def staging_key(self) -> bytes:
         return staging_key(keys.resolve(self.policy.key), self.policy.dataset, self.layout.staging)
-
-    @property
-    def computed(self) -> ColumnHardware:
-        return merge_hardware(shard.computed for shard in self.shards)
 
     @property
     def parts(self) -> tuple[Path, ...]:

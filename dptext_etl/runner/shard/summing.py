@@ -87,7 +87,7 @@ class Summing:
 
     def finish(self) -> ShardResult:
         number = f"{int.from_bytes(self._sums.digest, 'little'):064x}"  # its lowest byte comes first
-        admitted = WholeTable(self._records, self._records, number)._asdict()
+        admitted = WholeTable(self._records, self._records, number)
         sums = base64.b64encode(self._sums.packed()).decode() if self._phase == "reserve" else None
         return ShardResult(self._read, dict(self._answers), None, admitted, self._pairs, sums, self._agrees)
 
