@@ -28,7 +28,7 @@ from dptext_etl.checks.comparison import Buckets, ByteRows
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE, spends
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, Spend
-from dptext_etl.id_forms import Normalization, normalized
+from dptext_etl.keys import Normalization, normalized
 from dptext_etl.ledger import Ledger, Outcome, Scope
 from dptext_etl.ledger.caps import EarlierCharges, limits
 from dptext_etl.ledger.charges import Decision

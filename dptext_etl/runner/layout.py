@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from dptext_etl import files, object_stores
@@ -19,7 +19,9 @@ from dptext_etl.object_stores import require_place
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import FASTEST, PLAIN_CSV, Compression, CsvSpec, TableSpec
 from dptext_etl.storage import Objects, Storage
-from dptext_etl.table_formats import TableFormat, open_table
+
+if TYPE_CHECKING:
+    from dptext_etl.table_formats import TableFormat
 
 _FILE = "file://"
 _NONE = Storage("")
@@ -137,7 +139,11 @@ class Layout:
     @property
     def table_format(self) -> TableFormat | None:
         """The published table, if it has a log."""
-        return None if self.table is None else open_table(self.table, self.published)
+        if self.table is None:
+            return None
+        from dptext_etl.table_formats import open_table  # other sinks start without it
+
+        return open_table(self.table, self.published)
 
     @property
     def published(self) -> Storage:

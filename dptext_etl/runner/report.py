@@ -98,7 +98,7 @@ class RunSummary:
 
     def _repr_html_(self) -> str:
         """Show the outcome in a notebook."""
-        from dptext_etl import html_output
+        from dptext_etl import markup
 
         largest = self.spend.get("largest_record", {})
         about = {
@@ -110,10 +110,10 @@ class RunSummary:
             "notes": " · ".join(self.notes),
         }
         gates = [(gate["name"], status(gate), gate["message"]) for gate in self.gates]
-        head = html_output.facts(f"{self.dataset} {self.release}", about)
+        head = markup.facts(f"{self.dataset} {self.release}", about)
         beyond = [(item["name"], "BEYOND CHANCE", item["message"]) for item in self.reports if not item["passed"]]
-        reports = html_output.table("reports", ("report", "", "outcome"), beyond) if beyond else ""
-        return head + html_output.table("gates", ("gate", "", "outcome"), gates) + reports
+        reports = markup.table("reports", ("report", "", "outcome"), beyond) if beyond else ""
+        return head + markup.table("gates", ("gate", "", "outcome"), gates) + reports
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as JSON can hold them."""

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dptext_etl import escaping, files
+from dptext_etl import files, markup
 from dptext_etl.checks.verdict import catches
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.guarantee import PURE
-from dptext_etl.html_output import document, of_markdown
+from dptext_etl.markup import document, of_markdown
 from dptext_etl.runner import statement_facts, table_check
 from dptext_etl.runner.shard.charging import VACUOUS, at_most
 
@@ -63,7 +63,7 @@ def markdown(facts: dict[str, Any]) -> str:
     """Return the page as Markdown, without the sections for readers inside the boundary if the facts are public."""
     from jinja2 import Environment, StrictUndefined
 
-    facts = escaping.one_line_each(facts)
+    facts = markup.one_line_each(facts)
     # the page is Markdown, so `finalize` escapes each value instead of the escaping for HTML
     page = Environment(
         autoescape=False,  # noqa: S701
@@ -89,7 +89,7 @@ def markdown(facts: dict[str, Any]) -> str:
 def page(facts: dict[str, Any]) -> str:
     """Return the page as HTML that loads nothing."""
     _, _, body = markdown(facts).partition("\n")
-    return document(_title(escaping.one_line_each(facts)), of_markdown(body), _STYLE)
+    return document(_title(markup.one_line_each(facts)), of_markdown(body), _STYLE)
 
 
 def write(facts: dict[str, Any], folder: Path) -> tuple[Path, Path]:
@@ -109,11 +109,11 @@ def _title(facts: Mapping[str, Any]) -> str:
 
 
 def _escaped(value: Any) -> Any:
-    """Escape everything except commands between "`" and `safe` lines; facts hold no "`" (`escaping.one_line_each`)."""
+    """Escape everything except commands between "`" and `safe` lines; facts hold no "`" (`markup.one_line_each`)."""
     if hasattr(value, "__html__") or not isinstance(value, str):
         return value
     parts = value.split("`")
-    return "`".join(part if number % 2 else escaping.markdown(part) for number, part in enumerate(parts))
+    return "`".join(part if number % 2 else markup.markdown(part) for number, part in enumerate(parts))
 
 
 def inside(facts: Mapping[str, Any]) -> list[Section]:

@@ -21,8 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard
-from dptext_etl.checks.comparison import Counted, short_digests
-from dptext_etl.checks.kept_strings import LEAST_CHARACTERS, compared_columns
+from dptext_etl.checks.comparison import LEAST_CHARACTERS, Counted, compared_columns, short_digests
 from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import by_name, named_as, parsed, plain_type
 from dptext_etl.engines.spark.judging import (
@@ -43,8 +42,7 @@ from dptext_etl.engines.spark.tasks import SHARD
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.file_formats import PARQUET
 from dptext_etl.files import literal
-from dptext_etl.id_forms import IdForm, Normalization, normalized, spelling
-from dptext_etl.keys import canonical_ids
+from dptext_etl.keys import IdForm, Normalization, canonical_ids, normalized, spelling
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import Kept
 from dptext_etl.runner import table_check

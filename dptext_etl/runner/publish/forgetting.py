@@ -22,8 +22,7 @@ from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, LedgerError, PolicyError, UnknownIdError, bare, counted, seam
 from dptext_etl.files import literal
-from dptext_etl.id_forms import normalized
-from dptext_etl.keys import canonical_ids
+from dptext_etl.keys import canonical_ids, normalized
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.types import Mask
 from dptext_etl.policy import LedgerSpec, Policy, PolicyLike, resolve, tables_of

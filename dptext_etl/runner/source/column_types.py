@@ -16,10 +16,10 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from dptext_etl.accounting.shuffling import OTHER
 from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import by_name, from_text, kind_of, parsed, plain_type
 from dptext_etl.errors import InputError, by_place, counted, seam
-from dptext_etl.families.choice import OTHER
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import CsvType, Kept
 from dptext_etl.runner.layout import Layout

@@ -21,12 +21,12 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl.arrays import to_arrow
-from dptext_etl.checks.comparison import Buckets
-from dptext_etl.checks.kept_strings import (
+from dptext_etl.checks.comparison import (
     CELL,
     LEAST_CHARACTERS,
     LEAST_ROWS,
     ROW,
+    Buckets,
     compared_columns,
     long_strings,
     too_many,

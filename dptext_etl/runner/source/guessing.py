@@ -14,7 +14,7 @@ import polars as pl
 
 from dptext_etl.data_types import all_plain, by_name, kind_of
 from dptext_etl.errors import InputError, by_place, counted, meant, seam
-from dptext_etl.id_forms import normalized
+from dptext_etl.keys import normalized
 from dptext_etl.policy.terms import CsvSpec, Encoding
 from dptext_etl.runner.forecast import EVERY_STEP
 from dptext_etl.runner.layout import Layout, is_remote

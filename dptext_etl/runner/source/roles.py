@@ -20,6 +20,7 @@ import polars as pl
 from pydantic import BaseModel
 
 import dptext_etl
+from dptext_etl.accounting.shuffling import OTHER
 from dptext_etl.artifacts import Lineage, made_from, sha256_file
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.data_types import by_name, from_text, kind_of, parts_of, plain, plain_type
@@ -35,10 +36,8 @@ from dptext_etl.errors import (
     together,
     unlike_names,
 )
-from dptext_etl.families.choice import OTHER
 from dptext_etl.file_formats import FORMATS, PARQUET, format_of
-from dptext_etl.id_forms import IdForm, Normalization
-from dptext_etl.keys import id_type
+from dptext_etl.keys import IdForm, Normalization, id_type
 from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.policy import Policy

@@ -28,8 +28,7 @@ from dptext_etl.checks.comparison import BYTES, Buckets, ByteRows, short_digests
 from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import by_name, kind_of, named_as
 from dptext_etl.errors import InputError, PolicyError, seam
-from dptext_etl.id_forms import normalized
-from dptext_etl.keys import canonical_ids
+from dptext_etl.keys import canonical_ids, normalized
 from dptext_etl.policy import Policy
 from dptext_etl.runner.forecast import ledger_of
 from dptext_etl.runner.layout import Layout

@@ -32,13 +32,12 @@ import pyarrow as pa
 from dptext_etl import extensions, object_stores
 from dptext_etl.data_types import by_name, kind_of
 from dptext_etl.errors import DPTextError, InputError, PolicyError, by_place, seam
-from dptext_etl.file_formats import FORMATS, PARQUET, FileFormat, Reading, Source, format_of, suffixes
+from dptext_etl.file_formats import FORMATS, PARQUET, TABLES, FileFormat, Reading, Source, format_of, suffixes
 from dptext_etl.object_stores import require_no_code, require_place
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import PLAIN_CSV, TABLE, CsvSpec
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.storage import Storage
-from dptext_etl.table_formats.table_format import LIBRARIES, NAMES
 
 TABLE_HINT = "check that the table is complete, and of a version that the library reads"
 _DELTA_LOG = "_delta_log"
@@ -86,10 +85,9 @@ def refuse_parts_of_tables(source: str, files: Iterable[str]) -> None:
 
 
 def require_library(kind: str) -> None:
-    if find_spec(LIBRARIES[kind]) is None:
-        msg = (
-            f"the source is a table of {NAMES[kind]}, which is read by its log, and {LIBRARIES[kind]} is not installed"
-        )
+    title, library = TABLES[kind]
+    if find_spec(library) is None:
+        msg = f"the source is a table of {title}, which is read by its log, and {library} is not installed"
         raise InputError(msg, f"`{extensions.pip_install('tables')}`; reading only its files returns deleted rows")
 
 
@@ -105,7 +103,7 @@ class Version:
     @classmethod
     def current(cls, source: str, kind: str, storage: Mapping[str, Any]) -> Version:
         require_library(kind)
-        with seam(f"opening the source ({NAMES[kind]})", InputError, TABLE_HINT):
+        with seam(f"opening the source ({TABLES[kind][0]})", InputError, TABLE_HINT):
             if kind == "delta":
                 name = str(_delta_table(source, storage).version())
             else:
@@ -113,7 +111,7 @@ class Version:
         return cls(source, kind, name, storage)
 
     def scan(self) -> pl.LazyFrame:
-        with seam(f"opening the source ({NAMES[self.format]})", InputError, TABLE_HINT):
+        with seam(f"opening the source ({TABLES[self.format][0]})", InputError, TABLE_HINT):
             options = dict(self.storage) or None
             if self.format == "iceberg":
                 return pl.scan_iceberg(self._iceberg(), storage_options=options)
