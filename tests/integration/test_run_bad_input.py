@@ -139,8 +139,12 @@ def test_a_table_whose_hash_differs(job, warm):
     assert spent(job) == 0
 
 
-@pytest.mark.parametrize(("suffix", "rows"), quick([(".ndjson", 230), (".parquet", 300), (".ndjson", 300)], first=2))
-def test_a_source_that_changes_meanwhile(make_job, reviews, save, suffix, rows, monkeypatch):
+CHANGES = [(".ndjson", 230, "changed while it was read"), (".parquet", 300, "not being written")]
+CHANGES += [(".ndjson", 300, "changed while it was read")]
+
+
+@pytest.mark.parametrize(("suffix", "rows", "said"), quick(CHANGES, first=2))
+def test_a_source_that_changes_meanwhile(make_job, reviews, save, suffix, rows, said, monkeypatch):
     from dptext_etl import run
     from dptext_etl.runner.shard import charging as cutting
 
@@ -151,9 +155,8 @@ def test_a_source_that_changes_meanwhile(make_job, reviews, save, suffix, rows, 
         if name == "checked":
             save(reviews(rows), job.folder / f"raw{suffix}")
 
-    with pytest.raises(InputError, match="changed while it was read") as caught:
+    with pytest.raises(InputError, match=said):
         run(job.policy(), checkpoint=checkpoint)
-    assert "not being written" in caught.value.hint
     assert job.run().rows["released"] == rows
 
 

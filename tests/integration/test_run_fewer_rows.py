@@ -38,7 +38,7 @@ def edit(job, change):
     change(pl.read_parquet(path)).write_parquet(path)
 
 
-@pytest.mark.parametrize("ids", ["keep", "keyed", "drop"])
+@pytest.mark.parametrize("ids", quick(["keep", "drop", "keyed"], first=2))
 def test_a_rotated_key_loses_rows_only_with_consent(released, ids):
     job = released(ids=ids)
     entries = rotated(job)

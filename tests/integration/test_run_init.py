@@ -1,18 +1,15 @@
 """`init` writes a policy that works, and names its guesses."""
 
 import json
-import re
 import tomllib
 
 import polars as pl
 import pytest
 
-from dptext_etl import Policy, _kernel, run
 from dptext_etl.errors import InputError
-from dptext_etl.runner import init, plan
+from dptext_etl.runner import init
 from dptext_etl.runner.source.first_policy import Choices, lines_of
 from dptext_etl.runner.source.guessing import guess
-from tests.quick import quick
 
 
 def guessed(folder, frame, save, name="raw.parquet"):
@@ -20,24 +17,6 @@ def guessed(folder, frame, save, name="raw.parquet"):
     text = init(folder / name, form="rows")
     (folder / "privacy.toml").write_text(text)
     return tomllib.loads(text), text
-
-
-@pytest.mark.parametrize("suffix", quick([".parquet", ".csv", ".ndjson"], first=2))
-def test_the_policy_works(tmp_path, reviews, save, suffix):
-    values, text = guessed(tmp_path, reviews().drop("note"), save, f"raw{suffix}")
-    assert (values["id"], values["subject"], values["keep"]) == ("id", "user_id", [])
-    assert [item["name"] for item in values["column"]] == ["review"]
-    assert re.search("#   (label|excluded) +stars: ", text)
-    assert values["column"][0]["mechanism"] == {"name": "surrogate", "epsilon": 4.0, "corpus": "everyday-30k-2"}
-    small = text.replace("everyday-30k-2", "example")
-    (tmp_path / "privacy.toml").write_text(small)
-    _kernel.Secret().write(str(tmp_path / "noise.key"))
-    policy = Policy.load(tmp_path / "privacy.toml")
-    assert plan(policy).over_cap == {"records": 0, "units": 0}
-    summary = run(policy)
-    assert (summary.rows["released"], summary.rows["over_contribution"]) == (200, 40)  # of 40 users with six texts each
-    assert (tmp_path / "published" / "raw.manifest.json").exists()
-    assert (tmp_path / "ledger.db").exists()
 
 
 def test_no_person_means_records(tmp_path, reviews, save):
