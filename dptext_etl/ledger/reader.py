@@ -265,7 +265,7 @@ class LedgerReader:
         Raises:
             LedgerError: A ledger is there, or the copy is not intact.
         """
-        from dptext_etl.ledger.copying import copy
+        from dptext_etl.ledger.storage.opening import copy
 
         return copy(self._db.store, str(to))
 

@@ -46,7 +46,7 @@ from dptext_etl import markup
 from dptext_etl.checks.gate import Stage, judges, load
 from dptext_etl.checks.gates.table_gates import RawColumnAbsent
 from dptext_etl.checks.great_expectations import tallies
-from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, Tally, is_spark, parse_policy, written
+from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, Tally, parse_policy, written
 from dptext_etl.checks.published import as_columns
 from dptext_etl.checks.verdict import ExpectationOutcome, VerdictRecord
 from dptext_etl.errors import GateError, InputError, PolicyError, bare, seam
@@ -250,7 +250,7 @@ def validate_downstream(
 def validate_suite(frame: pl.DataFrame | pd.DataFrame | DataFrame, suite: gx.ExpectationSuite) -> VerdictRecord:
     """Validate a table against a suite, such as one of `suite_for` with more expectations."""
     with _validating() as context:
-        if is_spark(frame):
+        if type(frame).__module__.startswith("pyspark.sql."):
             source: Any = context.data_sources.add_spark("dptext", persist=False)
             table: Any = frame
         else:
@@ -266,25 +266,22 @@ def validate_table(
     url: str, table: str, policy: PolicyLike, *, schema: str | None = None, suite: gx.ExpectationSuite | None = None
 ) -> VerdictRecord:
     """Validate a released table of a database against its policy's suite."""
+    import sqlalchemy
+
     place = resolve_url(url)
     with _validating() as context:
         sources = context.data_sources
         add: Any = sources.add_sqlite if place.startswith("sqlite:") else sources.add_sql
         if place.startswith("postgresql"):
-            place, add = _postgres(place), sources.add_postgres
+            # name the driver where the URL does not, and UTF-8, also for a database without an encoding
+            address = sqlalchemy.make_url(place)
+            if "+" not in address.drivername:
+                address = address.set(drivername=f"{address.drivername}+psycopg")
+            address = address.set(query={"client_encoding": "UTF8", **address.query})
+            place, add = address.render_as_string(hide_password=False), sources.add_postgres
         named: dict[str, Any] = {} if schema is None else {"schema_name": schema}
         asset = add("dptext", connection_string=place).add_table_asset("released", table_name=table, **named)
         return judged(asset.add_batch_definition_whole_table("whole").get_batch(), suite or suite_for(policy))
-
-
-def _postgres(url: str) -> str:
-    """Name the driver where the URL does not, and UTF-8, also for a database without an encoding."""
-    import sqlalchemy
-
-    named = sqlalchemy.make_url(url)
-    if "+" not in named.drivername:
-        named = named.set(drivername=f"{named.drivername}+psycopg")
-    return named.set(query={"client_encoding": "UTF8", **named.query}).render_as_string(hide_password=False)
 
 
 @contextmanager

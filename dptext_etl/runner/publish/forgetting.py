@@ -37,8 +37,8 @@ from dptext_etl.runner.shard.attempt import remember, require_same_ledger
 from dptext_etl.runner.shard.charging import subjects_of
 from dptext_etl.runner.shard.staging import LISTS, UNIT, VECTORS, Staging
 from dptext_etl.runner.source import selection
-from dptext_etl.runner.source.column_types import logical_types
-from dptext_etl.runner.source.roles import in_pinned_order, open_table, with_logical_types
+from dptext_etl.runner.source.column_types import logical_types, restored
+from dptext_etl.runner.source.roles import in_pinned_order, open_table
 from dptext_etl.runner.source.table import READ_HINT, Files, batches, existing_paths, naming_file, schema_of
 from dptext_etl.storage import Storage
 
@@ -191,7 +191,7 @@ def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.Data
         return None
     names = (policy.id, policy.subject) if with_subjects and policy.subject is not None else (policy.id,)
     files = Files.find(layout)
-    scanned = with_logical_types(files.scan(all_text=True), logical_types(files))
+    scanned = restored(files.scan(all_text=True), logical_types(files))
     schema = schema_of(scanned)
     if set(names) <= set(schema):
         rows = in_pinned_order(scanned.select(map(by_name, names)), schema, policy)

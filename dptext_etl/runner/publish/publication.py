@@ -23,7 +23,6 @@ from dptext_etl.checks.text_counts import (
     CopyCount,
     copy_reports,
     model_failures,
-    ngram_reports,
     rewriting_reports,
     total_copies,
 )
@@ -145,7 +144,7 @@ def reports(staged: StagedRun) -> list[Mapping[str, object]]:
         return []
     with staged.profile.stage("reports"):
         counts, policy = copies_of(staged), staged.policy
-        copied = (*copy_reports(policy, counts), *ngram_reports(policy, counts))
+        copied = (*copy_reports(policy, counts), *copy_reports(policy, counts, ngrams=True))
         failed = model_failures(shard.failures for shard in staged.shards)
         again = rewriting_reports(policy, (shard.post for shard in staged.shards))
         return [*(item.verdict().as_dict() for item in copied), *(item.as_dict() for item in (*failed, *again))]
