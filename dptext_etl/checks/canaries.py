@@ -43,8 +43,7 @@ from dptext_etl._kernel import Secret
 from dptext_etl.artifacts import canon
 from dptext_etl.data_types import kind_of
 from dptext_etl.errors import DPTextError, InputError, PolicyError, seam
-from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.families.words import by_word
+from dptext_etl.families.words import by_text, by_word
 from dptext_etl.keys import canonical_ids, id_type
 from dptext_etl.policy import Policy
 
@@ -102,7 +101,7 @@ def plan(
         return secret.derive("canary", canon([label, policy.dataset, policy.release, *place]))
 
     pseudo, in_vocabulary = policy_tokens(policy, secret), words_of(policy, secret)
-    whole = {item.name for item in policy.columns if isinstance(item.mechanism, ChoiceMechanism)}
+    whole = {item.name for item in policy.columns if by_text(item.mechanism) is not None}
     pairs = range(PAIRS) if any(in_vocabulary.values()) else ()
     rows: dict[int | None, dict[str, CanaryRow]] = {pair: {} for pair in (*pairs, None)}  # by text, two of each
     for batch in range(_BATCHES):
@@ -232,14 +231,14 @@ def in_vocabulary_words(
     mechanism: Mechanism, secret: Secret, dataset: str, release: str, column: str
 ) -> tuple[str, ...]:
     """Choose words of the mechanism's vocabulary that it can change, or public texts of its corpus."""
-    replacing = by_word(mechanism)
+    replacing, choice = by_word(mechanism), by_text(mechanism)
     inputs = () if replacing is None else replacing.input_words()
-    if isinstance(mechanism, ChoiceMechanism):
-        inputs = mechanism.opened.texts
+    if choice is not None:
+        inputs = choice.opened.texts
     everything = "\n".join(chain(inputs, mechanism.output_words() or ()))
     if any(token in everything for token in pseudo_words(secret, dataset, release, column)):
         raise PolicyError(f"column {column!r}: a canary word is one of the mechanism's", "release under another name")
-    if isinstance(mechanism, ChoiceMechanism) and mechanism.most_positions > 1:
+    if choice is not None and choice.most_positions > 1:
         return ()
     tries, choices = VOCABULARY_WORDS, list(inputs)
     if replacing is not None:

@@ -38,12 +38,13 @@ from dptext_etl.checks.verdict import Verdict, catches
 from dptext_etl.data_types import by_name
 from dptext_etl.device import threads
 from dptext_etl.errors import GateError, PolicyError, seam
-from dptext_etl.families.choice import ChoiceMechanism
+from dptext_etl.families.words import by_text
 from dptext_etl.files import literal
 from dptext_etl.parallel import prefetch, sharing_threads
 from dptext_etl.policy import Policy
 
 if TYPE_CHECKING:
+    from dptext_etl.families.choice import ChoiceMechanism
     from dptext_etl.ledger import Ledger
     from dptext_etl.ledger.types import ReleaseRef
 
@@ -135,8 +136,8 @@ def choice_columns(policy: Policy) -> dict[str, ChoiceMechanism]:
     """Return the mechanisms of the text columns that are released as whole public texts; a synthetic table has none."""
     if policy.synthetic is not None:
         return {}
-    columns = ((item.column or "", item.mechanism) for item in policy.column_policies())
-    return {name: mechanism for name, mechanism in columns if isinstance(mechanism, ChoiceMechanism)}
+    columns = ((item.column or "", by_text(item.mechanism)) for item in policy.column_policies())
+    return {name: mechanism for name, mechanism in columns if mechanism is not None}
 
 
 @dataclass(frozen=True, order=True)

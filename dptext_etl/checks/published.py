@@ -38,7 +38,6 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve
 from dptext_etl.policy.terms import TableSpec
 from dptext_etl.storage import Objects, Storage
-from dptext_etl.table_formats import open_table, rewrites
 
 Table = str | Path | pl.DataFrame
 OwnIds = Callable[[Path], pl.Series]
@@ -86,6 +85,8 @@ def check_published(
 def _listed(place: str, policy: Policy, spec: TableSpec, own: set[str]) -> frozenset[str]:
     """Return the files that a table with a log lists now; its own if another tool wrote the same rows again."""
     files = Storage.open(place.rstrip("/"), policy.storage_options)
+    from dptext_etl.table_formats import open_table, rewrites  # other sinks start without it
+
     state = open_table(spec, files).state()
     current = frozenset[str]() if state is None else state.files
     return frozenset(own) if current != own and rewrites(files, own - current, current - own) else current

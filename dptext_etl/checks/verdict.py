@@ -41,10 +41,10 @@ class Verdict:
         return f"Verdict({self.name!r}, {status(vars(self))}: {self.message})"
 
     def _repr_html_(self) -> str:
-        from dptext_etl import html_output
+        from dptext_etl import markup
 
         about = {"outcome": self.message, "counts": dict(self.counts), "catches": self.catches}
-        return html_output.facts(f"{self.name}: {status(vars(self))}", about)
+        return markup.facts(f"{self.name}: {status(vars(self))}", about)
 
     def as_dict(self) -> dict[str, Any]:
         counts = {key: value if math.isfinite(value) else str(value) for key, value in self.counts.items()}

@@ -77,7 +77,7 @@ def _app(name: str) -> typer.Typer | None:
     """Return a command as an application; entry points are read only if no command of this package has the name."""
     if name in COMMANDS:
         return COMMANDS[name]
-    if not (extensions.exists("commands", name) or name in extensions.ELSEWHERE):
+    if not (extensions.exists("commands", name) or ("commands", name) in extensions.ELSEWHERE):
         return None
     single = typer.Typer(add_completion=False)
     try:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dptext_etl.errors import counted
-from dptext_etl.escaping import one_line
 from dptext_etl.guarantee import ADDITIVE
+from dptext_etl.markup import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console

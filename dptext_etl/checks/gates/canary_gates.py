@@ -28,8 +28,7 @@ from dptext_etl.checks.text_counts import (
 )
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import PolicyError, counted
-from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.families.words import Simulated, WordByWord, WordMechanism, sample_many
+from dptext_etl.families.words import Simulated, WordByWord, WordMechanism, by_text, sample_many
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.keys import canonical_ids, canonical_series
 from dptext_etl.mechanism import PAD, Mechanism
@@ -138,7 +137,7 @@ def chance_of_foreign_words(mechanism: Mechanism) -> float:
     It is 0 if outputs are words of a fixed set, or public texts. A mechanism that spells texts from pieces of words, or
     decodes them, may copy such a word from its input by chance.
     """
-    fixed = mechanism.guarantee.unit == "word" or isinstance(mechanism, ChoiceMechanism)
+    fixed = mechanism.guarantee.unit == "word" or by_text(mechanism) is not None
     return 0.0 if fixed or mechanism.output_words() is not None else 1.0
 
 

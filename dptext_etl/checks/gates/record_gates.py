@@ -32,6 +32,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.accounting.shuffling import shuffled_of
 from dptext_etl.arrays import to_numpy
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.comparison import (
@@ -66,7 +67,6 @@ from dptext_etl.checks.text_counts import (
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.column import output_digests
 from dptext_etl.errors import GateError, PolicyError, counted
-from dptext_etl.families.choice import shuffled_of
 from dptext_etl.families.words import Simulated, WordByWord, by_word
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.keys import canonical_ids, canonical_series

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from dptext_etl.accounting.shuffling import COUNT, OTHER
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.gate import Candidate, Gate, Stage, declared_lineage
 from dptext_etl.checks.published import changed, published_types
@@ -16,7 +17,6 @@ from dptext_etl.checks.sink_files import Part, place_of
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.data_types import carries
 from dptext_etl.errors import GateError, counted
-from dptext_etl.families.choice import COUNT, OTHER
 from dptext_etl.files import sha256
 from dptext_etl.policy import PARTITION, Policy
 

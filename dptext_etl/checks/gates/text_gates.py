@@ -9,10 +9,12 @@ They judge only where the policy sets `copy_gate_false_alarm` and pays for it (d
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from dptext_etl import _kernel
+from dptext_etl.accounting.shuffling import COUNT
 from dptext_etl.checks.gate import Candidate, Gate, Stage, choice_columns
 from dptext_etl.checks.text_counts import (
     CATCHES,
@@ -26,8 +28,10 @@ from dptext_etl.checks.text_counts import (
 )
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import InputError
-from dptext_etl.families.choice import COUNT, ChoiceMechanism
 from dptext_etl.policy import Policy
+
+if TYPE_CHECKING:
+    from dptext_etl.families.choice import ChoiceMechanism
 
 
 class _CopyGate(Gate):

@@ -42,7 +42,7 @@ from great_expectations.expectations.expectation import BatchExpectation, Expect
 from great_expectations.render.components import LegacyDiagnosticRendererType
 from great_expectations.render.renderer.renderer import renderer
 
-from dptext_etl import escaping
+from dptext_etl import markup
 from dptext_etl.checks.gate import Stage, judges, load
 from dptext_etl.checks.gates.table_gates import RawColumnAbsent
 from dptext_etl.checks.great_expectations import tallies
@@ -190,7 +190,7 @@ def _paths(public: Sequence[str] | str) -> str:
 
 def _suite_name(*parts: str) -> str:
     """Return the name of a suite, which pages show without escaping it."""
-    return escaping.html(" ".join(parts))
+    return markup.html(" ".join(parts))
 
 
 @bare
@@ -322,7 +322,7 @@ def write_suite(
     stored: dict[str, Any] = {**suite.to_json_dict(), "name": name, "id": _id(name)}
     stored["expectations"] = [{**item, "id": _id(name, item)} for item in stored["expectations"]]
     stored["meta"] = {"great_expectations_version": gx.__version__}
-    if output.suffix != ".json" and ("/" in name or "\\" in name or escaping.one_line(name) != name):
+    if output.suffix != ".json" and ("/" in name or "\\" in name or markup.one_line(name) != name):
         raise InputError("the name of the dataset cannot be the name of a file", "name a file: --output FILE.json")
     path = output if output.suffix == ".json" else output / f"{name}.json"
     with seam("writing the suite", InputError, "the folder must be writable by you"):

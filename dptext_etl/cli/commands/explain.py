@@ -171,7 +171,8 @@ _ROWS = (1_000, 10_000, 100_000, 1_000_000)
 
 def shuffled_costs(mechanism: Mechanism, rows: int) -> list[dict[str, Any]]:
     """Return the central epsilon of a mechanism over `rows` rows and the usual numbers of rows."""
-    from dptext_etl.families.choice import ChoiceMechanism, Shuffled
+    from dptext_etl.accounting.shuffling import Shuffled
+    from dptext_etl.families.choice import ChoiceMechanism
 
     if not isinstance(mechanism, ChoiceMechanism):
         msg = f"{mechanism.name} is released row by row: only surrogate has a bound for shuffled releases"

@@ -280,7 +280,7 @@ def in_pinned_form(handle: Ledger, scope: Scope, ids: Sequence[str]) -> pa.Array
     """Return units of a scope as the ledger hashes them."""
     import pyarrow as pa
 
-    from dptext_etl.id_forms import normalized
+    from dptext_etl.keys import normalized
 
     form = handle.pinned_forms(scope, ()).get(scope.unit)
     return normalized(pa.array(ids, pa.large_string()), () if form is None else form.normalize)

@@ -426,7 +426,7 @@ def show_table(table: Mapping[str, Any]) -> None:
         "at_cap": table_check.at_cap_lines,
         "scopes": table_check.scope_lines,
     }
-    lines = [line for name, lines_of in parts.items() for line in lines_of(table.get(name, {}))]
+    lines = [line for name, lines_of in parts.items() if table.get(name) for line in lines_of(table[name])]
     if lines:
         terminal.heading("The table")
     terminal.sentences(lines)

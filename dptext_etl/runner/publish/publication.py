@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import polars as pl
 
 from dptext_etl import files, telemetry
+from dptext_etl.accounting.shuffling import COUNT
 from dptext_etl.checks import Candidate, Verdict, evaluate, require
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.sink_files import Manifest, Part
@@ -28,7 +29,6 @@ from dptext_etl.checks.text_counts import (
 from dptext_etl.data_types import by_name, kind_of, plain_type
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, InputError, LedgerError, PolicyError, bare, counted, seam
-from dptext_etl.families.choice import COUNT
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import LedgerSpec, Policy
