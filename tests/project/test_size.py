@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-LINES = {"core": 53_260, "runner and engines": 15_080, "ledger": 7_425}  # goals: 44,500, 10,500, and 6,300
+LINES = {"core": 52_300, "runner and engines": 15_080, "ledger": 7_425}  # goals: 44,500, 10,500, and 6,300
 WORDS = 45_000
 RUN = {
     "files": 115,  # goal: 55; threads decide about one or two
