@@ -253,13 +253,6 @@ def words_of(label: str) -> str:
     return " ".join(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", label).replace("_", " ").replace("-", " ").lower().split())
 
 
-def unit_rows(rows: Floats) -> Floats:
-    """Scale every row to length 1; a row of zeros stays."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    units: Floats = rows / np.where(lengths > 0, lengths, 1.0)
-    return units
-
-
 def name_vectors(statistic: Statistic, names: Mapping[str, str]) -> Floats:
     """Return unit vectors of the labels' names, zeros where a name says nothing, shape (labels, d)."""
     unlisted = set(names) - set(statistic.labels)
@@ -267,4 +260,7 @@ def name_vectors(statistic: Statistic, names: Mapping[str, str]) -> Floats:
         raise InputError(f"{len(unlisted)} names are of labels that the statistic does not list", "name listed labels")
     words = [names.get(label, words_of(label)) for label in statistic.labels]
     vectors = encode(statistic.corpus, pa.array(words, pa.large_string()), statistic.n_max)
-    return unit_rows(statistic.projection.contributions(vectors) / statistic.projection.clip)
+    points = statistic.projection.contributions(vectors) / statistic.projection.clip
+    lengths = np.linalg.norm(points, axis=1, keepdims=True)
+    units: Floats = points / np.where(lengths > 0, lengths, 1.0)
+    return units

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -153,7 +153,7 @@ def table(
         raise PolicyError(f"rows is {rows}; allowed: from 1 to 2^31", "10_000 is usual")
     statistic, labels = noisy.statistic, noisy.statistic.labels or noisy.statistic.blocks
     texts_drawn = statistic.corpus.texts if pool is None else pool.texts
-    points = corpus_points(statistic) if pool is None else points_of(statistic, texts_drawn)
+    points = corpus_points(statistic, pool)
     slopes = slopes_of(noisy, points, names)
     scores = linear_discriminant(noisy, names).scores_at(points) if statistic.labels else points @ slopes.T
     owners, fewest = scores.argmax(axis=1), max(FEWEST, len(points) // (4 * len(labels)))
@@ -200,8 +200,7 @@ def scored(noisy: Noisy, names: Mapping[str, str] | None = None, pool: Corpus | 
     """
     corpus = noisy.statistic.corpus if pool is None else pool
     classifier = linear_discriminant(noisy, names)
-    vectors = corpus.vectors if pool is None else encoded(noisy.statistic, pa.array(corpus.texts, pa.large_string()))
-    scores = classifier.scores(vectors)
+    scores = classifier.scores_at(corpus_points(noisy.statistic, pool))
     tenths = (np.rint(10 * scores) / 10 + 0.0).astype(np.float32)
     labels = [classifier.labels[number] for number in scores.argmax(axis=1)]
     order = sorted(range(len(labels)), key=lambda row: (labels[row], corpus.texts[row]))
@@ -211,16 +210,10 @@ def scored(noisy: Noisy, names: Mapping[str, str] | None = None, pool: Corpus | 
     return pa.table({**{name: pa.array(cells, pa.large_string()) for name, cells in columns.items()}, "scores": lists})
 
 
-def points_of(statistic: Statistic, texts: Sequence[str]) -> Floats:
-    """Return the contributions of texts, in clips, shape (n, d)."""
-    vectors = encoded(statistic, pa.array(texts, pa.large_string()))
+def corpus_points(statistic: Statistic, pool: Corpus | None = None) -> Floats:
+    """Return the contributions of the texts of the corpus, or of the pool, in clips, shape (m, d)."""
+    vectors = statistic.corpus.vectors if pool is None else encoded(statistic, pa.array(pool.texts, pa.large_string()))
     points: Floats = statistic.projection.contributions(vectors) / statistic.projection.clip
-    return points
-
-
-def corpus_points(statistic: Statistic) -> Floats:
-    """Return the contributions of the texts of the corpus, in clips, shape (m, d)."""
-    points: Floats = statistic.projection.contributions(statistic.corpus.vectors) / statistic.projection.clip
     return points
 
 
