@@ -101,9 +101,9 @@ def _newton_direction(slope: Floats, curvature_pairs: list[tuple[Floats, Floats]
 
 
 TABLE = 10  # purpose of the draws (docs/spec/stream.md#purposes)
-FEWEST = 20  # candidates of a label, at least, though the classifier gives them to other labels
+FEWEST = 40  # candidates of a label, at least, though the classifier gives them to other labels
 SPREAD = 500
-"""Texts among which a label's rows are spread, at least, or a quarter of its candidates, but 10: exp of the entropy."""
+"""Texts among which a label's rows are spread, at least, or a quarter of its candidates: exp of the entropy."""
 NAME_WEIGHT = 6.0  # weight of a label's name in records, as a multiple of sigma
 _HALVINGS = 30
 _WEIGHT = 2.0**40  # of the most probable text
@@ -142,11 +142,11 @@ def table(
         pool: Another public corpus, whose texts are drawn in the place of texts of the statistic's corpus. Its own
             vectors are not read.
 
-    A label's candidates are the texts of the pool to which the classifier gives it. If these are fewer than 20, other
-    texts with the highest score fill the list. Candidates are drawn with replacement, in proportion to
-    exp(c slope . coordinates). c is the largest number up to 1 at which the entropy is at least the entropy of 500
-    texts, or of a quarter of the candidates if fewer, and of 10. Labels share rows as their noisy counts do, but none
-    has less than a fifth of an even share.
+    A label's candidates are the texts of the pool to which the classifier gives it. If these are fewer than 40, or than
+    a quarter of an even share of the pool, other texts with the highest score fill the list. Candidates are drawn with
+    replacement, in proportion to exp(c slope . coordinates). c is the largest number up to 1 at which the entropy is at
+    least the entropy of 500 texts, or of a quarter of the candidates if fewer. Labels share rows as their noisy counts
+    do, but none has less than a fifth of an even share.
     Draws depend only on the noisy sums.
     """
     if not 1 <= rows <= 2**31:
@@ -156,13 +156,13 @@ def table(
     points = corpus_points(statistic, pool)
     slopes = slopes_of(noisy, points, names)
     scores = linear_discriminant(noisy, names).scores_at(points) if statistic.labels else points @ slopes.T
-    owners = scores.argmax(axis=1)
+    owners, fewest = scores.argmax(axis=1), max(FEWEST, len(points) // (4 * len(labels)))
     drawn, at = [], 0
     for number, share in enumerate(shares_of_rows(floored(noisy.counts[: len(labels)]), rows)):
         candidates = np.flatnonzero(owners == number)
-        if len(candidates) < FEWEST:
+        if len(candidates) < fewest:
             others = np.where(owners == number, -np.inf, -scores[:, number])
-            candidates = np.argsort(others, kind="stable")[:FEWEST]
+            candidates = np.argsort(others, kind="stable")[:fewest]
         drawn.append(candidates[drawn_rows(noisy.digest, flattened(points[candidates] @ slopes[number]), at, share)])
         at += share
     owned = np.repeat(np.array(labels, object), [*map(len, drawn)])
@@ -229,7 +229,7 @@ def shares_of_rows(counts: Floats, rows: int) -> list[int]:
 
 def flattened(logs: Floats) -> Floats:
     """Return the logs of weights times the largest factor up to 1 that leaves enough entropy."""
-    least = math.log(min(SPREAD, max(1.0, len(logs) / 4, min(FEWEST, len(logs)) / 2)))
+    least = math.log(min(SPREAD, max(1.0, len(logs) / 4)))
     low, high = 0.0, 1.0
     if _entropy(logs) >= least:
         return logs
