@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.accounting.shuffling import shuffled_of
 from dptext_etl.arrays import arrow_kind, distinct_counts, is_string, to_arrow, to_numpy
 from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, counted, seam
-from dptext_etl.families.choice import shuffled_of
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, exact, steps
 from dptext_etl.keys import RecordKeys, canonical_ids
 from dptext_etl.mechanism import Mechanism, Released, Rewritten
@@ -77,7 +77,10 @@ def probe(mechanism: Mechanism) -> None:
 def with_spends(released: Released, mechanism: Mechanism) -> pa.Array:
     """Put released texts and their costs into one column, `struct<text, positions, epsilon, delta>`."""
     costs = spends(mechanism, released.positions)
-    amounts = [_amounts(costs[name], steps(name)) for name in ("eps_approx", "delta")]
+    amounts = [
+        to_arrow(np.where(costs[name] == INFINITE, math.inf, costs[name] / steps(name)))
+        for name in ("eps_approx", "delta")
+    ]
     columns = [released.text, released.positions, *amounts]
     return pa.StructArray.from_arrays(columns, ["text", "positions", "epsilon", "delta"])
 
@@ -249,13 +252,9 @@ def _by_record(
     return {name: amounts[:, place].copy()[where] for place, name in enumerate(ADDITIVE) if name in components}
 
 
-def _amounts(counted: npt.NDArray[np.int64], unit: int) -> pa.Array:
-    return to_arrow(np.where(counted == INFINITE, math.inf, counted / unit))
-
-
 def _readable(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
     """Return texts and canonical ids as one array each, or refuse columns that hold neither."""
-    texts, ids = _one(texts), _one(ids)
+    texts, ids = (side.combine_chunks() if isinstance(side, pa.ChunkedArray) else side for side in (texts, ids))
     texts = texts.cast(pa.large_string()) if pa.types.is_null(texts.type) else texts
     if not is_string(texts.type):
         raise InputError(
@@ -264,7 +263,3 @@ def _readable(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray
     if len(texts) != len(ids):
         raise InputError(f"{len(texts):,} texts and {len(ids):,} ids: one id per text")
     return texts, canonical_ids(ids, by_name=True)
-
-
-def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -23,7 +23,7 @@ from dptext_etl.errors import PolicyError, seam, suggestion
 
 Group = Literal[
     "mechanisms", "postprocesses", "gates", "scores", "metrics", "attacks", "corpora", "keys", "commands", "vectors",
-    "engines",
+    "engines", "encoders",
 ]  # fmt: skip
 Part = TypeVar("Part")
 
@@ -46,14 +46,23 @@ _SINGULAR: dict[Group, str] = {
     "commands": "command",
     "vectors": "set of word vectors",
     "engines": "engine",
+    "encoders": "encoder",
 }
 _LONGEST = 40  # characters of a wrong name that a message repeats, at most: a longer one may be a text
-_EXTRAS = {
-    "models": ("adept", "calibrate", "dp_paraphrase", "dp_prompt", "dpbart", "dpmlm", "rewrite_again", "train"),
-    "eval": ("audit", "evaluate", "rehearse"),
+_EXTRAS: dict[str, dict[Group, str]] = {
+    "models": {
+        "mechanisms": "adept dp_paraphrase dp_prompt dpbart dpmlm",
+        "postprocesses": "rewrite_again",
+        "scores": "attention keybert ner pos sd wi yake",
+        "encoders": "sentence_transformers",
+        "commands": "calibrate train",
+    },
+    "eval": {"commands": "audit evaluate rehearse"},
 }
-ELSEWHERE = {name: extra for extra, brought in _EXTRAS.items() for name in brought}
-"""Names that come with the two other packages of this repository, with the extra that installs each."""
+ELSEWHERE = {
+    (group, name): extra for extra, brought in _EXTRAS.items() for group in brought for name in brought[group].split()
+}
+"""Parts that come with the two other packages of this repository, by group and name, with the extra of each."""
 
 
 def shipped(group: Group) -> tuple[str, ...]:
@@ -98,16 +107,19 @@ def distribution(part: object) -> str:
 def require(group: Group, name: str, package: str) -> None:
     """Refuse a part that is not installed here, and name the package that brings it."""
     if not exists(group, name):
+        extra = package.removeprefix(f"{DISTRIBUTION}-")
+        wheel = f"install its wheel, or `pip install ./{extra}` in a checkout"
         raise PolicyError(
-            f"the {_SINGULAR[group]} {name} comes with {package}, which is not installed here", _install(package)
+            f"the {_SINGULAR[group]} {name} comes with {package}, which is not installed here",
+            wheel if extra in _EXTRAS else f"pip install {package}",
         )
 
 
 def module(group: Group, name: str) -> ModuleType:
     if name in shipped(group):
         return importlib.import_module(f"{_FOLDERS[group]}.{name}")
-    if not exists(group, name) and name in ELSEWHERE:
-        require(group, name, f"{DISTRIBUTION}-{ELSEWHERE[name]}")
+    if (group, name) in ELSEWHERE:
+        require(group, name, f"{DISTRIBUTION}-{ELSEWHERE[group, name]}")
     content = loaded(group, name)
     if not isinstance(content, ModuleType) or content.__name__.rpartition(".")[2] != name:
         package = _distribution(installed(group)[name])
@@ -198,13 +210,6 @@ def exports(
 def pip_install(extra: str) -> str:
     """Return the command that installs the libraries of an extra of this distribution."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"
-
-
-def _install(package: str) -> str:
-    extra = package.removeprefix(f"{DISTRIBUTION}-")
-    if extra not in _EXTRAS:
-        return f"pip install {package}"
-    return f"install its wheel, or `pip install ./{extra}` in a checkout"
 
 
 def _distribution(point: EntryPoint) -> str:

@@ -23,15 +23,6 @@ from dptext_etl import object_stores
 from dptext_etl.data_types import size_of
 from dptext_etl.errors import InputError, counted
 from dptext_etl.files import literal
-from dptext_etl.text_files import (
-    refuse_mixed,
-    require_lines,
-    require_local_lines,
-    require_local_rows,
-    require_names,
-    require_rows,
-    without_mark,
-)
 
 INFERRED_ROWS = 10_000
 """The rows from which the column types of a CSV file are inferred."""
@@ -39,6 +30,8 @@ GROUP_BYTES = 4 << 20
 """Bytes of strings in a row group of a published file, about: readers decode groups side by side."""
 READERS = "polars", "pandas", "duckdb", "spark", "arrow"
 _STORES = ("s3://", "gs://", "az://", "abfs")
+TABLES = {"delta": ("Delta Lake", "deltalake"), "iceberg": ("Iceberg", "pyiceberg")}
+"""Titles of the formats of tables with a log (`table_formats`), and the libraries that they need."""
 
 Source = str | IO[bytes]
 """A path, the URL of an object, or the bytes of a file."""
@@ -218,6 +211,8 @@ class Csv(FileFormat):
 
     def check(self, paths: Sequence[str], dialect: Dialect, storage: Mapping[str, Any]) -> None:
         """Check all rows against their headers, and the headers against each other."""
+        from dptext_etl.text_files import require_local_rows, require_rows  # other formats start without it
+
         spelling = dialect.separator, dialect.quote, dialect.encoding
         first: tuple[str, ...] = ()
         for path in paths:
@@ -264,6 +259,8 @@ class Ndjson(FileFormat):
 
     def check(self, paths: Sequence[str], dialect: Dialect, storage: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """Check all lines, and return the kinds of their values by file."""
+        from dptext_etl.text_files import require_lines, require_local_lines  # other formats start without it
+
         chunks = partial(object_stores.chunks, options=storage)
         return [
             require_lines(chunks(path), path, marked=False) if "://" in path else require_local_lines(path)
@@ -271,6 +268,8 @@ class Ndjson(FileFormat):
         ]
 
     def require_columns(self, names: Sequence[str], wanted: Sequence[str], facts: Any) -> None:
+        from dptext_etl.text_files import refuse_mixed, require_names
+
         require_names(names, "the source")  # Spark ignores the case of names
         refuse_mixed(facts or (), wanted)
 
@@ -298,6 +297,8 @@ def _literal(sources: Iterable[Source]) -> list[Any]:
 
 def _without_marks(sources: Sequence[Source], *, named: bool) -> Sequence[Source]:
     """Read files into memory, if one begins with the byte-order mark, which Polars does not read as JSON."""
+    from dptext_etl.text_files import without_mark
+
     local = [source for source in sources if isinstance(source, str) and "://" not in source]
     contents = {path: without_mark(path) for path in local}
     marked = [path for path, content in contents.items() if content is not None]

@@ -87,7 +87,7 @@ def micro(amount: float | Fraction) -> Micro:
     """
     if isinstance(amount, float) and math.isinf(amount):
         return math.inf
-    return math.ceil(exact(amount) * MICRO)
+    return _rounded_up(exact(amount), MICRO)
 
 
 def fine(delta: float | Fraction) -> int:
@@ -96,7 +96,11 @@ def fine(delta: float | Fraction) -> int:
     >>> fine(1e-6), fine(1e-12), fine(1e-18)
     (1000000000, 1000, 1)
     """
-    return math.ceil(exact(delta) * FINE)
+    return _rounded_up(exact(delta), FINE)
+
+
+def _rounded_up(amount: Fraction, steps_per_unit: int) -> int:
+    return -(-amount.numerator * steps_per_unit // amount.denominator)  # exact, without reducing a product
 
 
 def steps(component: str) -> int:

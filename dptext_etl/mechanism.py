@@ -227,7 +227,7 @@ class Mechanism(Extension):
         return self
 
     def _repr_html_(self) -> str:
-        from dptext_etl import html_output
+        from dptext_etl import markup
 
         claim = self.guarantee
         entries = {
@@ -238,7 +238,7 @@ class Mechanism(Extension):
             "neighbors": claim.neighbors,
             "released exactly": claim.disclosures or "nothing",
         }
-        return html_output.facts(self.name, entries)
+        return markup.facts(self.name, entries)
 
     def require_charge(self) -> None:
         """Refuse a charge below the loss of the draws; families that know the loss override this.

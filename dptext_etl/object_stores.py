@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from enum import Enum, auto
 from functools import lru_cache
 from importlib.util import find_spec
@@ -194,18 +195,12 @@ def hosts(options: Mapping[str, str], kinds: Mapping[str, Kind] | None = None) -
         kind = kind_of(name, kinds)
         if kind is Kind.ENDPOINT or (kind is Kind.URI and not value.startswith(("sqlite:", "postgresql:///"))):
             places[name] = value
-        elif kind is Kind.FILE and (base := _base_url(value)) is not None:
-            places[f"gcs_base_url in the file of {name}"] = base
+        elif kind is Kind.FILE:  # an account file of Google Cloud Storage may name a host
+            with suppress(OSError, ValueError):  # the library that opens the file refuses it
+                content = json.loads(Path(value).read_text("utf-8"))
+                if isinstance(content, dict) and "gcs_base_url" in content:
+                    places[f"gcs_base_url in the file of {name}"] = str(content["gcs_base_url"])
     return places
-
-
-def _base_url(path: str) -> str | None:
-    """Return the host that the account file of Google Cloud Storage names, if any."""
-    try:
-        content = json.loads(Path(path).read_text("utf-8"))
-    except (OSError, ValueError):  # the library that opens it refuses it
-        return None
-    return str(content["gcs_base_url"]) if isinstance(content, dict) and "gcs_base_url" in content else None
 
 
 def require_value(name: str, value: str, kinds: Mapping[str, Kind] | None = None) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from math import inf
 from pathlib import Path
-from threading import Barrier, Lock
+from threading import Lock
 from typing import Any, TypeVar
 
 from dptext_etl import _kernel
@@ -173,25 +173,3 @@ def for_each_product(work: Callable[[Item], object], items: Iterable[Item], widt
         return
     with single_threaded_products(), ThreadPoolExecutor(width, thread_name_prefix="dptext-product") as pool:
         list(pool.map(work, items))
-
-
-_SETTING = Lock()  # torch has one number of threads per process: pools that set it wait for each other
-
-
-def single_threads(width: int) -> ThreadPoolExecutor:
-    """Start threads in which torch starts no further ones, so that it rounds alike on any number of cores."""
-    import torch
-
-    pool, met = ThreadPoolExecutor(width, thread_name_prefix="dptext-batch"), Barrier(width)
-
-    def alone() -> None:
-        torch.get_num_threads()  # a thread that was never asked uses the number of the process at its first product
-        torch.set_num_threads(1)
-        met.wait()
-
-    with _SETTING:
-        before = torch.get_num_threads()
-        for started in [pool.submit(alone) for _ in range(width)]:
-            started.result()
-        torch.set_num_threads(before)  # torch also keeps a number for threads that are yet to start
-    return pool

@@ -42,15 +42,13 @@ class validated(seam):  # noqa: N801  (reads as a statement: `with validated("po
         entries = by_entry(problems)
         problem = "; ".join(": ".join(filter(None, entry)) for entry in entries)
         named = [path for path, _ in entries if path]
-        self.leave(PolicyError(f"{self._what}: {problem}", self._names_meant(problems), {"entries": named}))
-
-    def _names_meant(self, problems: list[ErrorDetails]) -> str:
-        """Return the names that may be meant by those that do not exist, or all of a small model."""
+        # the hint: names that may be meant by those that do not exist, or all of a small model
         unknown = [(str(item["loc"][-1]), item["loc"][:-1]) for item in problems if item["type"] == "extra_forbidden"]
         suggestions = {suggestion(name, _entries(self._model, path), most=3): path for name, path in unknown}
         names = _entries(self._model, next(iter(suggestions.values()), ()))
         listed = f"{self._of}: {', '.join(names)}" if len(names) <= _FEW else ""
-        return "; ".join(filter(None, suggestions)) or listed or "docs/policy.md describes every entry"
+        hint = "; ".join(filter(None, suggestions)) or listed or "docs/policy.md describes every entry"
+        self.leave(PolicyError(f"{self._what}: {problem}", hint, {"entries": named}))
 
 
 _FEW = 15  # names that a hint lists, at most

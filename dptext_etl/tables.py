@@ -57,15 +57,26 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
     ):
         return _pandas(source, columns, ids)  # type: ignore[no-any-return]
     if isinstance(table, pa.RecordBatch):
-        result = _batch(_arrow(pa.Table.from_batches([table]), columns, ids))
+        released = _arrow(pa.Table.from_batches([table]), columns, ids)
+        cells = [
+            pa.concat_arrays(cells.chunks) if cells.num_chunks else pa.array([], cells.type)
+            for cells in released.columns
+        ]
+        result = pa.RecordBatch.from_arrays(cells, schema=released.schema)
     elif isinstance(table, pa.RecordBatchReader):
         result = _arrow(table.read_all(), columns, ids).to_reader()
     elif isinstance(table, pa.Table) or hasattr(table, "__arrow_c_stream__"):
         with seam("reading the table", InputError, "is the query behind it valid?"):
             read = pa.table(source)
         result = _arrow(read, columns, ids)
-        if kind in {"duckdb", "_duckdb"}:
-            result = _relation(source, result)
+        if kind in {"duckdb", "_duckdb"}:  # a relation of the same connection, which no name of its catalog can replace
+            connection = getattr(source, "_con", None)  # no public interface gives a relation's connection
+            if connection is None:
+                msg = "a relation of DuckDB from before version 2.0 does not show its connection"
+                hint = "install a newer version, or give the rows as a table of pyarrow, relation.arrow()"
+                raise InputError(msg, hint)
+            with seam("handing the released rows to DuckDB", InputError, "is its connection open?"):
+                result = connection.from_arrow(result)
     else:
         msg = f"a table of pandas, pyarrow, Polars or DuckDB is needed here, got {type(table).__name__}"
         raise InputError(msg, "any object with __arrow_c_stream__ will do; a Spark frame goes to dptext_etl.spark")
@@ -130,20 +141,3 @@ def _of_series(series: Any) -> pa.Array:
         array = pa.array(series, from_pandas=True)
     array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     return array.cast(pa.string()) if pa.types.is_null(array.type) else array
-
-
-def _batch(table: pa.Table) -> pa.RecordBatch:
-    whole = [
-        pa.concat_arrays(cells.chunks) if cells.num_chunks else pa.array([], cells.type) for cells in table.columns
-    ]
-    return pa.RecordBatch.from_arrays(whole, schema=table.schema)
-
-
-def _relation(relation: Any, released: pa.Table) -> Any:
-    """Return the released rows as a relation of the same connection, which no name of its catalog can replace."""
-    connection = getattr(relation, "_con", None)  # no public interface gives a relation's connection
-    if connection is None:
-        msg = "a relation of DuckDB from before version 2.0 does not show its connection"
-        raise InputError(msg, "install a newer version, or give the rows as a table of pyarrow, relation.arrow()")
-    with seam("handing the released rows to DuckDB", InputError, "is its connection open?"):
-        return connection.from_arrow(released)

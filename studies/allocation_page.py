@@ -27,14 +27,14 @@ Each score gives every word of a text a number from 0 to 1. No word is exempt: p
 | `ner` | part of a name (here: proper nouns, and words with a digit or an @) | the same tagger | `tagger = "spacy:NAME"`: the entities of any pipeline |
 | `wi` | unlike the rest of the text: 1 − cosine | the encoder of `everyday-30k` | `encoder = "sentence-transformers:FOLDER"` |
 | `sd` | the text changes much without the word: 1 − cosine | the same encoder | the same |
-| `keybert` | close to the whole text: its cosine, over the largest (models) | the same encoder | the same |
-| `yake` | a key word by YAKE's features: place, frequency, neighbors, case (models) | the text itself | |
-| `attention` | other words of the text attend to it (models) | `english-small` | the folder of `encoder` |
+| `keybert` | close to the whole text: its cosine, over the largest | the same encoder | the same |
+| `yake` | a key word by YAKE's features: place, frequency, neighbors, case | the text itself | |
+| `attention` | other words of the text attend to it | `english-small` | the folder of `encoder` |
 
 The scores of a word are averaged to s, at least 10⁻⁶. The share of the word is proportional to 1/s. It is at least `eps_lo` (by default a
 tenth of an even share) and at most `eps_hi` (by default four even shares), in whole millionths, rounded down. The shares add up to at most
 E. Nothing is downloaded. The configuration identifies a tool by the hash of its files. To add a score, add a file to
-`dptext_etl/allocation/scores/`, or an entry point of a package of yours. The scores marked (models) come with `dptext_etl_models`. The
+`dptext_etl/allocation/scores/`, or an entry point of a package of yours. All scores except `ic` come with `dptext_etl_models`. The
 ablation of the paper leaves out one of its five scores: `scores = ["ic", "pos", "ner", "wi"]`.
 
 ## The example of the paper

@@ -22,7 +22,7 @@ from surrogate_measures import EVERYDAY, MINILM, STATIC, TASK, TAUGHT, DataSet, 
 
 from dptext_etl import _kernel
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.sentences import Int8s
+from dptext_etl.corpora.corpus import Int8s
 from dptext_etl.families.aggregate import describe, linear_discriminant, noisy, partial_sum
 from dptext_etl.families.aggregate.contributions import encoded
 from dptext_etl.families.aggregate.statistic import Statistic

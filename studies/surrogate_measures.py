@@ -23,13 +23,13 @@ from dptext_etl.column import draw
 from dptext_etl.corpora import Corpus, static
 from dptext_etl.corpora.building import TEXTS, Cleaning, Options, Source, build
 from dptext_etl.corpora.corpus import names
-from dptext_etl.corpora.sentences import SentenceModel
 from dptext_etl.corpora.shipped.everyday_30k import everyday_texts
 from dptext_etl.embeddings import DEFAULT_VECTORS
 from dptext_etl.keys import throwaway
 from dptext_etl_eval.classifier import counted, fit, learner
 from dptext_etl_eval.pairs import words_of
 from dptext_etl_eval.statistics import macro_f1, unseen
+from dptext_etl_models.sentence_transformers import SentenceModel
 
 EVERYDAY = "everyday-30k"
 SMALL = "Snips, 3,000 texts"

@@ -21,8 +21,8 @@ from surrogate_measures import EVERYDAY, MINILM, SMALL, DataSet, FigureCache
 
 from dptext_etl import load
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.sentences import SentenceModel
 from dptext_etl_eval.baselines import NAMES, PUBLIC, label_names, public_data
+from dptext_etl_models.sentence_transformers import SentenceModel
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"

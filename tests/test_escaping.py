@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from dptext_etl import escaping, html_output
+from dptext_etl import markup
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.storage.postgres_sql import grants
 
@@ -46,7 +46,7 @@ def same(text):
 
 @given(NAMES)
 def test_names_are_text_in_markdown_and_html_and_stay_on_one_line(name):
-    shown, escaped = same(escaping.one_line(name)), escaping.markdown(name)
+    shown, escaped = same(markup.one_line(name)), markup.markdown(name)
     for before, after, tags in (
         ("x ", " y", ["p"]),
         ("## x ", " y", ["h2"]),
@@ -57,20 +57,20 @@ def test_names_are_text_in_markdown_and_html_and_stay_on_one_line(name):
         assert [tag for tag, _ in found.tags] == tags
         assert same(f"x {shown} y") in same("".join(found.texts))
     # Also where no one escaped it: a page of Markdown has only elements of Markdown
-    found = Reader(html_output.of_markdown(f"x <i>{name}</i> <script>y</script>"))
+    found = Reader(markup.of_markdown(f"x <i>{name}</i> <script>y</script>"))
     assert not {"i", "script"} & {tag for tag, _ in found.tags}
     for page, plain in zip(pages(name), pages("x"), strict=True):
         found, expected = Reader(page), Reader(plain)
         assert found.tags == expected.tags
-        assert escaping.one_line(name) in "".join(found.texts)
-    assert not {"Cc", "Cf", "Cs", "Zl", "Zp"} & set(map(category, escaping.one_line(name)))
-    assert len(escaping.one_line(name).splitlines()) <= 1
+        assert markup.one_line(name) in "".join(found.texts)
+    assert not {"Cc", "Cf", "Cs", "Zl", "Zp"} & set(map(category, markup.one_line(name)))
+    assert len(markup.one_line(name).splitlines()) <= 1
 
 
 def pages(name):
-    yield html_output.facts(name, {name: f"{name}."})
-    yield html_output.table(name, [name], [[name]])
-    yield html_output.document(name, html_output.facts(name, {name: [name, name]}))
+    yield markup.facts(name, {name: f"{name}."})
+    yield markup.table(name, [name], [[name]])
+    yield markup.document(name, markup.facts(name, {name: [name, name]}))
 
 
 @pytest.mark.parametrize("role", ["writer", "auditor", "owner"])

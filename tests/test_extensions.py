@@ -98,11 +98,11 @@ def test_an_engine_that_no_package_brings_is_refused_with_the_names_that_exist(i
 @pytest.mark.parametrize("extra", ["models", "eval"])
 def test_the_table_of_our_packages_is_what_they_bring(extra):
     pytest.importorskip(f"dptext_etl_{extra}")
-    groups = ("mechanisms", "postprocesses", "commands")
+    groups = ("mechanisms", "postprocesses", "scores", "encoders", "commands")
     brought = {
-        name
+        (group, name)
         for group in groups
         for name, point in extensions.installed(group).items()
         if point.value.startswith(f"dptext_etl_{extra}.")
     }
-    assert brought == {name for name, at in extensions.ELSEWHERE.items() if at == extra}
+    assert brought == {part for part, at in extensions.ELSEWHERE.items() if at == extra}

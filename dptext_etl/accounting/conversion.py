@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import add
 from typing import NamedTuple, Protocol
 
@@ -380,15 +380,22 @@ def _of_draws(draws: PureDraws) -> _Cost:
         return _NOTHING
     if not math.isfinite(draws.epsilon):
         return _UNBOUNDED
-    cost = exact(draws.epsilon)
-    if draws.tight is not None and draws.tight > cost * (1 + _MARGIN_OF_COMPUTED) + 2 * _MARGIN_OF_COMPUTED:
-        msg = f"a draw is charged {float(cost):.9g}, and loses {float(draws.tight):.9g} by the integers of its sampler"
-        raise PolicyError(msg, "correct the mechanism: no charge may be below the loss")
-    pure = draws.count * cost
-    tight = pure if draws.tight is None else min(pure, draws.count * draws.tight)
-    # A range-bounded draw is eps^2/8-zCDP, any other pure draw eps^2/2.
-    rho = pure * cost / (8 if draws.range_bounded else 2)
+    pure, tight, rho = (
+        draws.count * amount for amount in _of_one_draw(draws.epsilon, draws.tight, draws.range_bounded)
+    )
     return _Cost(pure, tight, pure, Fraction(0), rho, math.inf, math.inf)
+
+
+@lru_cache(maxsize=64, typed=True)  # records differ in the number of draws; 0.1 is not the Fraction of its bits
+def _of_one_draw(
+    epsilon: float | Fraction, tight: Fraction | None, range_bounded: bool
+) -> tuple[Fraction, Fraction, Fraction]:
+    cost = exact(epsilon)
+    if tight is not None and tight > cost * (1 + _MARGIN_OF_COMPUTED) + 2 * _MARGIN_OF_COMPUTED:
+        msg = f"a draw is charged {float(cost):.9g}, and loses {float(tight):.9g} by the integers of its sampler"
+        raise PolicyError(msg, "correct the mechanism: no charge may be below the loss")
+    # A range-bounded draw is eps^2/8-zCDP, any other pure draw eps^2/2.
+    return cost, cost if tight is None else min(cost, tight), cost * cost / (8 if range_bounded else 2)
 
 
 def _of_division(draws: DividedDraws) -> _Cost:

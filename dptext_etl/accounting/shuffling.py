@@ -1,4 +1,6 @@
-"""Bound the information about one record in a multiset of texts: the privacy of `surrogate` without ids and order.
+"""Describe a shuffled release, and bound the information about one record in a multiset of texts.
+
+This is the privacy of `surrogate` without ids and order.
 
 Among m texts, N are near a record's text and weigh W each, the others weigh w. Only the multiset of n drawn texts is
 published. The share of each law that is uniform over all m texts hides the record (Balle, Bell, Gascón and Nissim 2019,
@@ -10,14 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-from dptext_etl.guarantee import MICRO
+from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, MICRO, exact
 
 Floats = npt.NDArray[np.float64]
 
@@ -302,3 +305,109 @@ def _range(trials: int, chance: float, log_tail: float = _LOG_TAIL) -> tuple[int
     below = math.sqrt(2 * mean * log_tail)
     above = (log_tail + math.sqrt(log_tail**2 + 18 * mean * log_tail)) / 3
     return max(0, math.floor(mean - below)), min(trials, math.ceil(mean + above))
+
+
+COUNT = "count"  # the column that says how often a text was drawn, in the form "counts"
+OTHER = "other"  # the label of null and unlisted values
+_STRICT = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+_Text = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class ShuffledLabels(BaseModel):
+    """The labels under which a shuffled release publishes its texts.
+
+    Attributes:
+        column: Column that holds them, of strings, whole numbers ("5"), or booleans ("true"). They are not protected.
+        values: The public list of labels. Others, and null, count as "other": published if listed, and otherwise left
+            out, uncharged.
+    """
+
+    model_config = _STRICT
+
+    column: _Text
+    values: tuple[_Text, ...]
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Return the labels that are published as they are."""
+        return tuple(value for value in self.values if value != OTHER)
+
+    @model_validator(mode="after")
+    def _listed(self) -> Self:
+        if len({*self.values}) < len(self.values):
+            raise ValueError("values lists a label twice: list each public label once")
+        if not self.named:
+            raise ValueError(f'values lists one label or more in addition to "{OTHER}", which covers all others')
+        return self
+
+
+class Shuffled(BaseModel):
+    """The table `[shuffled]` of a policy.
+
+    Attributes:
+        rows: Public lower bound on the number of released texts, with `labels` for every label; a run with fewer is
+            refused before any draw.
+        delta: Delta of one record, at most 1e-6.
+        per_subject: Most records of a person, under all labels together; the others are excluded.
+        form: "rows" publishes every drawn text, "counts" distinct texts with their counts.
+        labels: Publish the label of each text: `column`, and `values` (the public list).
+    """
+
+    model_config = _STRICT
+
+    rows: Annotated[int, Field(ge=2, le=10**9, strict=True)]
+    delta: Annotated[float, Field(gt=0, le=LARGEST_DELTA, allow_inf_nan=False, strict=True)]
+    per_subject: PositiveInt = 1
+    form: Literal["rows", "counts"] = "rows"
+    labels: ShuffledLabels | None = Field(default=None, exclude_if=lambda labels: labels is None)
+
+    def columns(self, text: str) -> tuple[str, ...]:
+        """Return the columns of the published table, by the name of its text column."""
+        label = () if self.labels is None else (self.labels.column,)
+        return (*label, text) if self.form == "rows" else (*label, text, COUNT)
+
+    def epsilon(self, law: Law) -> Fraction:
+        """Return the central epsilon of one record under any label, in whole millionths rounded up."""
+        return central_epsilon(self.rows, law, self.delta)
+
+    def charged_delta(self, law: Law) -> Fraction:
+        """Return the delta that each record is charged, so that `per_subject` of them cover a person, rounded up."""
+        charged = self._multiplied(law)
+        if self.per_subject > 1 and charged > LARGEST_DELTA:
+            msg = f"per_subject = {self.per_subject} multiplies the delta of a record to {float(charged):.2g}, above "
+            raise ValueError(f"{msg}{LARGEST_DELTA:g}: {self._sound(law)}")
+        return charged
+
+    def _multiplied(self, law: Law) -> Fraction:
+        if self.per_subject == 1:
+            return exact(self.delta)
+        exponent = float((self.per_subject - 1) * self.epsilon(law))
+        return exact(self.delta) * Fraction(math.exp(min(exponent, 100.0)) * (1 + 1e-12))
+
+    def _sound(self, law: Law) -> str:
+        """Return values that work: the largest delta or the least rows, and the largest per_subject."""
+        deltas = [{"delta": 10.0**-power} for power in range(7, 12) if 10.0**-power < self.delta]
+        rows = [{"rows": 10**power, "delta": min(self.delta, 1e-8)} for power in range(3, 8) if 10**power > self.rows]
+        fewer = [{"per_subject": most} for most in range(self.per_subject - 1, 0, -1)]
+        changes = [next(filter(partial(self._works, law), tried), {}) for tried in ([*deltas, *rows], fewer)]
+        parts = [" and ".join(f"{name} = {value:.9g}" for name, value in change.items()) for change in changes]
+        parts[0] += " (if there are that many texts)" if "rows" in changes[0] else ""
+        return f"{' or '.join(filter(None, parts))} works"
+
+    def _works(self, law: Law, changes: dict[str, Any]) -> bool:
+        other = self.model_copy(update=changes)
+        return other.per_subject == 1 or other._multiplied(law) <= LARGEST_DELTA  # noqa: SLF001  (of this class)
+
+    def most_records(self, law: Law) -> int:
+        """Return for how many records the charged delta may be stated (docs/spec/privacy.md#delta-policy)."""
+        return int(LARGEST_SUM / self.charged_delta(law))
+
+    def condition(self, law: Law) -> dict[str, Any]:
+        """Return the public conditions of the bound (docs/spec/shuffled.md#bound)."""
+        weights = [law.inside, law.outside]
+        return {**self.model_dump(mode="json"), "corpus_texts": law.texts, "near_texts": law.near, "weights": weights}
+
+
+def shuffled_of(mechanism: object) -> Shuffled | None:
+    """Return the settings of a shuffled release; None where rows are published."""
+    return getattr(mechanism, "shuffled", None)

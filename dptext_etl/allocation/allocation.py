@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
-from dptext_etl import sampling
+from dptext_etl import extensions, sampling
 from dptext_etl.accounting import Composed, DividedDraws, Event, MetricClaim, PureDraws, computed
 from dptext_etl.allocation import score
 from dptext_etl.allocation.score import FLOOR, Tools, spread
@@ -78,6 +78,8 @@ class Allocation(Tools):
     @classmethod
     def _scores_are_known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         available = score.available()
+        for name in sorted(name for name in set(names) - set(available) if ("scores", name) in extensions.ELSEWHERE):
+            score.load(name)  # its error names the package that brings the score
         if len(set(names)) < len(names) or not set(names) <= set(available):
             raise ValueError(f"scores are some of {', '.join(available)}, each once")
         return names
@@ -141,9 +143,11 @@ class Allocation(Tools):
     def scaled(self, epsilon: float) -> Self:
         """Return the same division of another budget: every epsilon in it grows alike, rounded down to millionths."""
         factor = exact(epsilon) / exact(self.epsilon)
-        names = ("total", "first", "choosing", "eps_lo", "eps_hi")
         fields = {name: getattr(self, name) for name in type(self).model_fields}
-        return type(self)(**fields | {n: _down(fields[n], factor) for n in names if fields[n] is not None})
+        for name in ("total", "first", "choosing", "eps_lo", "eps_hi"):
+            if fields[name] is not None:
+                fields[name] = int(exact(fields[name]) * factor * MICRO) / MICRO
+        return type(self)(**fields)
 
     def bounds(self, draws: int) -> tuple[int, int]:
         """Return the least and the largest epsilon of a draw, in millionths, rounded down."""
@@ -255,10 +259,6 @@ def _score(rated: Sequence[float], place: Place) -> float | None:
     if isinstance(place, range):
         return math.fsum(rated[place.start : place.stop]) / len(place)
     return None if place is None else rated[place]
-
-
-def _down(amount: float, factor: Fraction) -> float:
-    return int(exact(amount) * factor * MICRO) / MICRO
 
 
 def _mean(numbers: Sequence[Any]) -> float:

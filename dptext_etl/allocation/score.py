@@ -1,13 +1,11 @@
-"""Define what scores of words have in common, find them by their files, and compare words and texts by an encoder."""
+"""Define what scores of words have in common, find them by their files, and divide a budget by them."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import lru_cache
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +13,6 @@ from pydantic import BaseModel, ConfigDict
 
 from dptext_etl import extensions
 from dptext_etl.artifacts import Artifact
-from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.corpus import WordEncoder
-from dptext_etl.corpora.sentences import SentenceModel
-from dptext_etl.errors import PolicyError
 
 
 class Tools(BaseModel):
@@ -110,7 +104,7 @@ class Score(ABC):
 def available() -> tuple[str, ...]:
     """Return the names of all scores, sorted.
 
-    >>> "wi" in available()
+    >>> "ic" in available()
     True
     """
     return extensions.names("scores")
@@ -134,97 +128,11 @@ def spread(scores: Sequence[float], total: int, lowest: int, highest: int) -> li
     """
     if not 0 <= lowest <= highest or len(scores) * lowest > total:
         raise ValueError("the least parts fit into the budget, and the largest part is not below the least")
-    inverse = [int(_UNIT / _from_floor(score)) for score in scores]
+    rated = [1.0 if math.isnan(score) else min(1.0, max(FLOOR, score)) for score in scores]
+    inverse = [int(_UNIT / score) for score in rated]
     whole = sum(inverse)
     parts = [min(highest, max(lowest, total * share // whole)) for share in inverse]
     if sum(parts) <= total:
         return parts
     free, excess = total - len(parts) * lowest, sum(parts) - len(parts) * lowest
     return [lowest + (part - lowest) * free // excess for part in parts]
-
-
-def _from_floor(score: float) -> float:
-    return 1.0 if math.isnan(score) else min(1.0, max(FLOOR, score))
-
-
-Reals = npt.NDArray[np.float64]
-
-WORDS = "words"
-CORPUS = "everyday-30k"  # the corpus whose encoder is "words": weights of words, common direction removed
-_MODEL = "sentence-transformers:"
-
-
-def words_to_rest(tokens: Sequence[str], source: str) -> Reals:
-    """Return the cosine of each word and the text without it, shape (n,); 0 where either has no vector."""
-    words, rest, _ = vectors(tokens, source)
-    return _cosines(words, rest)
-
-
-def rests_to_text(tokens: Sequence[str], source: str) -> Reals:
-    """Return the cosine of the text without each word and the whole text, shape (n,)."""
-    _, rest, whole = vectors(tokens, source)
-    return _cosines(rest, np.broadcast_to(whole, rest.shape))
-
-
-def words_to_text(tokens: Sequence[str], source: str) -> Reals:
-    """Return the cosine of each word and the whole text, shape (n,)."""
-    words, _, whole = vectors(tokens, source)
-    return _cosines(words, np.broadcast_to(whole, words.shape))
-
-
-def relative(differences: Reals) -> Reals:
-    """Divide by the largest number of a text; negative ones become 0.
-
-    >>> relative(np.array([0.1, 0.4, 0.0])).tolist()
-    [0.25, 1.0, 0.0]
-    """
-    positive = np.maximum(differences, 0.0)
-    largest = positive.max(initial=0.0)
-    return np.asarray(positive / largest if largest > 0 else positive)
-
-
-def artifacts(source: str) -> dict[str, Artifact]:
-    if source == WORDS:
-        return {"encoder": words_encoder()[1]}
-    folder = _folder(source)
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in {".json", ".safetensors"})
-    return {f"encoder_{number}": Artifact.open(path) for number, path in enumerate(files)}
-
-
-@lru_cache(maxsize=1)
-def words_encoder() -> tuple[WordEncoder, Artifact]:
-    corpus = Corpus.open(CORPUS)
-    stated = {"provenance": corpus.description["provenance"], "license": corpus.description["licence"]}
-    return corpus.word_encoder, Artifact.open(corpus.path, **stated)
-
-
-@lru_cache(maxsize=2)
-def sentence_model(folder: Path) -> SentenceModel:
-    return SentenceModel(str(folder), "float32")
-
-
-def _folder(source: str) -> Path:
-    place = Path(source.removeprefix(_MODEL))
-    if not source.startswith(_MODEL) or not place.is_dir():
-        raise PolicyError(
-            "an encoder of unknown form, or a folder that is not there",
-            f'allowed: "{WORDS}", or "{_MODEL}FOLDER"; nothing is downloaded',
-        )
-    return place
-
-
-def vectors(tokens: Sequence[str], source: str) -> tuple[Reals, Reals, Reals]:
-    """Return the vectors of n words, of n texts without one word each, and of the whole text."""
-    if source == WORDS:
-        words = words_encoder()[0].sums(tokens).astype(np.float64)
-        whole = words.sum(axis=0)
-        return words, whole - words, whole
-    model: Any = sentence_model(_folder(source))
-    rests = [" ".join([*tokens[:place], *tokens[place + 1 :]]) for place in range(len(tokens))]
-    vectors = model.encode([*tokens, *rests, " ".join(tokens)]).astype(np.float64)
-    return vectors[: len(tokens)], vectors[len(tokens) : -1], vectors[-1]
-
-
-def _cosines(left: Reals, right: Reals) -> Reals:
-    lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    return np.asarray((left * right).sum(axis=1) / np.where(lengths > 0, lengths, 1.0))

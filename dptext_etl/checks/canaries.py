@@ -29,9 +29,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from itertools import chain, pairwise, starmap
 from pathlib import Path
+from string import ascii_lowercase
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 import polars as pl
@@ -42,8 +43,7 @@ from dptext_etl._kernel import Secret
 from dptext_etl.artifacts import canon
 from dptext_etl.data_types import kind_of
 from dptext_etl.errors import DPTextError, InputError, PolicyError, seam
-from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.families.words import WordByWord, by_word
+from dptext_etl.families.words import by_text, by_word
 from dptext_etl.keys import canonical_ids, id_type
 from dptext_etl.policy import Policy
 
@@ -96,20 +96,40 @@ def plan(
     policy: Policy, secret: Secret, shard: int, id_dtype: pl.DataType, taken: Taken, *, partition: str | None = None
 ) -> CanaryPlan:
     """Plan the canary rows of a shard; the same arguments give the same plan in every process."""
-    planner = _Planner(policy, secret)
-    pairs = range(PAIRS) if any(planner.in_vocabulary.values()) else ()
+
+    def draw(label: str, *place: Any) -> bytes:  # the labels of seeds are part of the stream
+        return secret.derive("canary", canon([label, policy.dataset, policy.release, *place]))
+
+    pseudo, in_vocabulary = policy_tokens(policy, secret), words_of(policy, secret)
+    whole = {item.name for item in policy.columns if by_text(item.mechanism) is not None}
+    pairs = range(PAIRS) if any(in_vocabulary.values()) else ()
     rows: dict[int | None, dict[str, CanaryRow]] = {pair: {} for pair in (*pairs, None)}  # by text, two of each
     for batch in range(_BATCHES):
-        ids = ids_from(planner.seeds(partition, shard, batch), id_dtype)
+        ids = ids_from([draw("id", partition, shard, batch * _BATCH + place) for place in range(_BATCH)], id_dtype)
         free = ~(ids.is_in(taken.implode()) if isinstance(taken, pl.Series) else taken(ids))
         for value, canonical, is_free in zip(ids, canonical_ids(ids.to_arrow()).to_pylist(), free, strict=True):
-            pair = planner.pair(canonical)
-            if is_free and pair in rows and len(rows[pair]) < 2:
-                rows[pair][canonical] = planner.row(value, canonical, pair)
+            # the number of the text that a row of this id always holds; None for an out-of-vocabulary row
+            drawn = int.from_bytes(draw("kind", canonical)[:8], "little")
+            drawn %= OUT_OF_VOCABULARY_ROWS + IN_VOCABULARY_ROWS
+            pair = None if drawn < OUT_OF_VOCABULARY_ROWS else (drawn - OUT_OF_VOCABULARY_ROWS) % PAIRS
+            if not is_free or pair not in rows or len(rows[pair]) == 2:
+                continue
+            words = {}
+            for column, tokens in pseudo.items():
+                known = () if pair is None else in_vocabulary[column]
+                choices, count = known or tokens, 1 if known and column in whole else WORDS
+                seed = draw("words", column, canonical) if pair is None else draw("twin", column, pair)
+                number = int.from_bytes(seed, "little")
+                words[column] = tuple(choices[number // len(choices) ** place % len(choices)] for place in range(count))
+            texts = {column: " ".join(chosen) for column, chosen in words.items()}
+            if pair is None:
+                texts = {column: f"{text.capitalize()}." for column, text in texts.items()}
+            kind: Kind = "out_of_vocabulary" if pair is None else "in_vocabulary"
+            rows[pair][canonical] = CanaryRow(value, kind, texts, words, pair)
         if all(len(same) == 2 for same in rows.values()):
             # one row of every text is in front, so a generator that starts anew in a shard meets them in one order
             ordered = chain.from_iterable(zip(*(same.values() for same in rows.values()), strict=True))
-            return CanaryPlan(shard, tuple(ordered), planner.tokens, id_dtype)
+            return CanaryPlan(shard, tuple(ordered), frozenset(chain.from_iterable(pseudo.values())), id_dtype)
     msg = f"no free record ids of type {kind_of(id_dtype)} are left for canary rows"
     raise InputError(msg, "cast the id column to a wider type")
 
@@ -123,9 +143,20 @@ def plant(frame: pl.DataFrame, planned: CanaryPlan, policy: Policy) -> pl.DataFr
     if CANARY in frame.columns:
         raise InputError(f"the column {CANARY} is ours", "rename it in the source")
     half = len(planned.rows) // 2
+    parts = [frame]
     with seam("adding canary rows"):
-        front, behind = (_rows(rows, planned, policy, frame) for rows in (planned.rows[:half], planned.rows[half:]))
-        return pl.concat([_marked(front, canary=True), _marked(frame, canary=False), _marked(behind, canary=True)])
+        for rows, place in ((planned.rows[:half], 0), (planned.rows[half:], 2)):
+            cells = {policy.id: pl.Series([row.id for row in rows], dtype=planned.id_dtype)}
+            cells |= {name: pl.Series([row.texts[name] for row in rows], dtype=pl.String) for name in names}
+            nothing = [None] * len(rows)
+            columns = [
+                cells[name].cast(dtype).alias(name) if name in cells else pl.Series(name, nothing, dtype=dtype)
+                for name, dtype in frame.schema.items()
+            ]
+            parts.insert(place, pl.DataFrame(columns))
+        return pl.concat(
+            [rows.hstack([pl.Series(CANARY, [rows is not frame]).new_from_index(0, rows.height)]) for rows in parts]
+        )
 
 
 def words_of(policy: Policy, secret: Secret) -> dict[str, tuple[str, ...]]:
@@ -135,61 +166,6 @@ def words_of(policy: Policy, secret: Secret) -> dict[str, tuple[str, ...]]:
         item.name: in_vocabulary_words(column.mechanism, secret, policy.dataset, policy.release, item.name)
         for item, column in columns
     }
-
-
-class _Planner:
-    """Makes canary rows from ids; the labels of its seeds ("kind", "words", "twin") are part of the stream."""
-
-    def __init__(self, policy: Policy, secret: Secret) -> None:
-        self._policy = policy
-        self._secret = secret
-        self.pseudo = policy_tokens(policy, secret)
-        self.tokens = frozenset(token for tokens in self.pseudo.values() for token in tokens)
-        self.in_vocabulary = words_of(policy, secret)
-        self._whole = {item.name for item in policy.columns if isinstance(item.mechanism, ChoiceMechanism)}
-
-    def draw(self, *what: Any) -> bytes:
-        return self._secret.derive("canary", canon([what[0], self._policy.dataset, self._policy.release, *what[1:]]))
-
-    def seeds(self, partition: str | None, shard: int, batch: int) -> list[bytes]:
-        return [self.draw("id", partition, shard, batch * _BATCH + place) for place in range(_BATCH)]
-
-    def pair(self, canonical: str) -> int | None:
-        """Return the number of the text that a row of this id always holds; None for an out-of-vocabulary row."""
-        drawn = int.from_bytes(self.draw("kind", canonical)[:8], "little")
-        drawn %= OUT_OF_VOCABULARY_ROWS + IN_VOCABULARY_ROWS
-        return None if drawn < OUT_OF_VOCABULARY_ROWS else (drawn - OUT_OF_VOCABULARY_ROWS) % PAIRS
-
-    def row(self, value: Any, canonical: str, pair: int | None) -> CanaryRow:
-        words = {}
-        for column, pseudo in self.pseudo.items():
-            choices = pseudo if pair is None else self.in_vocabulary[column] or pseudo
-            seed = self.draw("words", column, canonical) if pair is None else self.draw("twin", column, pair)
-            number = int.from_bytes(seed, "little")
-            places = range(1 if pair is not None and column in self._whole and self.in_vocabulary[column] else WORDS)
-            words[column] = tuple(choices[number // len(choices) ** place % len(choices)] for place in places)
-        texts = {column: " ".join(chosen) for column, chosen in words.items()}
-        if pair is None:
-            texts = {column: f"{text.capitalize()}." for column, text in texts.items()}
-        return CanaryRow(value, "out_of_vocabulary" if pair is None else "in_vocabulary", texts, words, pair)
-
-
-def _rows(rows: tuple[CanaryRow, ...], planned: CanaryPlan, policy: Policy, frame: pl.DataFrame) -> pl.DataFrame:
-    """Make rows that hold only ids and texts."""
-    cells = {policy.id: pl.Series([row.id for row in rows], dtype=planned.id_dtype)}
-    cells |= {item.name: pl.Series([row.texts[item.name] for row in rows], dtype=pl.String) for item in policy.columns}
-    return pl.DataFrame(
-        [
-            cells[name].cast(dtype).alias(name) if name in cells else pl.Series(name, [None] * len(rows), dtype=dtype)
-            for name, dtype in frame.schema.items()
-        ]
-    )
-
-
-def _marked(rows: pl.DataFrame, *, canary: bool) -> pl.DataFrame:
-    return pl.DataFrame(
-        [*rows.get_columns(), pl.Series(CANARY, [canary], dtype=pl.Boolean).new_from_index(0, rows.height)]
-    )
 
 
 _LAST_DAY = date.max.toordinal()
@@ -239,12 +215,11 @@ TOKEN_LETTERS = 20
 VOCABULARY_WORDS = 64
 """Per column: distinct pseudo-words, the letters of each, and distinct vocabulary words."""
 
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
-
 
 def pseudo_words(secret: Secret, dataset: str, release: str, column: str) -> tuple[str, ...]:
     seeds = (secret.derive("canary", canon(["token", dataset, release, column, place])) for place in range(TOKENS))
-    return tuple(map(_word, seeds))
+    numbers = (int.from_bytes(seed, "little") for seed in seeds)
+    return tuple("".join(ascii_lowercase[number // 26**at % 26] for at in range(TOKEN_LETTERS)) for number in numbers)
 
 
 def policy_tokens(policy: Policy, secret: Secret) -> dict[str, tuple[str, ...]]:
@@ -256,14 +231,14 @@ def in_vocabulary_words(
     mechanism: Mechanism, secret: Secret, dataset: str, release: str, column: str
 ) -> tuple[str, ...]:
     """Choose words of the mechanism's vocabulary that it can change, or public texts of its corpus."""
-    replacing = by_word(mechanism)
+    replacing, choice = by_word(mechanism), by_text(mechanism)
     inputs = () if replacing is None else replacing.input_words()
-    if isinstance(mechanism, ChoiceMechanism):
-        inputs = mechanism.opened.texts
+    if choice is not None:
+        inputs = choice.opened.texts
     everything = "\n".join(chain(inputs, mechanism.output_words() or ()))
     if any(token in everything for token in pseudo_words(secret, dataset, release, column)):
         raise PolicyError(f"column {column!r}: a canary word is one of the mechanism's", "release under another name")
-    if isinstance(mechanism, ChoiceMechanism) and mechanism.most_positions > 1:
+    if choice is not None and choice.most_positions > 1:
         return ()
     tries, choices = VOCABULARY_WORDS, list(inputs)
     if replacing is not None:
@@ -272,23 +247,12 @@ def in_vocabulary_words(
     for place in range(tries if choices else 0):
         seed = secret.derive("canary", canon(["native", dataset, release, column, place]))
         word = choices[int.from_bytes(seed, "little") % len(choices)]
-        if word not in chosen and (replacing is None or _can_change(replacing, word)):
-            chosen[word] = None
+        with suppress(PolicyError):  # a word whose survival has no bound is not chosen
+            if word not in chosen and (replacing is None or replacing.survival(word) < 1):
+                chosen[word] = None
         if len(chosen) == VOCABULARY_WORDS:
             break
     return tuple(chosen)
-
-
-def _can_change(mechanism: WordByWord, word: str) -> bool:
-    try:
-        return mechanism.survival(word) < 1
-    except PolicyError:
-        return False
-
-
-def _word(seed: bytes) -> str:
-    number = int.from_bytes(seed, "little")
-    return "".join(_LETTERS[number // len(_LETTERS) ** place % len(_LETTERS)] for place in range(TOKEN_LETTERS))
 
 
 FORMS = ("plain", "reversed", "base64", "percent", "hex", "utf16")
@@ -318,19 +282,18 @@ class Searcher:
     def find(self, anything: bytes | str | Path | pl.DataFrame) -> dict[str, int]:
         hits = dict.fromkeys(FORMS, 0)
         with seam("searching for canaries"):
-            for counts in self._search(anything):
+            if isinstance(anything, str):
+                anything = anything.encode("utf-8", "surrogatepass")
+            if isinstance(anything, pl.DataFrame):
+                found = self._in_frame(anything)
+            elif isinstance(anything, Path):
+                found = self._in_path(anything)
+            else:
+                found = iter([self._patterns.occurrences(anything, 0)])
+            for counts in found:
                 for form, count in zip(FORMS, counts, strict=True):
                     hits[form] += count
         return hits
-
-    def _search(self, anything: bytes | str | Path | pl.DataFrame) -> Iterator[list[int]]:
-        if isinstance(anything, pl.DataFrame):
-            yield from self._in_frame(anything)
-        elif isinstance(anything, Path):
-            yield from self._in_path(anything)
-        else:
-            data = anything if isinstance(anything, bytes) else anything.encode("utf-8", "surrogatepass")
-            yield self._patterns.occurrences(data, 0)
 
     def _in_path(self, path: Path) -> Iterator[list[int]]:
         if path.is_dir():
@@ -342,19 +305,17 @@ class Searcher:
             head = file.read(4)
             file.seek(0)
             if head == b"PAR1":
-                yield from self._in_parquet(path)
+                size = file.seek(-8, 2)
+                footer = min(size, int.from_bytes(file.read(4), "little"))
+                file.seek(size - footer)
+                yield self._patterns.occurrences(file.read(footer), 0)
             elif head[:2] == b"\x1f\x8b":
                 with gzip.open(file) as inflated:
                     yield from self._in_stream(inflated)
             else:
                 yield from self._in_stream(file)
-
-    def _in_parquet(self, path: Path) -> Iterator[list[int]]:
-        with path.open("rb") as file:
-            size = file.seek(-8, 2)
-            footer = min(size, int.from_bytes(file.read(4), "little"))
-            file.seek(size - footer)
-            yield self._patterns.occurrences(file.read(footer), 0)
+        if head != b"PAR1":
+            return
         with pq.ParquetFile(path) as table:
             for batch in table.iter_batches(batch_size=_ROWS):
                 frame = pl.from_arrow(batch)
@@ -390,20 +351,13 @@ def _written(token: str, form: str) -> Iterator[bytes]:
     else:
         for written in {token.encode(), lower, lower.upper(), lower.capitalize()}:
             if form == "base64":
-                yield from _base64(written)
+                for shift in range(3):  # the letters that only `written` decides, at each of the three alignments
+                    encoded = base64.b64encode(bytes(shift) + written)
+                    yield encoded[-(-shift * 8 // 6) : (shift + len(written)) * 8 // 6]
             elif form == "hex":
                 yield written.hex().encode()
             else:
                 yield "".join(f"%{byte:02x}" for byte in written).encode()
-
-
-def _base64(written: bytes) -> Iterator[bytes]:
-    """Yield the letters of a base64 text that only `written` decides, at each of the three alignments."""
-    for shift in range(3):
-        encoded = base64.b64encode(bytes(shift) + written)
-        first = -(-shift * 8 // 6)
-        last = (shift + len(written)) * 8 // 6
-        yield encoded[first:last]
 
 
 def _leaves(column: pl.Series) -> Iterator[pl.Series]:
@@ -492,22 +446,14 @@ def plans_of(
     written: Sequence[Mapping[str, Any]], policy: Policy, partition: str | None, dtype: pl.DataType
 ) -> tuple[CanaryPlan, ...]:
     """Plan canary rows again from the output of `plans_as_dicts`: every other candidate counts as in use."""
+    secret, plans = policy.column_policies()[0].secret, []
+    for item in written:
 
-    def taken_by_others(candidates: pl.Series, ids: frozenset[str]) -> pl.Series:
-        return pl.Series([name not in ids for name in _names(candidates)], dtype=pl.Boolean)
+        def taken(candidates: pl.Series, ids: frozenset[str] = frozenset(item["ids"])) -> pl.Series:
+            return pl.Series([name not in ids for name in _names(candidates)], dtype=pl.Boolean)
 
-    secret = policy.column_policies()[0].secret
-    return tuple(
-        plan(
-            policy,
-            secret,
-            item["shard"],
-            dtype,
-            partial(taken_by_others, ids=frozenset(item["ids"])),
-            partition=partition,
-        )
-        for item in written
-    )
+        plans.append(plan(policy, secret, item["shard"], dtype, taken, partition=partition))
+    return tuple(plans)
 
 
 def _names(ids: pl.Series) -> list[str]:

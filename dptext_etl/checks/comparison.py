@@ -1,4 +1,4 @@
-"""Compare rows of a fixed number of bytes in bounded memory: with each other, and with the ledger.
+"""Compare rows of a fixed number of bytes in bounded memory, and find long strings that may be raw texts.
 
 What does not fit into memory goes to one file without a name, in chunks sorted by the first byte: nothing is left of a
 process that is killed.
@@ -13,6 +13,8 @@ A cell is a row of 56 bytes that the ledger knows: the keyed id of its record, t
 the largest number of positions that such a text may have. Many cells are located together (`located`), which makes rows
 of 48 bytes: a place in the ledger instead of the id. Those of one batch of the ledger are compared together
 (`compared`), so the ledger is read once, however many rows there are.
+
+Long strings of columns that are published unchanged are compared with the raw texts of their rows (`long_strings`).
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +34,9 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import starts
+from dptext_etl.data_types import parts_of
 from dptext_etl.errors import InputError, seam
+from dptext_etl.policy import Policy
 
 if TYPE_CHECKING:
     from dptext_etl.ledger.reader import Lookup
@@ -324,3 +328,56 @@ class LedgerComparison:
             self._batches = self.lookup.batches()
         rank = np.searchsorted(self._batches, batches) * BUCKETS // len(self._batches)
         self._placed.add(np.hstack([np.clip(rank, 0, BUCKETS - 1).astype(np.uint8)[:, None], placed]))
+
+
+LEAST_CHARACTERS = 20
+"""Shorter strings are not compared: texts and values of kept columns share words."""
+LEAST_ROWS, LEAST_SHARE = 2, 0.01
+"""A column fails if this many rows, and this share of the rows with long strings, hold their text."""
+ROW, CELL = "__dptext_row", "__dptext_cell"
+
+
+def compared_columns(policy: Policy, schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the columns with strings or bytes that are published unchanged, except those that the policy accepts."""
+    names = [policy.id] if policy.ids == "keep" and not policy.one_table else []
+    names += [item.column for item in policy.kept if not item.rule]
+    return tuple(
+        name
+        for name in names
+        if name not in policy.keep_copies
+        and name in schema
+        and any(part in (pl.String, pl.Binary) for part in parts_of(schema[name]))
+    )
+
+
+def long_strings(column: pl.Series) -> list[pl.DataFrame]:
+    """Return the long strings of a column with the numbers of their rows, from lists and structs, too."""
+    return _strings(column.alias(CELL).to_frame().with_row_index(ROW))
+
+
+def _strings(cells: pl.DataFrame) -> list[pl.DataFrame]:
+    dtype = cells.schema[CELL]
+    if dtype == pl.Binary:  # bytes that are not UTF-8 hold no text; `cast` would fail by them
+        return _strings(cells.with_columns(pl.Series(CELL, [_decoded(cell) for cell in cells[CELL]], pl.String)))
+    if dtype == pl.String:
+        return [cells.filter(pl.col(CELL).str.len_chars() >= LEAST_CHARACTERS)]
+    if isinstance(dtype, pl.Map):
+        return _strings(cells.with_columns(pl.col(CELL).map.entries()))
+    if isinstance(dtype, pl.List | pl.Array):
+        return _strings(cells.explode(CELL))
+    if isinstance(dtype, pl.Struct):
+        fields = (pl.col(CELL).struct.field(field.name).alias(CELL) for field in dtype.fields)
+        return [inner for field in fields for inner in _strings(cells.select(ROW, field))]
+    return []
+
+
+def _decoded(cell: bytes | None) -> str | None:
+    try:
+        return None if cell is None else cell.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def too_many(long: int, copied: int) -> bool:
+    """Return whether too many rows hold their text, of those that have a long string."""
+    return copied >= LEAST_ROWS and copied >= LEAST_SHARE * long

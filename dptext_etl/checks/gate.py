@@ -38,12 +38,13 @@ from dptext_etl.checks.verdict import Verdict, catches
 from dptext_etl.data_types import by_name
 from dptext_etl.device import threads
 from dptext_etl.errors import GateError, PolicyError, seam
-from dptext_etl.families.choice import ChoiceMechanism
+from dptext_etl.families.words import by_text
 from dptext_etl.files import literal
 from dptext_etl.parallel import prefetch, sharing_threads
 from dptext_etl.policy import Policy
 
 if TYPE_CHECKING:
+    from dptext_etl.families.choice import ChoiceMechanism
     from dptext_etl.ledger import Ledger
     from dptext_etl.ledger.types import ReleaseRef
 
@@ -135,15 +136,8 @@ def choice_columns(policy: Policy) -> dict[str, ChoiceMechanism]:
     """Return the mechanisms of the text columns that are released as whole public texts; a synthetic table has none."""
     if policy.synthetic is not None:
         return {}
-    columns = ((item.column or "", item.mechanism) for item in policy.column_policies())
-    return {name: mechanism for name, mechanism in columns if isinstance(mechanism, ChoiceMechanism)}
-
-
-def as_released(batch: pl.DataFrame, policy: Policy) -> pl.DataFrame:
-    """Return published rows as mechanisms released them, where a policy keeps them next to post-processed texts."""
-    rewritten = [item.name for item in policy.columns if item.postprocess and item.name in batch.columns]
-    released = {str(item.intermediate): item.name for item in policy.columns if item.intermediate in batch.columns}
-    return batch.drop(rewritten).rename(released)
+    columns = ((item.column or "", by_text(item.mechanism)) for item in policy.column_policies())
+    return {name: mechanism for name, mechanism in columns if mechanism is not None}
 
 
 @dataclass(frozen=True, order=True)
@@ -268,8 +262,14 @@ class Gate(ABC):
         """Take a batch of rows as mechanisms released them; a staged batch holds the canary rows and their marker."""
 
     def rewritten_rows(self, batch: pl.DataFrame) -> None:
-        """Read a batch of rows as it is published after post-processing; most gates judge only released rows."""
-        self.rows(as_released(batch, self.policy))
+        """Read a batch of rows as it is published after post-processing; most gates judge only released rows.
+
+        Released rows are those that a policy keeps next to post-processed texts.
+        """
+        columns = self.policy.columns
+        rewritten = [item.name for item in columns if item.postprocess and item.name in batch.columns]
+        released = {str(item.intermediate): item.name for item in columns if item.intermediate in batch.columns}
+        self.rows(batch.drop(rewritten).rename(released))
 
     @abstractmethod
     def verdict(self) -> Verdict | tuple[Verdict, ...]:
@@ -361,7 +361,13 @@ def evaluate(candidate: Candidate, done: Callable[[int], object] = lambda _: Non
         feed(gates, batched, done, width)
         for part in candidate.rewritten:
             feed_rewritten(gates, part)
-        return _verdicts(gates, width)
+        with ThreadPoolExecutor(width, thread_name_prefix="dptext-gate") as pool:  # gates decide side by side
+            aside = () if width <= 1 else [gate for gate in gates if not values_of(gate, LedgerComparison)]
+            deciding = {gate: pool.submit(verdicts_of, gate) for gate in aside}
+            here = {gate: verdicts_of(gate) for gate in gates if gate not in deciding}  # the ledger's thread
+            return tuple(
+                verdict for gate in gates for verdict in (here[gate] if gate in here else deciding[gate].result())
+            )
 
 
 def staged_gates(candidate: Candidate, schemas: Iterable[pl.Schema]) -> list[Gate]:
@@ -398,7 +404,7 @@ def feed(
     A gate that asks the ledger stays in this thread, to which the ledger's connection belongs.
     """
     gates, width = tuple(gates), width or threads()
-    here = [gate for gate in gates if _asks_ledger(gate) or width <= 1]
+    here = [gate for gate in gates if width <= 1 or values_of(gate, LedgerComparison)]
     elsewhere = [gate for gate in gates if gate not in here]
     with ThreadPoolExecutor(width, thread_name_prefix="dptext-gate") as pool:
         before: Sequence[Future[None] | None] = [None] * len(elsewhere)
@@ -423,26 +429,12 @@ def feed(
             finish()
 
 
-def _asks_ledger(gate: Gate) -> bool:
-    return bool(values_of(gate, LedgerComparison))
-
-
 def _look(gate: Gate, batch: pl.DataFrame, before: Future[None] | None) -> None:
     """Let a gate look at a batch after the one before; that one waits for no thread, as it was asked for earlier."""
     if before is not None:
         before.result()
     with sharing_threads():
         gate.rows(batch)
-
-
-def _verdicts(gates: Sequence[Gate], width: int) -> tuple[Verdict, ...]:
-    """Let every gate decide, side by side; one that asks the ledger does so in this thread."""
-    if width <= 1:
-        return tuple(verdict for gate in gates for verdict in verdicts_of(gate))
-    with ThreadPoolExecutor(width, thread_name_prefix="dptext-gate") as pool:
-        deciding = {gate: pool.submit(verdicts_of, gate) for gate in gates if not _asks_ledger(gate)}
-        here = {gate: verdicts_of(gate) for gate in gates if gate not in deciding}
-        return tuple(verdict for gate in gates for verdict in (here[gate] if gate in here else deciding[gate].result()))
 
 
 def feed_rewritten(gates: Iterable[Gate], part: Path) -> None:

@@ -38,7 +38,6 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve
 from dptext_etl.policy.terms import TableSpec
 from dptext_etl.storage import Objects, Storage
-from dptext_etl.table_formats import open_table, rewrites
 
 Table = str | Path | pl.DataFrame
 OwnIds = Callable[[Path], pl.Series]
@@ -78,10 +77,7 @@ def check_published(
         types = published_types(policy, manifest)
         with seam("evaluating the gates", GateError):
             for table in tables:
-                rows = _batches(table, policy, types)
-                if policy.ids != "keep" and own_ids is not None and not isinstance(table, pl.DataFrame):
-                    rows = _with_ids(rows, own_ids(Path(table)), policy.id)
-                for batch in rows:
+                for batch in _batches(table, policy, types, own_ids):
                     feed_published(gates, batch, policy)
         return tuple(verdict for gate in gates for verdict in verdicts_of(gate))
 
@@ -89,6 +85,8 @@ def check_published(
 def _listed(place: str, policy: Policy, spec: TableSpec, own: set[str]) -> frozenset[str]:
     """Return the files that a table with a log lists now; its own if another tool wrote the same rows again."""
     files = Storage.open(place.rstrip("/"), policy.storage_options)
+    from dptext_etl.table_formats import open_table, rewrites  # other sinks start without it
+
     state = open_table(spec, files).state()
     current = frozenset[str]() if state is None else state.files
     return frozenset(own) if current != own and rewrites(files, own - current, current - own) else current
@@ -101,28 +99,28 @@ def feed_published(gates: Iterable[Gate], batch: pl.DataFrame, policy: Policy) -
         (gate.rewritten_rows if rewritten else gate.rows)(batch)
 
 
-def _with_ids(rows: Iterator[pl.DataFrame], ids: pl.Series, column: str) -> Iterator[pl.DataFrame]:
-    """Put the records' own ids into batches of a published file, in row order."""
-    start = 0
-    for batch in rows:
-        own = ids.slice(start, batch.height).alias(column)
+def _batches(table: Table, policy: Policy, types: Mapping[str, str], own_ids: OwnIds | None) -> Iterator[pl.DataFrame]:
+    """Read a table in batches, with the records' own ids; its metadata is shown in the first one."""
+    if isinstance(table, pl.DataFrame):
+        with seam("reading the table", InputError, HINT):
+            shown = as_columns(table)
+        yield shown
+        return
+    path = Path(table)
+    if not path.is_file():
+        raise InputError("the target of a check is neither a folder nor a file nor a table", HINT)
+    if policy.ids == "keep" or own_ids is None:
+        yield from _from_file(path, policy, types)
+        return
+    ids, start = own_ids(path), 0
+    for batch in _from_file(path, policy, types):
+        own = ids.slice(start, batch.height).alias(policy.id)
         if len(own) != batch.height:
             break
         start += batch.height
-        yield batch.select(own, pl.exclude(column))
+        yield batch.select(own, pl.exclude(policy.id))
     if start != len(ids):
         raise InputError("a published file and the list of its ids have other lengths", HINT)
-
-
-def _batches(table: Table, policy: Policy, types: Mapping[str, str]) -> Iterator[pl.DataFrame]:
-    """Read a table in batches; its metadata is shown in the first one."""
-    if isinstance(table, pl.DataFrame):
-        with seam("reading the table", InputError, HINT):
-            return iter([as_columns(table)])
-    table = Path(table)
-    if not table.is_file():
-        raise InputError("the target of a check is neither a folder nor a file nor a table", HINT)
-    return _from_file(table, policy, types)
 
 
 def _from_file(path: Path, policy: Policy, types: Mapping[str, str]) -> Iterator[pl.DataFrame]:
@@ -140,29 +138,20 @@ def _from_file(path: Path, policy: Policy, types: Mapping[str, str]) -> Iterator
         yield from rows.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)
         return
     nulls = {name for name, dtype in rows.collect_schema().items() if dtype == pl.Null}
-    columns = (by_name(name).cast(dtype) for name, dtype in in_json(types).items() if name in nulls)
-    yield from _typed(rows.with_columns(columns), _clear_types(policy, types))
-
-
-def _clear_types(policy: Policy, published: Mapping[str, str]) -> dict[str, pl.DataType]:
-    """Return the types under which kept columns and ids were published, if strings can hold their values."""
+    rows = rows.with_columns(by_name(name).cast(dtype) for name, dtype in in_json(types).items() if name in nulls)
+    # kept columns and ids of strings get the type under which they were published, if all cells have it
     clear = {*policy.kept_columns, *([policy.id] if policy.ids == "keep" else [])}
-    types = {name: parsed(kind) for name, kind in published.items() if name in clear}
-    return {name: dtype for name, dtype in types.items() if dtype is not None and readable(dtype)}
-
-
-def _typed(rows: pl.LazyFrame, types: Mapping[str, pl.DataType]) -> Iterator[pl.DataFrame]:
-    """Read rows in batches; columns of strings get the type under which they were published, if all cells have it."""
+    published = {name: parsed(types[name]) for name in types if name in clear}
     schema = rows.collect_schema()
     values = {
         name: [from_text(by_name(name), dtype, strict=strict) for strict in (True, False)]
-        for name, dtype in types.items()
-        if schema.get(name) == pl.String
+        for name, dtype in published.items()
+        if dtype is not None and readable(dtype) and schema.get(name) == pl.String
     }
     same = rows.select(read.null_count() == by_name(name).null_count() for name, (_, read) in values.items())
     fits = same.collect(engine="streaming").to_dicts()[0] if values else {}
     typed = rows.with_columns(value for name, (value, _) in values.items() if fits[name])
-    return typed.collect_batches(chunk_size=BATCH_ROWS)
+    yield from typed.collect_batches(chunk_size=BATCH_ROWS)
 
 
 CATEGORIES = " (categories without a row)"
@@ -308,18 +297,18 @@ def changed(schema: Mapping[str, pl.DataType], policy: Policy, types: Mapping[st
 
     Numbers, moments and texts are three kinds. Where the published type is not known, a kept column holds no text.
     """
-    return {name for name in policy.kept_columns if name in schema and not _same(schema[name], types.get(name))}
-
-
-def _same(dtype: pl.DataType, published: str | None) -> bool:
-    if dtype == pl.Null:
-        return True
-    if plain_type(dtype, rename=True) != plain_type(dtype):  # fields have names that no run publishes
-        return False
-    kind = _kind(kind_of(plain_type(dtype, rename=True)))
-    if published is None:
-        return re.search("String|Binary|Object|Extension|Unknown", kind) is None
-    return kind == _kind(published)
+    others = set()
+    for name in policy.kept_columns:
+        dtype, published = schema.get(name, pl.Null()), types.get(name)
+        if dtype == pl.Null:
+            continue
+        plain = plain_type(dtype, rename=True)
+        kind = _kind(kind_of(plain))
+        other = plain != plain_type(dtype)  # fields have names that no run publishes
+        other |= published is None and re.search("String|Binary|Object|Extension|Unknown", kind) is not None
+        if other or (published is not None and kind != _kind(published)):
+            others.add(name)
+    return others
 
 
 def _kind(dtype: str) -> str:

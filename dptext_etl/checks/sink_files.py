@@ -24,7 +24,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from glob import escape
 from pathlib import Path, PurePosixPath
@@ -164,14 +164,14 @@ class Manifest:
     columns: list[dict[str, Any]]
     gates: list[str]  # names of the gates that all passed
     parts: tuple[Part, ...]  # the files
-    # which version of a table of Delta Lake or Iceberg the rows of the last run are from; None, and not written, for
-    # anything else
+    # the following are written only if they have another value than here:
+    # which version of a table of Delta Lake or Iceberg the rows of the last run are from; None for anything else
     source: dict[str, str] | None = None
-    ids: str = "keep"  # the policy's `ids`; not written for "keep"
-    exact: bool = False  # whether values of CSV columns keep their spelling under their types; written if true
-    coarse: dict[str, dict[str, Any]] = field(default_factory=dict)  # coarsened columns by `Kept.rule`; if any, written
-    classifier: str | None = None  # SHA-256 of the classifier of a synthetic table with labels; if any, written
-    audience: str | None = None  # whose table it is; written for audiences
+    ids: str = "keep"  # the policy's `ids`
+    exact: bool = False  # whether values of CSV columns keep their spelling under their types
+    coarse: dict[str, dict[str, Any]] = field(default_factory=dict)  # coarsened columns by `Kept.rule`
+    classifier: str | None = None  # SHA-256 of the classifier of a synthetic table with labels
+    audience: str | None = None  # whose table it is
 
     @property
     def rows(self) -> int:
@@ -187,18 +187,12 @@ class Manifest:
 
     def text(self) -> str:
         facts: dict[str, Any] = {"format": FORMAT, "rows": self.rows}
-        facts |= {item.name: getattr(self, item.name) for item in fields(self)}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            unwritten = item.default if item.default_factory is MISSING else item.default_factory()
+            if unwritten is MISSING or value != unwritten:
+                facts[item.name] = value
         facts["parts"] = [vars(part) for part in self.parts]
-        for name, unwritten in (
-            ("source", None),
-            ("ids", "keep"),
-            ("exact", False),
-            ("coarse", {}),
-            ("classifier", None),
-            ("audience", None),
-        ):
-            if facts[name] == unwritten:
-                del facts[name]
         return json.dumps(facts, indent=1, ensure_ascii=True) + "\n"
 
     @classmethod

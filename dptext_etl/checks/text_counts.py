@@ -139,7 +139,8 @@ def upper_bound(hits: int, trials: int, alarm: float) -> float:
     low, high = share, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        if _divergence(share, middle) < wanted:
+        parts = ((share, middle), (1.0 - share, 1.0 - middle))  # the KL divergence, in nats; infinite if only q is 0
+        if sum(p * math.log(p / q) if q > 0 else math.inf for p, q in parts if p > 0) < wanted:
             low = middle
         else:
             high = middle
@@ -164,14 +165,6 @@ def powerless(columns: Iterable[str]) -> str:
     """Return the part of a message about columns in which the mechanism itself allows every count."""
     names = ", ".join(map(repr, columns))
     return f"; no count would be suspicious in {names}" if names else ""
-
-
-def _divergence(share: float, chance: float) -> float:
-    """Return the KL divergence of two Bernoulli trials, in nats; infinite where `chance` is 1 and `share` is not."""
-    if chance >= 1.0:
-        return math.inf if share < 1 else 0.0
-    parts = [(share, chance), (1.0 - share, 1.0 - chance)]
-    return sum(p * math.log(p / q) for p, q in parts if p > 0)
 
 
 def known_words(mechanism: WordByWord) -> Collection[str] | None:
@@ -231,28 +224,15 @@ class CopyCount:
 
     def __add__(self, other: CopyCount) -> CopyCount:
         draws = Counter(self.rows_by_draws) + Counter(other.rows_by_draws)
-        return CopyCount(
-            self.copies + other.copies,
-            dict(sorted(draws.items())),
-            self.words_kept + other.words_kept,
-            self.words_compared + other.words_compared,
-            self.shared_ngrams + other.shared_ngrams,
-        )
+        sums = {name: count + getattr(other, name) for name, count in vars(self).items() if name != "rows_by_draws"}
+        return CopyCount(**sums, rows_by_draws=dict(sorted(draws.items())))
 
     def as_dict(self) -> dict[str, Any]:
-        draws = {str(n): rows for n, rows in self.rows_by_draws.items()}
-        return {
-            "copies": self.copies,
-            "rows_by_draws": draws,
-            "words_kept": self.words_kept,
-            "words_compared": self.words_compared,
-            "shared_ngrams": self.shared_ngrams,
-        }
+        return {**vars(self), "rows_by_draws": {str(n): rows for n, rows in self.rows_by_draws.items()}}
 
     @classmethod
     def from_dict(cls, counts: Mapping[str, Any]) -> CopyCount:
-        draws = {int(n): int(rows) for n, rows in counts["rows_by_draws"].items()}
-        return cls(counts["copies"], draws, counts["words_kept"], counts["words_compared"], counts["shared_ngrams"])
+        return cls(**{**counts, "rows_by_draws": {int(n): rows for n, rows in counts["rows_by_draws"].items()}})
 
 
 def counts_all(policy: Policy) -> bool:
@@ -335,41 +315,38 @@ class CopyReport:
         return f"{limit} at beta {self.beta:g}"
 
 
-def copy_reports(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
-    """Compare copy counts with their bounds, column by column; columns and kinds of counts share beta.
+def copy_reports(policy: Policy, copies: Mapping[str, CopyCount], *, ngrams: bool = False) -> tuple[CopyReport, ...]:
+    """Compare counts of copies, or of shared n-grams, with their bounds, column by column.
 
-    A column whose mechanism does not replace words one by one has no bound and no report.
+    Columns and kinds of counts share beta. A column whose mechanism does not replace words one by one, or for which no
+    n-gram is long enough, has no bound and no report.
     """
-    columns = ((name, mechanism) for name, mechanism in word_columns(policy).items() if name in copies)
-    return tuple(_report(policy, name, mechanism, copies[name], None) for name, mechanism in columns)
-
-
-def ngram_reports(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
-    """Compare the counts of shared n-grams with their bounds; a column that has no bound has no report."""
-    columns = (
-        (name, mechanism, ngram_words(mechanism)) for name, mechanism in word_columns(policy).items() if name in copies
-    )
-    return tuple(_report(policy, name, mechanism, copies[name], words) for name, mechanism, words in columns if words)
-
-
-def _report(policy: Policy, column: str, mechanism: WordByWord, count: CopyCount, ngram: int | None) -> CopyReport:
-    draws = np.array(list(count.rows_by_draws), dtype=np.int64)
-    rows = np.array(list(count.rows_by_draws.values()), dtype=np.int64)
-    chances = copy_chances(mechanism, draws) if ngram is None else ngram_chances(mechanism, draws)
     beta = (policy.copy_gate_false_alarm or REPORT_BETA) / 2 / max(1, len(policy.columns))
-    total, least = int(rows.sum()), threshold(chances, rows, beta)
-    return CopyReport(
-        name=COPIES if ngram is None else NGRAMS,
-        column=column,
-        rows=total,
-        copies=count.copies if ngram is None else count.shared_ngrams,
-        expected=float(np.dot(chances, rows)),
-        threshold=least - 1 if least <= total else None,
-        beta=beta,
-        gating=policy.copy_gate_false_alarm is not None,
-        ngram=ngram,
-        sampled=not counts_all(policy),
-    )
+    reports = []
+    for column, mechanism in word_columns(policy).items():
+        ngram = ngram_words(mechanism) if ngrams else None
+        if column not in copies or (ngrams and ngram is None):
+            continue
+        count = copies[column]
+        draws = np.array(list(count.rows_by_draws), dtype=np.int64)
+        rows = np.array(list(count.rows_by_draws.values()), dtype=np.int64)
+        chances = (ngram_chances if ngrams else copy_chances)(mechanism, draws)
+        total, least = int(rows.sum()), threshold(chances, rows, beta)
+        reports.append(
+            CopyReport(
+                name=NGRAMS if ngrams else COPIES,
+                column=column,
+                rows=total,
+                copies=count.shared_ngrams if ngrams else count.copies,
+                expected=float(np.dot(chances, rows)),
+                threshold=least - 1 if least <= total else None,
+                beta=beta,
+                gating=policy.copy_gate_false_alarm is not None,
+                ngram=ngram,
+                sampled=not counts_all(policy),
+            )
+        )
+    return tuple(reports)
 
 
 def gate_delta(policy: Policy) -> int:
@@ -385,7 +362,7 @@ def copy_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.NDA
     leave a single draw.
     """
     largest = mechanism.largest_probability()
-    if getattr(mechanism, "length", None) == "noisy":
+    if mechanism.length == "noisy":
         draws = np.minimum(draws, 1)
     if mechanism.length != "disclose":
         largest = min(1.0, 2 * largest)
@@ -454,9 +431,8 @@ def _totals(shards: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, Coun
 
 def total_copies(shards: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, CopyCount]:
     total: dict[str, CopyCount] = {}
-    for shard in shards:
-        for column, counts in shard.items():
-            total[column] = total.get(column, CopyCount()) + CopyCount.from_dict(counts)
+    for column, counts in chain.from_iterable(shard.items() for shard in shards):
+        total[column] = total.get(column, CopyCount()) + CopyCount.from_dict(counts)
     return total
 
 

@@ -41,10 +41,10 @@ class Verdict:
         return f"Verdict({self.name!r}, {status(vars(self))}: {self.message})"
 
     def _repr_html_(self) -> str:
-        from dptext_etl import html_output
+        from dptext_etl import markup
 
         about = {"outcome": self.message, "counts": dict(self.counts), "catches": self.catches}
-        return html_output.facts(f"{self.name}: {status(vars(self))}", about)
+        return markup.facts(f"{self.name}: {status(vars(self))}", about)
 
     def as_dict(self) -> dict[str, Any]:
         counts = {key: value if math.isfinite(value) else str(value) for key, value in self.counts.items()}
@@ -175,12 +175,9 @@ class VerdictRecord:
         """Continue only if the suite passed."""
         if not self.success:
             failed = [item for item in self.outcomes if not item.success]
-            problems = [f"{item.name}{f' ({item.gate})' if item.gate else ''}: {_counted(item)}" for item in failed]
             msg = f"the suite {self.suite!r} did not hold: {self.evaluated} of {self.expected} expectations evaluated"
-            raise GateError("; ".join([msg, *problems]), "find and fix the defect; charges remain")
-
-
-def _counted(item: ExpectationOutcome) -> str:
-    if item.errored:
-        return "could not be evaluated"
-    return ", ".join(f"{count:,} {name}" for name, count in item.counts.items()) or "failed"
+            for item in failed:
+                counts = ", ".join(f"{count:,} {name}" for name, count in item.counts.items()) or "failed"
+                outcome = "could not be evaluated" if item.errored else counts
+                msg += f"; {item.name}{f' ({item.gate})' if item.gate else ''}: {outcome}"
+            raise GateError(msg, "find and fix the defect; charges remain")

@@ -61,15 +61,23 @@ class Commands(failures.Boundary):
         return built
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
+        rows = []
+        for name in self.list_commands(ctx):  # the first paragraph of its help, without building the command
+            single = _app(name)
+            text: object = single.info.help if single else ""  # of a group; else a placeholder
+            if single is not None and not isinstance(text, str):
+                entry = single.registered_commands[0]
+                text = entry.help or getdoc(entry.callback)
+            rows.append((name, " ".join(str(text or "").partition("\n\n")[0].split())))
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _summary(name)) for name in self.list_commands(ctx)])
+            formatter.write_dl(rows)
 
 
 def _app(name: str) -> typer.Typer | None:
     """Return a command as an application; entry points are read only if no command of this package has the name."""
     if name in COMMANDS:
         return COMMANDS[name]
-    if not (extensions.exists("commands", name) or name in extensions.ELSEWHERE):
+    if not (extensions.exists("commands", name) or ("commands", name) in extensions.ELSEWHERE):
         return None
     single = typer.Typer(add_completion=False)
     try:
@@ -86,18 +94,6 @@ def _app(name: str) -> typer.Typer | None:
     if not hasattr(module, "app"):
         command(single, module.EXAMPLE, module.KEYS)(getattr(module, name))
     return getattr(module, "app", single)
-
-
-def _summary(name: str) -> str:
-    """Return the first paragraph of a command's help, without building the command."""
-    single = _app(name)
-    if single is None:
-        return ""
-    text: object = single.info.help  # of a group; a placeholder in an application of one command
-    if not isinstance(text, str):
-        command = single.registered_commands[0]
-        text = command.help or getdoc(command.callback)
-    return " ".join(str(text or "").partition("\n\n")[0].split())
 
 
 typer.core.HAS_RICH = False  # rich, Markdown, and Pygments are slower to import than all else that help needs

@@ -22,6 +22,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
 import dptext_etl
 from dptext_etl import engines
@@ -32,7 +33,6 @@ from dptext_etl.policy import ColumnPolicy, Policy
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    import polars as pl
 
     from dptext_etl.corpora.corpus import Corpus
 
@@ -105,8 +105,6 @@ def month(name: str) -> list[dict[str, Any]]:
 
 
 def write(folder: Path) -> None:
-    import polars as pl
-
     (folder / "months").mkdir(parents=True, exist_ok=True)
     pl.DataFrame(rows(range(ROWS))).write_parquet(folder / "requests.parquet")
     for name in MONTHS:
@@ -120,8 +118,6 @@ PUBLIC_NUMBERS = range(2 * ROWS, 3 * ROWS + 3_000)
 
 def write_sample(folder: Path) -> list[Path]:
     """Write a table to try a first policy on, and public texts of the same kind to rehearse on."""
-    import polars as pl
-
     tables = {folder / "requests.parquet": range(ROWS), folder / "public.parquet": PUBLIC_NUMBERS}
     with seam(f"writing the sample into {folder}", hint="name a folder that you can write to: dptext demo FOLDER"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -169,8 +165,6 @@ class DemoFolder:
 
     def requests(self) -> pl.DataFrame:
         """Read the raw table of all requests, which the demo may do because they are public."""
-        import polars as pl
-
         return pl.read_parquet(literal(self.path / "raw" / "requests.parquet"))
 
     def published(self, form: str) -> pl.DataFrame:
@@ -181,8 +175,6 @@ class DemoFolder:
 
     def months(self) -> pl.DataFrame:
         """Read the tables that were published word by word."""
-        import polars as pl
-
         from dptext_etl.runner import scan_published
 
         return pl.concat([scan_published(str(self.path / "published" / month)).collect() for month in MONTHS])
@@ -201,8 +193,6 @@ def release(place: DemoFolder) -> dict[str, Any]:
 
 def _build_corpus(place: DemoFolder) -> dict[str, str]:
     """Build the corpus of the demo, and return the topic of each of its texts."""
-    import polars as pl
-
     from dptext_etl.corpora import building
     from dptext_etl.corpora.building import Source
     from dptext_etl.corpora.shipped.everyday_30k import LICENSE, PROVENANCE, sentences
@@ -302,7 +292,6 @@ class _MacroF1:
         return float(np.mean(scores))
 
     def _units(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-
         vectors = self._corpus.encoder.encode(texts) - self._corpus.vectors.mean(axis=0)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         units: npt.NDArray[np.float64] = vectors / np.where(lengths > 0, lengths, 1.0)

@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 
 def parameters(kind: type[BaseModel]) -> list[dict[str, Any]]:
     """Return name, type, default (None if required), required and meaning of every parameter."""
-    meanings = _attributes(kind)
+    meanings: dict[str, str] = {}
+    for owner in kind.__mro__:  # the "Attributes:" of Google docstrings, a class's own before its parents'
+        section = re.search(r"^Attributes:\n((?:[ ]+.*\n?|\n)+)", inspect.getdoc(owner) or "", re.MULTILINE)
+        for entry in re.split(r"\n {4}(?=\w)", "\n" + section.group(1).rstrip()) if section else ():
+            name, colon, text = entry.strip().partition(":")
+            if colon:
+                meanings.setdefault(name, " ".join(text.split()))
     excluded = set() if getattr(kind, "cannot_divide", None) is None else {"allocation"}
     return [
         {
@@ -129,31 +135,13 @@ def type_name(annotation: Any) -> str:
     return type_name(inner[0]) if inner else getattr(annotation, "__name__", str(annotation))
 
 
-def _attributes(kind: type[BaseModel]) -> dict[str, str]:
-    """Read the "Attributes:" of Google docstrings, a class's own before its parents'."""
-    meanings: dict[str, str] = {}
-    for owner in kind.__mro__:
-        section = re.search(r"^Attributes:\n((?:[ ]+.*\n?|\n)+)", inspect.getdoc(owner) or "", re.MULTILINE)
-        for entry in re.split(r"\n {4}(?=\w)", "\n" + section.group(1).rstrip()) if section else ():
-            name, colon, text = entry.strip().partition(":")
-            if colon:
-                meanings.setdefault(name, " ".join(text.split()))
-    return meanings
-
-
 def show_parameters(entries: Sequence[Mapping[str, Any]]) -> None:
     """Print parameters; each entry is one of `parameters`, with its `value`."""
+    rows = []
     terminal.heading("Parameters")
-    rows = [
-        (
-            item["name"],
-            item["type"],
-            "required" if item["required"] else item["default"],
-            item["value"],
-            item["meaning"],
-        )
-        for item in entries
-    ]
+    for item in entries:
+        default = "required" if item["required"] else item["default"]
+        rows.append((item["name"], item["type"], default, item["value"], item["meaning"]))
     terminal.table(("name", "type", "default", "here", "meaning"), rows)
 
 
@@ -472,7 +460,6 @@ def name_values(
 
 
 def _allowed(kind: type[BaseModel], name: str) -> str:
-
     return f"parameters of {name}: " + ", ".join(
         f"{parameter} ({type_name(field.annotation)})" for parameter, field in kind.model_fields.items()
     )

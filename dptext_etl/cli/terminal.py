@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dptext_etl.errors import counted
-from dptext_etl.escaping import one_line
 from dptext_etl.guarantee import ADDITIVE
+from dptext_etl.markup import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,23 +63,16 @@ def releases(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def public_view(exported: Mapping[str, Any]) -> dict[str, Any]:
     """Convert `Reports.export`."""
-    datasets = {
-        name: {**dataset, "releases": [_claim(release) for release in dataset["releases"]]}
-        for name, dataset in exported["datasets"].items()
-    }
+    datasets = {}
+    for name, dataset in exported["datasets"].items():
+        releases = [dict(release) for release in dataset["releases"]]
+        for release in releases:
+            for place in ("worst_case", "least"):
+                if amounts := release.get(place):
+                    counts = {key: plain(amounts[key]) for key in _COUNTED & {*amounts} if amounts[key] is not None}
+                    release[place] = {**amounts, **counts}
+        datasets[name] = {**dataset, "releases": releases}
     return {**exported, "amounts": "epsilon, rho, delta", "datasets": datasets}
-
-
-def _claim(release: Mapping[str, Any]) -> dict[str, Any]:
-    changed = {
-        place: {
-            name: plain(item) if name in _COUNTED and item is not None else item
-            for name, item in release[place].items()
-        }
-        for place in ("worst_case", "least")
-        if release.get(place)
-    }
-    return {**release, **changed}
 
 
 def show_balance(scope: Mapping[str, Any]) -> None:

@@ -22,19 +22,21 @@ import numpy as np
 
 from dptext_etl import _kernel
 from dptext_etl.artifacts import made_from
-from dptext_etl.corpora import sentences
 from dptext_etl.corpora.corpus import (
     CARD,
     CONTENT,
+    KIND,
     SHARE,
     SMOOTHING,
     Corpus,
+    Encoder,
+    Int8s,
     WordEncoder,
     add_directions,
+    encoders,
     learn,
 )
 from dptext_etl.corpora.frequencies import EPSILONS, MOST_TEXTS, Hit, calibrate, near_texts
-from dptext_etl.corpora.sentences import KIND, Int8s, SentenceModel
 from dptext_etl.corpora.static import is_token_vectors, version
 from dptext_etl.corpora.static import read as read_token_vectors
 from dptext_etl.data_types import by_name
@@ -301,19 +303,19 @@ def build(
     }
     words = encoder if isinstance(encoder, WordEncoder) else None
     inputs = [*(source.path for source in (*plain, *options.task)), *(base.path for base in bases)]
-    models = [] if options.model is None else [sentences.folder_of(options.model)]
+    models = [] if isinstance(encoder, WordEncoder) else [encoder.folder]
     lineage = made_from([*inputs, options.vectors, *models])
     corpus = Corpus.save(out, texts, description, encoder=words, vectors=vectors, lineage=lineage)
     _write_card(corpus, out)
     return corpus
 
 
-def _encoded(encoder: WordEncoder | SentenceModel, texts: Sequence[str], progress: Progress) -> Int8s:
+def _encoded(encoder: Encoder, texts: Sequence[str], progress: Progress) -> Int8s:
     """Encode the texts of a corpus, and say how far a model is."""
     parts = []
     for first in range(0, len(texts), _AT_ONCE):
         parts.append(encoder.encode(texts[first : first + _AT_ONCE]))
-        if isinstance(encoder, SentenceModel):
+        if not isinstance(encoder, WordEncoder):
             progress(f"{first + len(parts[-1]):,} of {len(texts):,} texts are encoded")
     return np.concatenate(parts)
 
@@ -327,15 +329,13 @@ def _ordered(texts: Iterable[str]) -> list[str]:
     return sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest())
 
 
-def _encoder(
-    texts: Sequence[str], options: Options, progress: Progress
-) -> tuple[WordEncoder | SentenceModel, dict[str, Any]]:
+def _encoder(texts: Sequence[str], options: Options, progress: Progress) -> tuple[Any, dict[str, Any]]:
     if options.model is not None:
         here = computing()
         dtype = "float32" if "dtype" in here.auto else here.dtype
-        model = SentenceModel(options.model, dtype)
+        model = encoders().SentenceModel(options.model, dtype)
         progress(f"encoding the texts with the model on {here.device}, in {dtype}")
-        return model, {"name": options.model, "files": model.sha256, "dtype": dtype, KIND: sentences.version()}
+        return model, {"name": options.model, "files": model.sha256, "dtype": dtype, KIND: model.version}
     encoder: WordEncoder
     facts: dict[str, Any]
     if is_token_vectors(options.vectors):

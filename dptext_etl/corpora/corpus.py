@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,6 @@ from safetensors import safe_open
 
 from dptext_etl import _kernel, extensions
 from dptext_etl.artifacts import MADE_FROM, Artifact, Lineage, canon, save_tensors, store
-from dptext_etl.corpora.sentences import KIND, MOST_CHARACTERS, MOST_DIMENSIONS, Int8s, SentenceModel, loaded
 from dptext_etl.device import Computing, computing
 from dptext_etl.errors import ArtifactError, InputError, PolicyError, seam, without_panics
 from dptext_etl.extensions import pip_install
@@ -47,9 +46,13 @@ if TYPE_CHECKING:
     from dptext_etl.embeddings import WordVectors
 
 
+Int8s = npt.NDArray[np.int8]
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
+KIND = "sentence-transformers"
+MOST_CHARACTERS = 2**16  # of a text that a tokenizer or a model reads; tokenizers may panic for millions of blanks
+MOST_DIMENSIONS = 1040  # inner products of int8 vectors of that many dimensions stay below 2^24
 MOST_WORDS = 65_535  # that many int16 vectors add up in int32
 _UNKNOWN = 2**32 - 1
 
@@ -66,6 +69,18 @@ def quantised(sums: Integers) -> Int8s:
         scaled = (127.0 * sums) / np.sqrt(squares)[:, None]
     vectors: Int8s = np.rint(np.where(squares[:, None] > 0, scaled, 0.0)).astype(np.int8)
     return vectors
+
+
+class Encoder(Protocol):
+    """The function of an encoder that mechanisms use."""
+
+    def encode(self, texts: Sequence[str], *, n_max: int = 0) -> Int8s:
+        """Return vectors of length 127 or less, shape (n, k); zeros for a text that says nothing."""
+
+
+def encoders() -> Any:
+    """Return the module for models of sentence-transformers, which comes with `dptext-etl-models`."""
+    return extensions.module("encoders", "sentence_transformers")
 
 
 @dataclass(frozen=True, eq=False)
@@ -387,11 +402,11 @@ class Corpus:
         return replace(computing(), dtype=self.description["encoder"].get("dtype")) if self.in_floats else None
 
     @property
-    def encoder(self) -> WordEncoder | SentenceModel:
+    def encoder(self) -> Encoder:
         if self.in_floats:
             facts = self.description["encoder"]
             with seam(f"reading the corpus {self.path.name}", ArtifactError, "build it again: `dptext corpus build`"):
-                return loaded(facts["name"], facts["dtype"], facts["files"])
+                return encoders().loaded(facts["name"], facts["dtype"], facts["files"])  # type: ignore[no-any-return]
         return self.word_encoder
 
     @cached_property

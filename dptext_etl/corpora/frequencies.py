@@ -34,8 +34,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl.corpora.corpus import Corpus, Reals, nearest, products
-from dptext_etl.corpora.sentences import Int8s
+from dptext_etl.corpora.corpus import Corpus, Int8s, Reals, nearest, products
 from dptext_etl.errors import InputError
 
 MOST = 2**62  # largest sum of all weights

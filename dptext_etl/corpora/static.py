@@ -11,6 +11,7 @@ with the same version of `tokenizers` has the same vectors (docs/spec/surrogate.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,12 @@ def write(name: str, out: Path, terms: str = "") -> dict[str, Any]:
         raise ArtifactError(f"{out} is there, or its name does not end with .safetensors", "name a new file with --out")
     files, stated, provenance = _package(name)
     weights = [path for path in files if path.suffix == ".safetensors"]
-    tokenizers = [path for path in files if path.suffix == ".json" and _is_tokenizer(path)]
+    tokenizers = []
+    for path in (path for path in files if path.suffix == ".json"):
+        with suppress(ValueError):
+            content = json.loads(path.read_bytes())
+            model = content.get("model") if isinstance(content, dict) else None
+            tokenizers += [path] if isinstance(model, dict) and "vocab" in model else []
     if len(weights) != 1 or len(tokenizers) != 1:
         found = f"{len(weights)} .safetensors files and {len(tokenizers)} tokenizers"
         raise ArtifactError(f"{name} holds {found}; allowed: one of each", _HINT)
@@ -94,14 +100,6 @@ def _package(name: str) -> tuple[list[Path], str, str]:
     stated = package.metadata.json
     terms = str(stated.get("license_expression") or stated.get("license") or "")
     return [path for path in files if path.is_file()], terms.partition("\n")[0].strip(), f"{name} {package.version}"
-
-
-def _is_tokenizer(path: Path) -> bool:
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError:
-        return False
-    return isinstance(content, dict) and isinstance(content.get("model"), dict) and "vocab" in content["model"]
 
 
 def _matrix(path: Path) -> npt.NDArray[np.float64]:

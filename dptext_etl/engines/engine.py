@@ -337,15 +337,15 @@ def staged(
                 staging.storage.delete(*staging.storage.glob("changed-*"))  # lists of an earlier look
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
-                previews = preflight(attempt, engine, source, look, staging.keep)
+                expected, over_all, traceable = preflight(attempt, engine, source, look, staging.keep)
                 checkpoint("prefetched")
                 ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
             profile.count("examine", rows=source.total)
             with profile.stage("open"):
                 refs = attempt.register(ledger, table.id_type, source.manifest)
             checkpoint("registered")
-            work = replace(work, refs=refs, checkpoint=checkpoint, pairs=previews.rows.pairs, ledger=ledger)
-            answers = Counter({name: count for name, count in previews.rows.answers.items() if count})
+            work = replace(work, refs=refs, checkpoint=checkpoint, pairs=expected.pairs, ledger=ledger)
+            answers = Counter({name: count for name, count in expected.answers.items() if count})
             encodes = policy.synthetic is not None and policy.statistic.corpus.in_floats
             if encodes and [*answers] == ["COMMITTED"] and is_released(policy, attempt.layout, ledger, refs):
                 shards, released, other = list[StagedShard](), {"released": answers.total()}, True  # nothing is encoded
@@ -354,14 +354,17 @@ def staged(
                 reserved = _reserve_all(engine, work, ledger, progress) if first else None
                 take = _texts if policy.synthetic is None else _sums
                 shards, answers, released, other = take(engine, work, reserved or [], progress)
-        rows = row_counts(policy, source, answers, released, stale=previews.over_all.changed - previews.rows.changed)
+        rows = row_counts(policy, source, answers, released, stale=over_all.changed - expected.changed)
         log.info("staged: %s", rows)
         seconds = time.monotonic() - attempt.began
         read = (rows, table.dropped, source.base, seconds, table.origin, profile)
         staged = StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read)
-        selected = table_check.selection_facts(policy, source, previews.rows)
-        checked = {"traceable": previews.traceable, "spellings": previews.over_all.spellings, "selection": selected}
-        checked["published"] = published_facts(policy, source, previews.rows)
+        checked = {
+            "traceable": traceable,
+            "spellings": over_all.spellings,
+            "selection": table_check.selection_facts(policy, source, expected),
+            "published": published_facts(policy, source, expected),
+        }
         checked = {name: part for name, part in checked.items() if part}
         exact = (table.exact and policy.synthetic is None) or source.published_exact(policy)
         yield replace(staged, exact=exact, other=other, table=checked), ledger

@@ -9,33 +9,29 @@ same for every text, so the loss is ln(W / w) at most, whatever computes nearnes
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property, partial
-from typing import Annotated, Any, ClassVar, Literal, Self
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from dptext_etl import _kernel
 from dptext_etl.accounting import Approximate, Event, PureDraws, computed
-from dptext_etl.accounting.shuffling import Law, central_epsilon
+from dptext_etl.accounting.shuffling import Law, Shuffled
 from dptext_etl.arrays import to_arrow
 from dptext_etl.artifacts import Artifact
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.corpus import MOST_WORDS, WordEncoder, fetched, is_remote, nearest, products
+from dptext_etl.corpora.corpus import MOST_WORDS, Encoder, fetched, is_remote, nearest, products
 from dptext_etl.corpora.frequencies import Weights, near_texts, usual_hit, weights
-from dptext_etl.corpora.sentences import SentenceModel
 from dptext_etl.device import Computing
 from dptext_etl.families.loss import Loss, require_charge
 from dptext_etl.guarantee import (
-    LARGEST_DELTA,
-    LARGEST_SUM,
     MICRO,
     SCORES_LOCAL,
     Disclosure,
@@ -45,113 +41,6 @@ from dptext_etl.guarantee import (
 )
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import DEFAULT_N_MAX, PROBE_TEXT, Mechanism, Released, count_words, refuse_model
-
-COUNT = "count"  # the column that says how often a text was drawn, in the form "counts"
-OTHER = "other"  # the label of null and unlisted values
-_MOST_ROWS = 10**9
-_STRICT = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-_Text = Annotated[str, Field(min_length=1, max_length=200)]
-
-
-class ShuffledLabels(BaseModel):
-    """The labels under which a shuffled release publishes its texts.
-
-    Attributes:
-        column: Column that holds them, of strings, whole numbers ("5"), or booleans ("true"). They are not protected.
-        values: The public list of labels. Others, and null, count as "other": published if listed, and otherwise left
-            out, uncharged.
-    """
-
-    model_config = _STRICT
-
-    column: _Text
-    values: tuple[_Text, ...]
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        """Return the labels that are published as they are."""
-        return tuple(value for value in self.values if value != OTHER)
-
-    @model_validator(mode="after")
-    def _listed(self) -> Self:
-        if len({*self.values}) < len(self.values):
-            raise ValueError("values lists a label twice: list each public label once")
-        if not self.named:
-            raise ValueError(f'values lists one label or more in addition to "{OTHER}", which covers all others')
-        return self
-
-
-class Shuffled(BaseModel):
-    """The table `[shuffled]` of a policy.
-
-    Attributes:
-        rows: Public lower bound on the number of released texts, with `labels` for every label; a run with fewer is
-            refused before any draw.
-        delta: Delta of one record, at most 1e-6.
-        per_subject: Most records of a person, under all labels together; the others are excluded.
-        form: "rows" publishes every drawn text, "counts" distinct texts with their counts.
-        labels: Publish the label of each text: `column`, and `values` (the public list).
-    """
-
-    model_config = _STRICT
-
-    rows: Annotated[int, Field(ge=2, le=_MOST_ROWS, strict=True)]
-    delta: Annotated[float, Field(gt=0, le=LARGEST_DELTA, allow_inf_nan=False, strict=True)]
-    per_subject: PositiveInt = 1
-    form: Literal["rows", "counts"] = "rows"
-    labels: ShuffledLabels | None = Field(default=None, exclude_if=lambda labels: labels is None)
-
-    def columns(self, text: str) -> tuple[str, ...]:
-        """Return the columns of the published table, by the name of its text column."""
-        label = () if self.labels is None else (self.labels.column,)
-        return (*label, text) if self.form == "rows" else (*label, text, COUNT)
-
-    def epsilon(self, law: Law) -> Fraction:
-        """Return the central epsilon of one record under any label, in whole millionths rounded up."""
-        return central_epsilon(self.rows, law, self.delta)
-
-    def charged_delta(self, law: Law) -> Fraction:
-        """Return the delta that each record is charged, so that `per_subject` of them cover a person, rounded up."""
-        charged = self._multiplied(law)
-        if self.per_subject > 1 and charged > LARGEST_DELTA:
-            msg = f"per_subject = {self.per_subject} multiplies the delta of a record to {float(charged):.2g}, above "
-            raise ValueError(f"{msg}{LARGEST_DELTA:g}: {self._sound(law)}")
-        return charged
-
-    def _multiplied(self, law: Law) -> Fraction:
-        if self.per_subject == 1:
-            return exact(self.delta)
-        exponent = float((self.per_subject - 1) * self.epsilon(law))
-        return exact(self.delta) * Fraction(math.exp(min(exponent, 100.0)) * (1 + 1e-12))
-
-    def _sound(self, law: Law) -> str:
-        """Return values that work: the largest delta or the least rows, and the largest per_subject."""
-        deltas = [{"delta": 10.0**-power} for power in range(7, 12) if 10.0**-power < self.delta]
-        rows = [{"rows": 10**power, "delta": min(self.delta, 1e-8)} for power in range(3, 8) if 10**power > self.rows]
-        fewer = [{"per_subject": most} for most in range(self.per_subject - 1, 0, -1)]
-        changes = [next(filter(partial(self._works, law), tried), {}) for tried in ([*deltas, *rows], fewer)]
-        parts = [" and ".join(f"{name} = {value:.9g}" for name, value in change.items()) for change in changes]
-        parts[0] += " (if there are that many texts)" if "rows" in changes[0] else ""
-        return f"{' or '.join(filter(None, parts))} works"
-
-    def _works(self, law: Law, changes: dict[str, Any]) -> bool:
-        other = self.model_copy(update=changes)
-        return other.per_subject == 1 or other._multiplied(law) <= LARGEST_DELTA  # noqa: SLF001  (of this class)
-
-    def most_records(self, law: Law) -> int:
-        """Return for how many records the charged delta may be stated (docs/spec/privacy.md#delta-policy)."""
-        return int(LARGEST_SUM / self.charged_delta(law))
-
-    def condition(self, law: Law) -> dict[str, Any]:
-        """Return the public conditions of the bound (docs/spec/shuffled.md#bound)."""
-        weights = [law.inside, law.outside]
-        return {**self.model_dump(mode="json"), "corpus_texts": law.texts, "near_texts": law.near, "weights": weights}
-
-
-def shuffled_of(mechanism: object) -> Shuffled | None:
-    """Return the settings of a shuffled release; None where rows are published."""
-    return getattr(mechanism, "shuffled", None)
-
 
 SHUFFLED_NEIGHBORS = "two tables that differ in one record's text, where readers get the multiset of released texts"
 _LABELED = " of each label, and labels are the same in both"
@@ -309,7 +198,7 @@ class ChoiceMechanism(Mechanism):
         return self.opened.computing
 
     @cached_property
-    def sentence_model(self) -> SentenceModel | WordEncoder:
+    def sentence_model(self) -> Encoder:
         return self.opened.encoder
 
     def probe(self) -> None:
@@ -351,8 +240,8 @@ class ChoiceMechanism(Mechanism):
     def _encoded(self, texts: pa.Array) -> tuple[pa.Array | None, pa.Array | None]:
         """Encode every part of every text where a model does it, and say on which rows it failed.
 
-        The vector of a text depends on this text only (`corpora.sentences`). A text on which a model fails has the zero
-        vector, which is drawn uniformly (docs/spec/surrogate.md#missing-inputs).
+        The vector of a text depends on this text only (docs/spec/privacy.md#batch-independence). A text on which a
+        model fails has the zero vector, which is drawn uniformly (docs/spec/surrogate.md#missing-inputs).
         """
         if not self.has_model:
             return None, None
@@ -431,7 +320,7 @@ class ChoiceMechanism(Mechanism):
         }
 
 
-def probe_encoder(encoder: SentenceModel | WordEncoder) -> None:
+def probe_encoder(encoder: Encoder) -> None:
     """Refuse an encoder that fails on a public text."""
     try:
         works = bool(encoder.encode([PROBE_TEXT])[0].any())

@@ -339,15 +339,15 @@ class VectorMechanism(WordMechanism):
 
 def stored_fact(description: dict[str, Any], compute: Callable[[], Any]) -> Artifact:
     """Store a fact about public inputs as plain data; it is computed once per machine, under its description."""
-    return store(description, lambda path: _write(path, compute()), suffix=".json")
+
+    def build(path: Path) -> None:
+        path.write_bytes(canon({"found": compute()}))
+
+    return store(description, build, suffix=".json")
 
 
 def read_fact(artifact: Artifact) -> Any:
     return json.loads(artifact.path.read_bytes())["found"]
-
-
-def _write(path: Path, fact: Any) -> None:
-    path.write_bytes(canon({"found": fact}))
 
 
 def number_draws(words: Indices, offsets: npt.NDArray[np.uint64], keys: pa.Array, first: int, last: int) -> Draws:
@@ -417,11 +417,6 @@ class DistanceMechanism(VectorMechanism):
         return np.append(chosen, len(self.input_words())) if self.length != "disclose" else chosen
 
     @cached_property
-    def _ids_are_indices(self) -> bool:
-        """Return True if every output's id is its index among the outputs."""
-        return np.array_equal(self._output_ids, np.arange(len(self._output_ids)))
-
-    @cached_property
     def pair_weights(self) -> PairWeights:
         words, chosen = self.words, self._output_ids
         outputs = words if len(chosen) == len(words) else words.take(words.words[at] for at in chosen)
@@ -441,7 +436,7 @@ class DistanceMechanism(VectorMechanism):
 
     def _draw_known(self, draws: Draws, order: npt.NDArray[np.int64], chosen: Indices) -> None:
         self.pair_weights.draw(draws, order, chosen)
-        if not self._ids_are_indices:
+        if len(self._output_ids) < len(self.words):  # otherwise every output's id is its index
             chosen[order] = self._output_ids[chosen[order]]
 
     def require_charge(self) -> None:

@@ -392,7 +392,12 @@ class ListMechanism(MappedMechanism):
 @lru_cache(maxsize=16)
 def _loss_in_lists(path: Path, sha256: str, law: str) -> tuple[Loss, dict[str, Any]]:  # noqa: ARG001
     """Return the loss of a file of lists, and facts; infinite where a list lacks a word."""
-    orders, distribution = _orders(path), _read_distribution(law)
+    orders, ((kind, facts_of_law),) = _orders(path), json.loads(law).items()
+    distribution: PlaceDistribution  # as `written` wrote it
+    if kind == "geometric":
+        distribution = GeometricDistribution(Fraction(*facts_of_law["rate"]))
+    else:
+        distribution = TemDistribution(tuple(facts_of_law["weights"]), facts_of_law["outside"])
     places = max(map(len, orders))
     words = len(np.unique(np.concatenate(orders)))
     facts: dict[str, Any] = {"places": places, "even": {*map(len, orders)} == {words}}
@@ -411,11 +416,3 @@ def _orders(path: Path) -> tuple[Order, ...]:
     words = np.count_nonzero(tensors["inputs"] == ord("\n")) + 1  # `stored_words`
     ends = tensors.get("list_offsets", np.arange(0, len(tensors["lists"]) + 1, words))
     return tuple(np.split(tensors["lists"], ends[1:-1].astype(np.int64)))
-
-
-def _read_distribution(written: str) -> PlaceDistribution:
-    """Read what `PlaceDistribution.written` wrote."""
-    ((kind, law),) = json.loads(written).items()
-    if kind == "geometric":
-        return GeometricDistribution(Fraction(*law["rate"]))
-    return TemDistribution(tuple(law["weights"]), law["outside"])

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,9 @@ from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Mechanism, Released, count_words
 from dptext_etl.parameters import Epsilon
 from dptext_etl.sampling import TOKEN, Slots, WordSampler, largest_range_bounded
+
+if TYPE_CHECKING:
+    from dptext_etl.families.choice import ChoiceMechanism
 
 LONGEST_PADDED = 100_000
 """Largest public length: every text costs as many draws, and as much time and memory, as one of that length."""
@@ -181,6 +184,12 @@ def by_word(mechanism: Mechanism) -> WordByWord | None:
     return mechanism if isinstance(mechanism, WordByWord) and mechanism._in_place else None  # noqa: SLF001
 
 
+def by_text(mechanism: Mechanism) -> ChoiceMechanism | None:
+    """Return the mechanism if it releases a whole public text for a text, otherwise None; corpora stay unloaded."""
+    whole = any(kind.__module__ == "dptext_etl.families.choice" for kind in type(mechanism).__mro__)
+    return cast("ChoiceMechanism", mechanism) if whole else None
+
+
 class Read(NamedTuple):
     """The words of a text."""
 
@@ -276,10 +285,6 @@ class Division:
     largest_set: int
     kept: frozenset[str] = frozenset()
 
-    @cached_property
-    def known_forms(self) -> frozenset[str]:
-        return frozenset(self.names)
-
 
 @dataclass(frozen=True)
 class ScoredDraw:
@@ -326,7 +331,7 @@ def release_divided(
 ) -> Released:
     """Release texts whose budget is divided, with given record keys; tests give another sampler."""
     division, policy = mechanism.division, json.dumps(mechanism.input_policy(), sort_keys=True)
-    reader = division.reader
+    reader, known = division.reader, frozenset(division.names)
     numbers, offsets = (pa.array(side).to_numpy() for side in reader.encode(texts, policy, record_keys))
     chosen, ends = np.empty(len(numbers), np.uint32), offsets.astype(np.int64)
     charged = pa.array(reader.positions(texts, policy)).to_pylist()
@@ -335,7 +340,7 @@ def release_divided(
         values, keys = texts.slice(first, last - first).to_pylist(), record_keys.slice(first, last - first)
         counts = np.diff(bounds).tolist()
         of_texts = zip(values, np.split(numbers[draws], bounds[1:-1] - bounds[0]), charged[first:last], strict=True)
-        marks = [_marked(mechanism, *of_text) for of_text in of_texts]
+        marks = [_marked(mechanism, known, *of_text) for of_text in of_texts]
         records = np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
         positions = np.concatenate([np.zeros(0, np.uint64), *(np.arange(count, dtype=np.uint64) for count in counts)])
 
@@ -346,7 +351,7 @@ def release_divided(
     return Released(out.field("text"), out.field("positions"))
 
 
-def _marked(mechanism: WordMechanism, text: str | None, numbers: Indices, most: int) -> Marked:
+def _marked(mechanism: WordMechanism, known: Collection[str], text: str | None, numbers: Indices, most: int) -> Marked:
     """Read a text as words, and say which word each draw represents; the draws of padding represent none."""
     division, count = mechanism.division, len(numbers)
     if mechanism.input_policy()["oov"] == "drop":
@@ -357,7 +362,7 @@ def _marked(mechanism: WordMechanism, text: str | None, numbers: Indices, most: 
     read = reading(text or "", division.kept, mechanism.n_max)
     places = [place for place, kept in enumerate(read.kept) if not kept]
     if mechanism.input_policy()["oov"] == "keep":
-        places = [place for place in places if _form(read.words[place]) in division.known_forms]
+        places = [place for place in places if _form(read.words[place]) in known]
     elif mechanism.length != "disclose":
         places = places[:count]
     if mechanism.length == "disclose" and len(places) != count:
@@ -486,8 +491,15 @@ class WordMechanism(WordByWord):
         """Return n draws, or draws that divide one budget, and, for a noisy length, the draw of the length."""
         if self._unproven and positions:
             return Unbounded()
-        if self.allocation is not None:
-            words: Event = self._divided_event(self.allocation, positions)
+        words: Event
+        if self.allocation is not None and self.bounded_range:
+            words = self.allocation.event(positions, self.division.largest_set)
+        elif self.allocation is not None:
+            claim = self._metric_of(self.allocation) if positions and self.length != "noisy" else None
+            if claim is not None:
+                most = Fraction(self.allocation.bounds(positions)[1] + self.allocation.even(positions), MICRO)
+                claim = claim._replace(epsilon=most * exact(claim.epsilon))
+            words = self.allocation.event(positions, None, claim)
         else:
             tight = self.epsilon_tight
             words = PureDraws(
@@ -501,21 +513,12 @@ class WordMechanism(WordByWord):
             return words
         return Composed((words, PureDraws(self._length_cost, min(positions, 1), range_bounded=False)))
 
-    def _divided_event(self, allocation: Allocation, positions: int) -> Event:
-        if self.bounded_range:
-            return allocation.event(positions, self.division.largest_set)
-        claim = self._metric_of(allocation) if positions and self.length != "noisy" else None
-        if claim is not None:
-            most = Fraction(allocation.bounds(positions)[1] + allocation.even(positions), MICRO)
-            claim = claim._replace(epsilon=most * exact(claim.epsilon))
-        return allocation.event(positions, None, claim)
-
     def text_units(self, text: str) -> tuple[list[str], Marked]:
         """Return the words of a public text; those that vanish before words are counted, or stay, get no share."""
         if self._unknown != "drop" and self.mode != "faithful":
             return super().text_units(text)
         read = self.division.reader.encode(pa.array([text], pa.large_string()), self._input_policy_json)[0]
-        marks = _marked(self, text, pa.array(read).to_numpy(), max(1, len(read)))
+        marks = _marked(self, self.division.names, text, pa.array(read).to_numpy(), max(1, len(read)))
         return [marks.tokens[place] if isinstance(place, int) else PAD for place in marks.places], marks
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:

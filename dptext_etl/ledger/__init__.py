@@ -1,8 +1,8 @@
 """Record what units were charged, in which releases, under which caps; SQLite by default."""
 
 from dptext_etl.ledger.charges import PreparedBatch as PreparedBatch
-from dptext_etl.ledger.commits import PreparedCommit as PreparedCommit
 from dptext_etl.ledger.ledger import Ledger as Ledger
+from dptext_etl.ledger.ledger import PreparedCommit as PreparedCommit
 from dptext_etl.ledger.reports import Remaining as Remaining
 from dptext_etl.ledger.types import Anchor as Anchor
 from dptext_etl.ledger.types import CapChange as CapChange

@@ -23,11 +23,10 @@ from pydantic import Field
 from dptext_etl import _kernel, column
 from dptext_etl.column import require_row_by_row
 from dptext_etl.errors import InputError, LedgerError, counted
-from dptext_etl.id_forms import IdForm, Normalization, arranged, normalized
+from dptext_etl.keys import IdForm, Normalization, arranged, normalized
 from dptext_etl.ledger import anchor_files
 from dptext_etl.ledger.charges import PreparedBatch
-from dptext_etl.ledger.commits import PreparedCommit
-from dptext_etl.ledger.ledger import Ledger
+from dptext_etl.ledger.ledger import Ledger, PreparedCommit
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.ledger.types import EXCLUDED, U8, Charge, CommitOutcome, IdForms, Mask, Outcome, ReleaseRef, Scope
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, Policy

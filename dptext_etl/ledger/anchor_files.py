@@ -19,7 +19,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -147,21 +147,23 @@ def require(
     charged = {group for item, _ in stored if item.dataset == scope.dataset for group in item.groups}
     charged |= {scope.group} if scope.group is not None else set()
     datasets, groups = ledger.losses.sharing(scope.dataset, sorted(charged))
-    for item, when in stored:
-        if (item.dataset in datasets or groups & set(item.groups)) and item.missing(ledger):
-            _refuse(item, when, ledger, scope, freezing=freezing)
+    shared = [pair for pair in stored if pair[0].dataset in datasets or groups & set(pair[0].groups)]
+    _refuse_missing(shared, ledger, scope, freezing=freezing)
     if names and (spec is None or spec.require_anchors is not False):
         _refuse_unknown(ledger, scope, names, place, freezing=freezing)
 
 
-def _refuse(item: StoredAnchor, stored: str, ledger: Ledger, scope: Scope, *, freezing: bool = True) -> None:
-    """Freeze a dataset whose charges are missing, and all that shares a cap with it; a forecast freezes nothing."""
-    same_dataset = item.dataset == scope.dataset
-    groups = {*item.groups, *([scope.group] if same_dataset and scope.group is not None else [])}
-    if freezing:
+def _refuse_missing(
+    stored: Iterable[tuple[StoredAnchor, str]], ledger: Ledger, scope: Scope, *, freezing: bool = True
+) -> None:
+    """Freeze each dataset whose charges are missing, and all that shares a cap with it; a forecast freezes nothing."""
+    missing = [(item, when) for item, when in stored if item.missing(ledger)]
+    for item, _ in missing if freezing else ():  # all of them, so that one `thaw` settles the loss
+        groups = {*item.groups, *([scope.group] if item.dataset == scope.dataset and scope.group is not None else [])}
         ledger.losses.freeze(item.dataset, _REASON, in_use=item.releases, missing=item.anchor, groups=sorted(groups))
-    shared = "" if same_dataset else f" with {item.dataset}, whose cap it shares"
-    raise FrozenError(f"the dataset {scope.dataset} is frozen{shared}: {_REASON} ({stored})", _HINT)
+    for item, when in missing:
+        shared = "" if item.dataset == scope.dataset else f" with {item.dataset}, whose cap it shares"
+        raise FrozenError(f"the dataset {scope.dataset} is frozen{shared}: {_REASON} ({when})", _HINT)
 
 
 def _refuse_unknown(ledger: Ledger, scope: Scope, names: Collection[str], place: Storage, *, freezing: bool) -> None:
@@ -206,8 +208,7 @@ def record(
 
 def _charged(ledger: Ledger, scope: Scope, release: str | None, file: AnchorFile) -> None:
     before = file.datasets.get(scope.dataset)
-    if before is not None and before.missing(ledger):
-        _refuse(before, file.stored, ledger, scope)
+    _refuse_missing([] if before is None else [(before, file.stored)], ledger, scope)
     names, groups = (set() if name is None else {name} for name in (release, scope.group))
     file.add(ledger, scope.dataset, names, groups)
 

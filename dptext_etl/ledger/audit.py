@@ -19,8 +19,7 @@ from dptext_etl.ledger.caps import LARGEST
 from dptext_etl.ledger.contents import COUNTED, COUNTS, MALFORMED
 from dptext_etl.ledger.holdings import Database, Places
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, HashedIds, Index, Values, concatenated
-from dptext_etl.ledger.storage.journal import Entry, IdRange, ScannedRows, id_ranges
-from dptext_etl.ledger.storage.segments import LAYOUTS, root
+from dptext_etl.ledger.storage.journal import LAYOUTS, Entry, IdRange, ScannedRows, id_ranges, root
 from dptext_etl.ledger.types import I64, U8, Event, State, VerifyReport
 
 Charges = tuple[HashedIds, I64, Values]

@@ -29,7 +29,7 @@ from dptext_etl.ledger.storage.hashed_ids import (
     hashed_ids,
     matrix,
 )
-from dptext_etl.ledger.storage.segments import Blob, seal
+from dptext_etl.ledger.storage.journal import Blob, seal
 from dptext_etl.ledger.types import (
     AGAIN,
     I64,

@@ -16,8 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from dptext_etl.accounting import MEASURES
 from dptext_etl.errors import DPTextError, FrozenLedgerError, LedgerError
 from dptext_etl.guarantee import GuaranteeClass
-from dptext_etl.ledger.storage.journal import EDITED, Entry, Head, Journal, event_hash
-from dptext_etl.ledger.storage.segments import LAYOUTS
+from dptext_etl.ledger.storage.journal import EDITED, LAYOUTS, Entry, Head, Journal, event_hash
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import AGAIN, ALL, GROUP, OF, UNIT, Event, ReleaseRef, Scope, Unit
 

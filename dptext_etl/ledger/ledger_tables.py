@@ -21,7 +21,7 @@ from dptext_etl import files
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import DPTextError, InputError, file_failure
 from dptext_etl.guarantee import ADDITIVE, PURE, steps
-from dptext_etl.id_forms import IdForm, normalized
+from dptext_etl.keys import IdForm, normalized
 from dptext_etl.ledger.caps import LARGEST
 from dptext_etl.ledger.contents import COUNTS, Contents, Facts, Key, Pinned
 from dptext_etl.ledger.holdings import Database, Places

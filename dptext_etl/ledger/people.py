@@ -21,7 +21,7 @@ import pyarrow as pa
 from dptext_etl.arrays import to_numpy
 from dptext_etl.errors import LedgerError, counted
 from dptext_etl.guarantee import Micro
-from dptext_etl.id_forms import IdForm
+from dptext_etl.keys import IdForm
 from dptext_etl.ledger import reports
 from dptext_etl.ledger.holdings import Database
 from dptext_etl.ledger.losses import checked_losses, in_micro, lower

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl.errors import DPTextError, bare
-from dptext_etl.id_forms import IdForm
+from dptext_etl.keys import IdForm
 from dptext_etl.ledger import people, reports
 from dptext_etl.ledger.caps import cap_change
 from dptext_etl.ledger.holdings import Database, Places
@@ -265,7 +265,7 @@ class LedgerReader:
         Raises:
             LedgerError: A ledger is there, or the copy is not intact.
         """
-        from dptext_etl.ledger.copying import copy
+        from dptext_etl.ledger.storage.opening import copy
 
         return copy(self._db.store, str(to))
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.id_forms import IdForm
+from dptext_etl.keys import IdForm
 from dptext_etl.policy import Cap, Policy
 
 Unit = Literal["subject", "record"]

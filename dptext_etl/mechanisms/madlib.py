@@ -218,15 +218,12 @@ class Madlib(VectorMechanism):
 
         If a budget is divided, this is the grid of the least epsilon: no draw has a coarser grid.
         """
-        return NearestWords(self.words, float(self._reaches(self._least_rate)))
-
-    @property
-    def _least_rate(self) -> float:
-        if self.allocation is None:
-            return self._rate
-        most = self.most_draws
-        parts = [self.allocation.bounds(most)[0], *filter(None, [self.allocation.even(most)])]
-        return float(self.noise_rates(np.array([min(parts) / MICRO]))[0])
+        least = self._rate
+        if self.allocation is not None:
+            most = self.most_draws
+            parts = [self.allocation.bounds(most)[0], *filter(None, [self.allocation.even(most)])]
+            least = float(self.noise_rates(np.array([min(parts) / MICRO]))[0])
+        return NearestWords(self.words, float(self._reaches(least)))
 
     def _reaches(self, rates: Any) -> Any:
         """Return upper bounds of the lengths of noisy vectors, in steps of the vectors' grid, by their rates."""

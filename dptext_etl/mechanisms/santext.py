@@ -133,14 +133,10 @@ class SanText(DistanceMechanism):
         if self.shows_words:
             ordered = draws.take(order)
             chosen[order] = ordered.words
-            order = order[self._drawn_again(ordered)]
+            drawn = self._sensitive_mask[ordered.words]  # others by a Bernoulli trial of probability p
+            drawn[~drawn] = bernoulli(ordered.take(~drawn), exact(self.p), purpose=PLAN)
+            order = order[drawn]
         super()._draw_known(draws, order, chosen)
-
-    def _drawn_again(self, draws: Draws) -> npt.NDArray[np.bool_]:
-        """Return True for each word to draw: sensitive ones always, others by a Bernoulli trial of probability p."""
-        drawn = self._sensitive_mask[draws.words]
-        drawn[~drawn] = bernoulli(draws.take(~drawn), exact(self.p), purpose=PLAN)
-        return drawn
 
     def refuses_allocation(self, allocation: Allocation) -> str | None:
         """Return why the budget cannot be divided: words are shown, or as for other words."""

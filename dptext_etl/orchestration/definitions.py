@@ -143,12 +143,15 @@ def build_definitions(
     checks = [gate_checks(policy, settings), *([published_checks(policy, settings)] if policy.publish else [])]
     extra = [report.asset(policy, settings) for report in reports]
     keeping = _maintaining(policy, settings, maintenance)
+    # a run that only starts the pods of its steps must not hold a GPU that they wait for
+    in_the_run = executor is None or executor.name in _IN_THE_RUN
+    run_tags = {tag: value for tag, value in tags.items() if in_the_run or not tag.startswith(_PLACES)}
     job = dg.define_asset_job(
         name.job,
         selection=dg.AssetSelection.assets(*steps) - dg.AssetSelection.checks(*(keeping.asset_checks or ())),
         description=_JOB,
         executor_def=executor or dg.in_process_executor,
-        tags=_run_tags(tags, executor) or None,
+        tags=run_tags or None,
     )
     definitions = dg.Definitions(
         assets=[*([raw_asset(policy, settings)] if source_asset is None else []), *steps, *extra],
@@ -180,13 +183,6 @@ _IN_THE_RUN = frozenset({"in_process", "multiprocess", "multi_or_in_process_exec
 """Names of the executors whose steps compute in the pod of the run; all others bring a pod or a worker per step."""
 _PLACES = ("dagster-k8s/", "ecs/", "dagster-celery/queue")
 """Beginnings of the tags that say where something computes, and with which resources."""
-
-
-def _run_tags(tags: Mapping[str, Any], executor: dg.ExecutorDefinition | None) -> dict[str, Any]:
-    """Return the tags of a run: a run that only starts the pods of its steps must not hold a GPU that they wait for."""
-    if executor is None or executor.name in _IN_THE_RUN:
-        return dict(tags)
-    return {name: value for name, value in tags.items() if not name.startswith(_PLACES)}
 
 
 _JOB = "Reserve, draw, stage, commit, check, publish. The same release again costs nothing and gives the same bytes."

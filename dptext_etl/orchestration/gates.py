@@ -9,6 +9,7 @@ files that were edited, cut, added, or written by someone else. Downstream asset
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of a step's parameters when it is made.
+import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 from dptext_etl import runner
 from dptext_etl.checks import Stage, Verdict, gate_descriptions, published, require, text_counts
 from dptext_etl.errors import GateError, InputError, counted
-from dptext_etl.escaping import markdown
 from dptext_etl.ledger import Ledger, Scope, anchor_files
+from dptext_etl.markup import markdown
 from dptext_etl.orchestration import steps
 from dptext_etl.orchestration.names import to_judge
 from dptext_etl.orchestration.resources import Maintenance, Settings, deployed
@@ -64,7 +65,9 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
                 if steps.is_empty(here, partition):
                     verdicts[partition] = ()
                     continue
-                runs[partition], verdicts[partition] = _judged(here, partition, context)
+                staged = runs[partition] = steps.load_run(here, partition)
+                verdicts[partition] = runner.check(staged, progress=progress_logger(context.log, partition))
+                steps.save_verdicts(staged, verdicts[partition])
                 if not all(verdict.passed for verdict in verdicts[partition]):
                     break  # the release name is revoked, so no other partition can be judged under it
             if not runs:
@@ -82,15 +85,6 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
                     require(decided)
 
     return evaluate
-
-
-def _judged(
-    policy: Policy, partition: str | None, context: dg.AssetCheckExecutionContext
-) -> tuple[StagedRun, tuple[Verdict, ...]]:
-    staged = steps.load_run(policy, partition)
-    verdicts = runner.check(staged, progress=progress_logger(context.log, partition))
-    steps.save_verdicts(staged, verdicts)
-    return staged, verdicts
 
 
 def ledger_check(policy: Policy, settings: Settings, terms: Maintenance) -> dg.AssetChecksDefinition:
@@ -143,8 +137,14 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
         verdicts = dict[str | None, tuple[Verdict, ...]]()
         for partition in partitions:
             with as_failure("checking the published table", partition):
-                excluded = steps.is_empty(here, partition) and not is_published(here, partition)
-                verdicts[partition] = () if excluded else judge_published(here, partition)
+                if is_published(here, partition):
+                    layout = Layout.of(here, partition)
+                    own_ids = id_finder(layout.staging, here.ledger)
+                    verdicts[partition] = published.check_published(layout.sink, here, own_ids=own_ids)
+                elif steps.is_empty(here, partition):
+                    verdicts[partition] = ()
+                else:
+                    raise InputError(*_NOTHING_PUBLISHED)
         yield from _events(context, _gate_results(name.published, catalog, partitions, verdicts))
         for partition, decided in verdicts.items():
             with as_failure("checking the published table", partition):
@@ -158,13 +158,6 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
 
 def is_published(policy: Policy, partition: str | None) -> bool:
     return Manifest.read(Layout.of(policy, partition)) is not None
-
-
-def judge_published(policy: Policy, partition: str | None) -> tuple[Verdict, ...]:
-    if not is_published(policy, partition):
-        raise InputError(*_NOTHING_PUBLISHED)
-    layout = Layout.of(policy, partition)
-    return published.check_published(layout.sink, policy, own_ids=id_finder(layout.staging, policy.ledger))
 
 
 @dataclass(frozen=True)
@@ -236,20 +229,19 @@ def _gate_results(
     asset: dg.AssetKey, gates: Iterable[str], partitions: Sequence[str | None], verdicts: Verdicts
 ) -> list[CheckResult]:
     """Return the results of gates; a gate that was not evaluated fails, unless there was nothing to judge."""
-    return [_gate_result(asset, gate, partition, verdicts) for gate in gates for partition in partitions]
-
-
-def _gate_result(asset: dg.AssetKey, gate: str, partition: str | None, verdicts: Verdicts) -> CheckResult:
-    own = [verdict for verdict in verdicts.get(partition, ()) if verdict.name == gate]
-    empty = partition in verdicts and not verdicts[partition]
-    counts = {
-        f"{name} ({number})" if number else name: value
-        for number, verdict in enumerate(own)
-        for name, value in verdict.as_dict()["counts"].items()
-    }
-    message = "; ".join(verdict.message for verdict in own) or (_NOTHING_NEW if empty else _NOT_EVALUATED)
-    passed = all(verdict.passed for verdict in own) if own else empty
-    return CheckResult(asset, gate, partition, passed, message, counts, blocking=True)
+    results = []
+    for gate, partition in itertools.product(gates, partitions):
+        own = [verdict for verdict in verdicts.get(partition, ()) if verdict.name == gate]
+        empty = partition in verdicts and not verdicts[partition]
+        counts = {
+            f"{name} ({number})" if number else name: value
+            for number, verdict in enumerate(own)
+            for name, value in verdict.as_dict()["counts"].items()
+        }
+        message = "; ".join(verdict.message for verdict in own) or (_NOTHING_NEW if empty else _NOT_EVALUATED)
+        passed = all(verdict.passed for verdict in own) if own else empty
+        results.append(CheckResult(asset, gate, partition, passed, message, counts, blocking=True))
+    return results
 
 
 LEDGER = "ledger_intact"

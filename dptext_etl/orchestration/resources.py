@@ -213,7 +213,8 @@ class PublishedTable(dg.IOManager):
             wanted = context.dagster_type.typing_type
             if wanted is pl.DataFrame:
                 return frame.collect()
-            return frame.collect().to_pandas() if _is_pandas(wanted) else frame
+            in_pandas = getattr(wanted, "__module__", "").startswith("pandas") and wanted.__name__ == "DataFrame"
+            return frame.collect().to_pandas() if in_pandas else frame
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> NoReturn:  # noqa: ARG002
         """Refuse to write, because only the runner publishes.
@@ -227,7 +228,3 @@ class PublishedTable(dg.IOManager):
         """
         msg = "only its own step writes the published table"
         raise PolicyError(msg, "give your asset another io_manager_key")
-
-
-def _is_pandas(wanted: Any) -> bool:
-    return isinstance(wanted, type) and wanted.__name__ == "DataFrame" and wanted.__module__.startswith("pandas")

@@ -21,9 +21,9 @@ from dptext_etl.checks import Verdict
 from dptext_etl.checks.gate import declared_lineage
 from dptext_etl.data_types import kind_of, plain_type
 from dptext_etl.errors import DPTextError, GateError, InputError, PolicyError, seam
-from dptext_etl.escaping import markdown
 from dptext_etl.families.aggregate.statistic import VERSION
 from dptext_etl.guarantee import MICRO
+from dptext_etl.markup import markdown
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner import Manifest, RunSummary, StagedRun
 from dptext_etl.runner.layout import Layout

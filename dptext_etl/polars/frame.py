@@ -17,7 +17,7 @@ from dptext_etl.data_types import by_name
 from dptext_etl.engines import LocalEngine, run
 from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, counted
 from dptext_etl.families.aggregate import Classifier
-from dptext_etl.id_forms import IdForm
+from dptext_etl.keys import IdForm
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, run_policy
 from dptext_etl.runner import RunSummary, open_classifier, scan_published
 from dptext_etl.runner.layout import Layout, is_remote

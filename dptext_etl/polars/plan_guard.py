@@ -68,7 +68,13 @@ def guard(
         >>> guard(plan, raw="review").collect_schema().names()
         ['id']
     """
-    PlanRules(policy, id, raw).judge(lambda releases: _Walk(_as_written(plan), releases).output())
+    import polars as pl
+
+    # the interface by which Polars' own GPU engine reads plans, on the plan before any optimization
+    flags = pl.QueryOptFlags.none()._pyoptflags  # noqa: SLF001
+    flags.type_coercion = False  # it would drop the names of series that the plan holds as literals
+    as_written: Any = plan._ldf.with_optimizations(flags)  # noqa: SLF001
+    PlanRules(policy, id, raw).judge(lambda releases: _Walk(as_written.visit(), releases).output())
     return plan
 
 
@@ -178,12 +184,3 @@ class _Walk:
 def _fields(dtype: Any) -> list[str]:
     """Return the names of the fields of all structs inside a type."""
     return [field.name for part in parts_of(dtype) for field in getattr(part, "fields", ())]
-
-
-def _as_written(plan: pl.LazyFrame) -> Any:
-    """Return the interface by which Polars' own GPU engine reads plans, on the plan before any optimization."""
-    import polars as pl
-
-    flags = pl.QueryOptFlags.none()._pyoptflags  # noqa: SLF001
-    flags.type_coercion = False  # it would drop the names of series that the plan holds as literals
-    return plan._ldf.with_optimizations(flags).visit()  # noqa: SLF001

@@ -3,10 +3,17 @@
 A policy holds references to keys, never keys, so it can be printed, logged and sent anywhere.
 """
 
-from dptext_etl.policy.audience import table_of, tables_of
 from dptext_etl.policy.column_policy import PARTITION, ColumnPolicy, ColumnSpec
 from dptext_etl.policy.dataset_policy import Policy
-from dptext_etl.policy.policy_like import PolicyLike, columns_and_id, resolve, resolve_column, run_policy
+from dptext_etl.policy.policy_like import (
+    PolicyLike,
+    columns_and_id,
+    resolve,
+    resolve_column,
+    run_policy,
+    table_of,
+    tables_of,
+)
 from dptext_etl.policy.terms import Cap, DagsterSpec, KeyReference, LedgerSpec, Name
 
 __all__ = [

@@ -126,10 +126,10 @@ class ColumnPolicy(Checked):
 
     def _repr_html_(self) -> str:
         """Show the policy in a notebook, without the reference to its key."""
-        from dptext_etl import html_output
+        from dptext_etl import markup
 
         about = {"column": self.column, "dataset": self.dataset, "release": self.release, "allow": self.allow}
-        return html_output.facts("column policy", about) + self.mechanism._repr_html_()
+        return markup.facts("column policy", about) + self.mechanism._repr_html_()
 
     @property
     def secret(self) -> _kernel.Secret:

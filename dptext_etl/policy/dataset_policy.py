@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
 from dptext_etl.accounting import is_finite
+from dptext_etl.accounting.shuffling import COUNT, OTHER, Shuffled, ShuffledLabels, shuffled_of
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.choice import COUNT, OTHER, ChoiceMechanism, Shuffled, ShuffledLabels, shuffled_of
+from dptext_etl.families.words import by_text
 from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
-from dptext_etl.id_forms import Normalization
+from dptext_etl.keys import Normalization
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.object_stores import require_options
 from dptext_etl.policy.column_policy import PARTITION, ColumnPolicy, ColumnSpec
@@ -158,7 +159,7 @@ class Policy(Checked):
 
     def _repr_html_(self) -> str:
         """Show the policy in a notebook, without places of the ledger and of keys."""
-        from dptext_etl import html_output
+        from dptext_etl import markup
 
         about = {name: getattr(self, name) for name in _SHOWN} | {"keep": self.kept_columns}
         limits = {} if self.cap is None else self.cap.model_dump(exclude_none=True)
@@ -169,7 +170,7 @@ class Policy(Checked):
             (column, mechanism.name, f"{mechanism.epsilon:g}", claim.guarantee_class.value, claim.disclosures)
             for column, mechanism, claim in claims
         ]
-        return html_output.facts(f"policy of {self.dataset}", about) + html_output.table("columns", names, rows)
+        return markup.facts(f"policy of {self.dataset}", about) + markup.table("columns", names, rows)
 
     def __init__(self, /, **values: Any) -> None:
         with self.checking():
@@ -374,11 +375,11 @@ class Policy(Checked):
         """
         if self.synthetic is not None:
             raise no_rows(self.dataset)
-        return list(self._column_policies)
+        return self.charged_columns()
 
     def charged_columns(self) -> list[ColumnPolicy]:
         """Return one `ColumnPolicy` per column for which records are charged: released texts, or the summed column."""
-        return self.column_policies() if self.synthetic is None else list(self._column_policies)
+        return list(self._column_policies)
 
     def placed(self, columns: Sequence[ColumnPolicy]) -> Self:
         """Return the same policy with the policies of its text columns as another machine has them.
@@ -512,30 +513,25 @@ def _require_fit(policy: Policy, column: ColumnPolicy) -> None:
         msg = f"{where}{mechanism.name} costs an infinite amount on every measure, class UMLDP: "
         msg += "no cap can hold it; put it into its own dataset, without a cap"
         raise ValueError(msg)
-    if policy.discloses_changes:
-        _require_changes(policy, column)
-
-
-def _require_changes(policy: Policy, column: ColumnPolicy) -> None:
-    """Refuse to show changed texts without consent, and draws that vary (docs/spec/privacy.md#release-again)."""
-    if Disclosure.CHANGED not in column.allow:
+    # to show changed texts needs consent, and draws that do not vary (docs/spec/privacy.md#release-again)
+    if policy.discloses_changes and Disclosure.CHANGED not in column.allow:
         line = ", ".join(f'"{item.value}"' for item in sorted((column.allow | {Disclosure.CHANGED}) - DEFAULT_ALLOWED))
-        msg = f'column {column.column!r}: on_changed = "{policy.on_changed}" discloses {Disclosure.CHANGED.meaning}; '
+        msg = f'{where}on_changed = "{policy.on_changed}" discloses {Disclosure.CHANGED.meaning}; '
         raise ValueError(f'{msg}to consent, write: allow = [{line}]; on_changed = "keep" discloses nothing')
-    if policy.on_changed == "release_again" and not column.mechanism.reproducible:
-        msg = f'column {column.column!r}: on_changed = "release_again" needs a mechanism that gives the same bytes '
-        msg += f"again, and a model such as {column.mechanism.name} may not: if a text changes back, "
+    if policy.on_changed == "release_again" and not mechanism.reproducible:
+        msg = f'{where}on_changed = "release_again" needs a mechanism that gives the same bytes '
+        msg += f"again, and a model such as {mechanism.name} may not: if a text changes back, "
         raise ValueError(f'{msg}its draw is repeated; write "keep", or use a new release name')
 
 
 def _require_unlinkable(policy: Policy, mechanism: Mechanism, shuffled: Shuffled) -> None:
     """Refuse a policy whose published multiset would link texts to records, or would have no central bound."""
-    names, choice = [item.name for item in policy.columns], isinstance(mechanism, ChoiceMechanism)
+    names, choice = [item.name for item in policy.columns], by_text(mechanism)
     labels = shuffled.labels
     published = names if labels is None else [*names, labels.column]
-    drawn = isinstance(mechanism, ChoiceMechanism) and mechanism.null_as_empty
+    drawn = choice is not None and choice.null_as_empty
     problems = [
-        (not choice, f"the bound belongs to surrogate; {mechanism.name} is released row by row"),
+        (choice is None, f"the bound belongs to surrogate; {mechanism.name} is released row by row"),
         (len(names) > 1, "a shuffled release has one text column: give each column its own policy"),
         (COUNT in published, f'other columns must not be called "{COUNT}", which is a column of the form "counts"'),
         (bool(policy.keep), "keep must be empty: other columns would link texts to records; labels names public ones"),
@@ -550,7 +546,7 @@ def _require_unlinkable(policy: Policy, mechanism: Mechanism, shuffled: Shuffled
         (any(item.postprocess for item in policy.columns), "leave out postprocess"),
         (policy.unit == "record" and shuffled.per_subject > 1, 'per_subject is for unit = "subject"'),
         (
-            isinstance(mechanism, ChoiceMechanism) and mechanism.has_model,
+            choice is not None and choice.has_model,
             "the corpus needs the encoder `words` or `task`: vectors of a model may depend on other texts",
         ),
     ]

@@ -1,17 +1,23 @@
-"""Accept policies, policies of one column, and paths of policy files wherever a call needs a policy."""
+"""Accept policies, policies of one column, and paths of policy files wherever a call needs a policy.
+
+A release has several tables: the policy's own, and one for each audience. A run carries out their policies one after
+the other. They release the same draws, so the further tables cost nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from dptext_etl.accounting.shuffling import shuffled_of
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.choice import shuffled_of
 from dptext_etl.policy.column_policy import ColumnPolicy
 from dptext_etl.policy.dataset_policy import Policy
+from dptext_etl.policy.terms import Kept, columns_of
 
+EQUAL_TEXTS = "all tables hold the same drawn texts: equal texts join the rows of two audiences, whatever their ids are"
 PolicyLike = Policy | ColumnPolicy | str | PathLike[str]
 """A policy, the policy of one column, or the path of a policy file."""
 
@@ -89,3 +95,71 @@ def run_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
     source = str(entries.get("sink", ""))
     values = {**shared, "source": source, "shuffled": shuffled_of(policy.mechanism), "column": [column], **entries}
     return Policy.parse(values)
+
+
+def tables_of(policy: Policy) -> tuple[Policy, ...]:
+    """Return the policy, for its own table, and then a policy for the table of each audience.
+
+    Args:
+        policy: A policy.
+
+    Raises:
+        PolicyError: The entries of an audience do not fit the policy.
+    """
+    tables = [policy]
+    for item in policy.audiences:
+        kept = columns_of(item.keep)
+        types = {name: kind for name, kind in policy.csv.types.items() if name in kept}
+        entries: dict[str, Any] = {
+            "csv": policy.csv.model_copy(update={"types": types}),
+            "keep_copies": tuple(name for name in policy.keep_copies if name in {policy.id, *kept}),
+            **{name: getattr(item, name) for name in ("sink", "keep", "ids")},
+        }
+        try:
+            table = policy.model_copy(update={"audiences": (), "table": None, **entries})
+        except PolicyError as exc:
+            raise PolicyError(f"audience {item.name!r}: {exc.message}", exc.hint, exc.fields) from None
+        table._audience = item.name  # noqa: SLF001  (a copy)
+        tables.append(table)
+    return tuple(tables)
+
+
+def table_of(policy: Policy, audience: str | None) -> Policy:
+    """Return the policy of one table.
+
+    Args:
+        policy: A policy.
+        audience: Name of the audience; None for the policy's own table.
+
+    Raises:
+        PolicyError: The policy has no such audience.
+    """
+    tables = {table.audience: table for table in tables_of(policy)}
+    if audience not in tables:
+        names = ", ".join(item.name for item in policy.audiences) or "none"
+        raise PolicyError(f"the policy has no audience {audience!r}; its audiences: {names}", "name one of them")
+    return tables[audience]
+
+
+def together(policies: Iterable[Policy]) -> Policy:
+    """Return a policy that keeps all that the tables show together, each in the coarsest form that shows no less.
+
+    Two lists of bins, or of values, show together the union of both, and a month shows its year.
+    """
+    own, *others = policies
+    forms = {item.column: item for item in own.kept}
+    for item in (item for policy in others for item in policy.kept):
+        forms[item.column] = _finer(forms.get(item.column, item), item)
+    return own.model_copy(update={"audiences": (), "keep": tuple(forms.values()), "incremental": False})
+
+
+def _finer(first: Kept, second: Kept) -> Kept:
+    if first == second:
+        return first
+    if first.bins is not None and second.bins is not None:
+        return Kept(column=first.column, bins=tuple(sorted({*first.bins, *second.bins})))
+    if first.top is not None and second.top is not None:
+        return Kept(column=first.column, top=tuple(dict.fromkeys((*first.top, *second.top))))
+    if first.as_ is not None and second.as_ is not None:
+        return first if first.as_ == "month" else second
+    return Kept(column=first.column)

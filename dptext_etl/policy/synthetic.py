@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-from dptext_etl.corpora.corpus import Corpus, fetched, is_remote
+from dptext_etl.accounting.shuffling import OTHER
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.choice import OTHER
 from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, SCORES_LOCAL, Guarantee, GuaranteeClass, exact
 from dptext_etl.policy.terms import omitted
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from dptext_etl.corpora import Corpus
     from dptext_etl.families.aggregate.statistic import Aggregate
 
 NEIGHBORS = "two tables that differ in the text, the label, or both of one record; ids and subjects are the same"
@@ -186,6 +186,8 @@ class Synthetic(BaseModel):
         Args:
             options: Options for object stores, as a policy's `storage_options` has them.
         """
+        from dptext_etl.corpora.corpus import fetched, is_remote  # policies of other releases start without it
+
         self.opened_pool(options)  # one that cannot be read is refused before anything is charged
         mechanism = self.mechanism
         corpus = str(fetched(mechanism.corpus, options)) if is_remote(mechanism.corpus) else mechanism.corpus
@@ -195,6 +197,8 @@ class Synthetic(BaseModel):
 
 @lru_cache(maxsize=4)
 def _opened(reference: str, options: tuple[tuple[str, str], ...]) -> Corpus:
+    from dptext_etl.corpora.corpus import Corpus, fetched, is_remote
+
     return Corpus.open(fetched(reference, dict(options)) if is_remote(reference) else reference)
 
 

@@ -24,8 +24,8 @@ from pydantic import (
 )
 
 from dptext_etl import _kernel, catalog, extensions, keys
+from dptext_etl.accounting.shuffling import OTHER
 from dptext_etl.errors import KeyReferenceError, PolicyError
-from dptext_etl.families.choice import OTHER
 from dptext_etl.object_stores import KEY_DIGITS, holds_password, is_secret, require_catalog, variable_of
 from dptext_etl.parameters import changed_parameters, validated
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -28,7 +28,7 @@ from dptext_etl.checks.comparison import Buckets, ByteRows
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE, spends
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, Spend
-from dptext_etl.id_forms import Normalization, normalized
+from dptext_etl.keys import Normalization, normalized
 from dptext_etl.ledger import Ledger, Outcome, Scope
 from dptext_etl.ledger.caps import EarlierCharges, limits
 from dptext_etl.ledger.charges import Decision
@@ -106,9 +106,13 @@ class Forecast:
     def largest_totals(self, column: int, amounts: Callable[[Counts], Mapping[str, Amounts]]) -> dict[str, int]:
         """Return the largest sums of any unit, by name, of the costs of positions in a column; see `is_infinite`."""
         largest: Counter[str] = Counter()
-        for charged, by_unit in self._charged(column):
+        of_records = ((np.array(sorted(lengths), np.uint32), None) for lengths in self._lengths[column : column + 1])
+        of_subjects = ((rows.charged[column].astype(np.uint32), rows) for rows in self._by_unit())
+        for charged, rows in chain(of_records, of_subjects):
             for name, costs in amounts(charged).items():
-                largest[name] = max(largest[name], int(by_unit(np.minimum(costs, _INFINITE)).max(initial=0)))
+                finite = np.minimum(costs, _INFINITE)
+                totals = finite if rows is None else rows.by_unit(finite)
+                largest[name] = max(largest[name], int(totals.max(initial=0)))
         return largest
 
     def over(self) -> dict[str, int]:
@@ -142,13 +146,6 @@ class Forecast:
             least[total > limit] = len(FACTORS)
         least[~(rows.requests > 0).any(axis=0)] = 0
         return np.bincount(least, minlength=len(FACTORS) + 1)
-
-    def _charged(self, column: int) -> Iterator[tuple[Counts, Callable[[Amounts], Amounts]]]:
-        """Iterate over positions that are charged in a column, with a function that adds up their amounts by unit."""
-        for lengths in self._lengths[column : column + 1]:
-            yield np.array(sorted(lengths), np.uint32), lambda amounts: amounts
-        for rows in self._by_unit():
-            yield rows.charged[column].astype(np.uint32), rows.by_unit
 
     def _by_unit(self) -> Iterator[_Rows]:
         """Iterate over the rows of subjects, all of a subject at once, in the order in which they were added."""
@@ -242,7 +239,6 @@ def _draws(forecast: Forecast, columns: list[ColumnPolicy]) -> list[PureDraws] |
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 32 << 20
 _PUBLISHED_AT_ONCE = 1 << 20, 64 << 20
 """Rows and bytes of published rows that are looked at together: each look may go through the whole ledger."""
-_ADMITTED = ("RESERVED", "AGAIN", "PENDING", "COMMITTED")
 
 
 @contextmanager
@@ -304,7 +300,7 @@ class Expected:
     @property
     def admitted(self) -> int:
         """Records that the release will hold, of those that were looked at."""
-        return sum(self.answers.get(name, 0) for name in _ADMITTED)
+        return sum(self.answers.get(name, 0) for name in ("RESERVED", "AGAIN", "PENDING", "COMMITTED"))
 
     @classmethod
     def total(cls, parts: Iterable[Expected]) -> Expected:
@@ -363,7 +359,11 @@ class Preview:
         cap = None if self.published else policy.cap
         answer = self._ledger.judge(Scope.of(policy), cap, ready, again=released, before=self._before)
         outcome = answer.outcome
-        computed = int((~np.isin(outcome, (Outcome.COMMITTED, *EXCLUDED))).sum()) or self._unwritten(charged)
+        computed = int((~np.isin(outcome, (Outcome.COMMITTED, *EXCLUDED))).sum())
+        if not computed:  # texts that are committed and not rewritten yet
+            chains = [(item.ref, item.policy.chain) for item in self._columns if item.policy.chain is not None]
+            parts = [self._ledger.committed(ref, charged.ids, chain=name) for ref, name in chains if ref.id != NEW]
+            computed = sum(int((~part.mask).sum()) for part in parts)
         if policy.unit == "subject":  # a record that is its own unit comes once
             self._before.add(ready.unit_ids, answer.admitted)
         answers = {Outcome(kind).name: count for kind, count in enumerate(np.bincount(outcome).tolist()) if count}
@@ -390,7 +390,12 @@ class Preview:
         worst = np.zeros((len(self.forecast.components), frame.height), np.int64)
         requests, used = worst.copy(), answer.used if policy.cap is not None else worst
         draws = np.stack([np.asarray(item.n_worst) for item in charged.charges])
-        new = dict[str, int]()
+        new, words = dict[str, int](), 0
+        for column, charges in zip(self._columns, draws, strict=True):
+            mechanism = column.policy.mechanism
+            hidden = Disclosure.LENGTH not in mechanism.guarantee.disclosures  # then fewer are drawn than are charged
+            drawn_now = to_numpy(mechanism.positions(views_of(frame, column.name))) if hidden else charges
+            words += int(drawn_now.sum())
         for item, asking in zip(charged.charges, answer.asking, strict=True):
             new[item.ref.column] = int((asking & ~over).sum())
             for at, name in enumerate(self.forecast.components):
@@ -413,7 +418,7 @@ class Preview:
             unkept=int((~answer.changes_committed & (outcome == Outcome.CHANGED)).sum()),
             drawn=int(drawn.sum()),
             charged=new,
-            words=sum(_count_draws(frame, *pair) for pair in zip(self._columns, draws, strict=True)),
+            words=words,
             labels=by_label(frame, drawn, policy.labels) or {},
             periods=periods,
             held=held,
@@ -424,12 +429,6 @@ class Preview:
         kept = [] if self._policy.cap is None or self.published else [*self.forecast.kept().values()]
         return replace(self._seen, kept=kept, spellings=self._spelled.counts())
 
-    def _unwritten(self, charged: Charged) -> int:
-        """Count the texts that are committed and not rewritten yet."""
-        chains = [(item.ref, item.policy.chain) for item in self._columns if item.policy.chain is not None]
-        masks = (self._ledger.committed(ref, charged.ids, chain=chain).mask for ref, chain in chains if ref.id != NEW)
-        return sum(int((~mask).sum()) for mask in masks)
-
 
 def preview_rows(preview: Preview, rows: pl.LazyFrame, meter: Meter) -> Expected:
     """Preview all rows of a table in bounded memory."""
@@ -438,14 +437,6 @@ def preview_rows(preview: Preview, rows: pl.LazyFrame, meter: Meter) -> Expected
         preview.add(frame)
         meter.add(frame.height)
     return preview.expected()
-
-
-def _count_draws(frame: pl.DataFrame, column: Column, charged: npt.NDArray[np.uint32]) -> int:
-    """Return the draws that will be made; where the length is hidden, fewer than are charged."""
-    mechanism = column.policy.mechanism
-    if Disclosure.LENGTH in mechanism.guarantee.disclosures:
-        return int(charged.sum())
-    return int(to_numpy(mechanism.positions(views_of(frame, column.name))).sum())
 
 
 def _plus(total: npt.NDArray[np.int64], amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -517,8 +508,6 @@ def _hashes(names: pa.Array) -> Any:
 
 def spelling_lines(part: dict[str, int]) -> list[str]:
     """Say how many persons have several variants of their id."""
-    if not part:
-        return []
     persons, alike = f"{part['persons']:,} persons", f"{part['alike']:,} without case and blanks"
     more = part["alike"] - part["folded"]
     folded = f"{more:,} more would join without punctuation and accents: write these alike in the source"

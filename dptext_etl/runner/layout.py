@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from dptext_etl import files, object_stores
@@ -19,8 +19,11 @@ from dptext_etl.object_stores import require_place
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import FASTEST, PLAIN_CSV, Compression, CsvSpec, TableSpec
 from dptext_etl.storage import Objects, Storage
-from dptext_etl.table_formats import TableFormat, open_table
 
+if TYPE_CHECKING:
+    from dptext_etl.table_formats import TableFormat
+
+_FILE = "file://"
 _NONE = Storage("")
 _ENCODED = re.compile(r"[#?]|%[0-9A-Fa-f]{2}")
 _PARTITION_NAME = re.compile(r"[\w=+-][\w=+.-]*", re.ASCII)
@@ -46,31 +49,38 @@ class Layout:
     @classmethod
     def of(cls, policy: Policy, partition: str | None = None) -> Layout:
         check_partition(policy, partition)
-        source = _local(policy.source.replace(PARTITION, partition or ""))
-        sink = _local(policy.sink.replace(PARTITION, partition or "")).rstrip("/")
+        source = policy.source.replace(PARTITION, partition or "").removeprefix(_FILE)
+        sink = policy.sink.replace(PARTITION, partition or "").removeprefix(_FILE).rstrip("/")
         for place in (source, sink, policy.staging or ""):
             require_place(place)
-        _require_plain(sink, policy.staging or "")
-        resolved = object_stores.resolved(policy.storage_options)
+        # writers and readers resolve these to different folders
+        if any(is_remote(place) and _ENCODED.search(place) for place in (sink, policy.staging or "")):
+            msg = 'the URL of sink or staging has "#", "?", or an encoded character such as %20'
+            hint = "name a folder without these; spaces are allowed"
+            raise PolicyError(f"{msg}: not all libraries read these alike", hint)
         release, part = folder_name(policy.release), folder_name("_" if partition is None else partition)
-        staging = _root(policy).child(release).child(part)
-        options = policy.storage_options
         table = policy.table
         if table is not None and table.name is not None:
             table = table.model_copy(update={"name": table.name.replace(PARTITION, partition or "")})
-        newest = max(2, policy.retention.versions or 0)
-        places = (source, sink, staging, partition, options, resolved)
-        more: dict[str, Any] = {"catalog": policy.source_catalog, "compression": policy.compression, "newest": newest}
-        return cls(*places, policy.csv, table, table is not None, **more)
-
-    @classmethod
-    def of_source(cls, source: str, csv: CsvSpec) -> Layout:
-        return cls(_local(source), "", csv=csv)
+        return cls(
+            source,
+            sink,
+            options=policy.storage_options,
+            storage_options=object_stores.resolved(policy.storage_options),
+            staging=_root(policy).child(release).child(part),
+            partition=partition,
+            csv=policy.csv,
+            table=table,
+            logged=table is not None,
+            catalog=policy.source_catalog,
+            newest=max(2, policy.retention.versions or 0),
+            compression=policy.compression,
+        )
 
     @classmethod
     def of_sink(cls, sink: str, storage_options: dict[str, str]) -> Layout:
         resolved = object_stores.resolved(storage_options)
-        layout = cls("", _local(sink).rstrip("/"), options=storage_options, storage_options=resolved)
+        layout = cls("", sink.removeprefix(_FILE).rstrip("/"), options=storage_options, storage_options=resolved)
         store = layout.published
         if not isinstance(store, Objects):
             return replace(layout, logged=layout.local.table)
@@ -129,7 +139,11 @@ class Layout:
     @property
     def table_format(self) -> TableFormat | None:
         """The published table, if it has a log."""
-        return None if self.table is None else open_table(self.table, self.published)
+        if self.table is None:
+            return None
+        from dptext_etl.table_formats import open_table  # other sinks start without it
+
+        return open_table(self.table, self.published)
 
     @property
     def published(self) -> Storage:
@@ -140,15 +154,6 @@ class Layout:
         return str(self.published.location(path) if self.remote_sink else self.local.file(path, lasting=True))
 
 
-def _require_plain(*places: str) -> None:
-    """Refuse URLs that writers and readers resolve to different folders."""
-    if any(is_remote(place) and _ENCODED.search(place) for place in places):
-        msg = 'the URL of sink or staging has "#", "?", or an encoded character such as %20'
-        raise PolicyError(
-            f"{msg}: not all libraries read these alike", "name a folder without these; spaces are allowed"
-        )
-
-
 def is_remote(path: str) -> bool:
     return "://" in path
 
@@ -157,10 +162,6 @@ def folder_name(name: str) -> str:
     """Write a release or partition name as one folder name: reversible, without separators, never hidden."""
     quoted = quote(name, safe=" +=@")
     return "%2E" + quoted[1:] if quoted.startswith(".") else quoted
-
-
-def _local(path: str) -> str:
-    return path.removeprefix("file://")
 
 
 def check_partition(policy: Policy, partition: str | None) -> None:
@@ -183,19 +184,16 @@ def _root(policy: Policy) -> Storage:
 
     Its name follows from the sink: two tables of one release share no file.
     """
-    dataset, sink = folder_name(policy.dataset), _local(policy.sink).rstrip("/")
+    dataset, sink = folder_name(policy.dataset), policy.sink.removeprefix(_FILE).rstrip("/")
     if policy.staging is not None:
-        place = _local(policy.staging)
+        place = policy.staging.removeprefix(_FILE)
         sink = sink if is_remote(sink) else os.path.relpath(sink, place) if not is_remote(place) else place_of(sink)
         storage = Storage.open(place, policy.storage_options, grouped=True).child(dataset)
         return storage.child(hashlib.sha256(sink.encode()).hexdigest()[:16])
-    hint = 'write: staging = "staging" (inside the boundary, readable only by you)'
-    if is_remote(sink):
-        msg = "the sink is an object store, so the policy must name a place for unpublished rows"
-        raise PolicyError(msg, hint)
-    if policy.folder is None:
-        msg = "the policy was not read from a file, so it must name a place for unpublished rows"
-        raise PolicyError(msg, hint)
+    if is_remote(sink) or policy.folder is None:
+        reason = "the sink is an object store" if is_remote(sink) else "the policy was not read from a file"
+        hint = 'write: staging = "staging" (inside the boundary, readable only by you)'
+        raise PolicyError(f"{reason}, so the policy must name a place for unpublished rows", hint)
     # the same when the folder of the policy is moved with all that is in it
     name = hashlib.sha256(os.path.relpath(sink, policy.folder).encode()).hexdigest()[:16]
     return Storage(str(policy.folder / files.INSIDE)).child(dataset).child(name)

@@ -42,7 +42,7 @@ from dptext_etl.runner.forecast import (
     ledger_of,
     preview_rows,
 )
-from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.preflight import (
     LocalReader,
     examined,
@@ -56,6 +56,7 @@ from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import claims, policy_notes, with_gate, worst_with_gate
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.charging import Column, at_most
+from dptext_etl.runner.source.examine import count, groups_of
 from dptext_etl.runner.source.roles import Table, wanted_columns
 from dptext_etl.runner.source.selection import persons_of
 from dptext_etl.runner.source.table import READ_HINT, Files, naming_file
@@ -162,7 +163,6 @@ def plan(
     over = forecast.over()
     subjects, (cap_change, cap_notes), refused = forecast.subjects(), cap_facts, [*map(described, refusals)]
     notes = _notes if policy.synthetic is None else partial(_notes_on_table, synthetic=policy.synthetic)
-    found = table_check.partitions(policy)
     return PlanSummary(
         dataset=policy.dataset,
         release=policy.release,
@@ -194,7 +194,7 @@ def plan(
             spellings=over_all.spellings,
             selection={
                 **table_check.selection_facts(policy, source, previewed),
-                **({"partitions": found} if any(gone for *_, gone in found) else {}),
+                **table_check.partitions(policy),
             },
             published=published_facts(policy, source, previewed),
         ),
@@ -209,7 +209,7 @@ def plan(
 
 def _judge_kept(policy: Policy, layout: Layout, table: Table[pl.LazyFrame], rows: int) -> None:
     """Refuse kept columns that single out rows, in a source whose ids are refused."""
-    counts = table_check.count(table.frame, table_check.groups_of(policy.kept_columns))
+    counts = count(table.frame, groups_of(policy.kept_columns))
     traced = table_check.of_source(policy, rows, counts, table.schema, table.frame)
     table_check.require_untraceable(policy, layout, traced, None, ())
 
@@ -381,9 +381,6 @@ def _notes_on_table(policy: Policy, synthetic: Synthetic, beyond: int, replayed:
     return notes
 
 
-_HUB = "huggingface.co"
-
-
 def contacted(policy: Policy) -> list[str]:
     """Return "entry: host" for every host or store that a run contacts; "env:NAME" where a variable names it."""
     synthetic = policy.synthetic
@@ -391,7 +388,11 @@ def contacted(policy: Policy) -> list[str]:
     places = {"source": policy.source, "sink": policy.sink, "staging": policy.staging, **corpora}
     places |= {f"audience {item.name}, sink": item.sink for item in policy.audiences}
     places["ledger.anchors"] = policy.ledger.anchors
-    contacts = [f"{entry}: {_store(place)}" for entry, place in places.items() if place and _remote(place)]
+    contacts = [
+        f"{entry}: {_store(place)}"
+        for entry, place in places.items()
+        if place and is_remote(place.removeprefix("file://"))
+    ]
     contacts += [f"storage_options.{name}: {_host(url)}" for name, url in hosts(policy.storage_options).items()]
     catalogs = {"table.catalog": {} if policy.table is None else policy.table.catalog}
     for entry, properties in {**catalogs, "source_catalog": policy.source_catalog}.items():
@@ -410,10 +411,6 @@ def contacted(policy: Policy) -> list[str]:
         for name, value in (item for part in parts for item in _public_inputs(part)):
             contacts.append(f"column {column.name}, {name}: {value}")
     return contacts
-
-
-def _remote(place: str) -> bool:
-    return "://" in place and not place.startswith("file:")
 
 
 def _store(url: str) -> str:
@@ -435,7 +432,7 @@ def _public_inputs(part: BaseModel) -> Iterator[tuple[str, str]]:
         value = getattr(part, name)
         if isinstance(value, BaseModel):
             yield from _public_inputs(value)
-        elif isinstance(value, str) and _remote(value):
+        elif isinstance(value, str) and is_remote(value.removeprefix("file://")):
             yield name, _store(value)
         elif name == "model" and name in hub and isinstance(value, str) and not Path(value).exists():
-            yield name, f"{_HUB}, unless {value} is on this machine"
+            yield name, f"huggingface.co, unless {value} is on this machine"

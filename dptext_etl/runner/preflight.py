@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic
 
 import polars as pl
 
 from dptext_etl import column, files, object_stores
-from dptext_etl.checks.canaries import CanaryPlan, Present, canary_sets, plan_canaries
+from dptext_etl.checks.canaries import CanaryPlan, canary_sets, plan_canaries
 from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.errors import (
     DiskError,
@@ -44,8 +44,7 @@ from dptext_etl.ledger.storage.store import POSTGRES, resolve_url, sqlite_path
 from dptext_etl.ledger.types import NEW
 from dptext_etl.mechanism import stated_records, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
-from dptext_etl.policy.audience import together
-from dptext_etl.runner import table_check
+from dptext_etl.policy.policy_like import together
 from dptext_etl.runner.forecast import Expected, ledger_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Listener, nothing
@@ -65,9 +64,9 @@ from dptext_etl.runner.shard.charging import PAIRS, Column, at_most
 from dptext_etl.runner.shard.computing import keep_published, replays, require_earlier_texts
 from dptext_etl.runner.shard.shard import refuse_other_persons
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.examine import Examined, examine, present, refuse_copies
+from dptext_etl.runner.source.examine import Examined, examine, refuse_copies
 from dptext_etl.runner.source.roles import Rows, Table, forms_of, open_table, table_of
-from dptext_etl.runner.table_check import refuse_traceable, require_untraceable, shows_more
+from dptext_etl.runner.table_check import refuse_traceable, require_untraceable, shows_more, trace
 
 _ROW_BYTES, _DRAW_BYTES = 256, 4
 """The least that a run writes for a new record in a column, in ledger and staging together, and for a new draw."""
@@ -95,7 +94,7 @@ def require_places(attempt: Attempt) -> None:
     layout.staging.require_unlocked(UNDER_WAY, planning=attempt.planning)
 
 
-def planned_canaries(attempt: Attempt, source: Examined[Any], present: Present, sets: range) -> list[CanaryPlan]:
+def planned_canaries(attempt: Attempt, source: Examined[Any]) -> list[CanaryPlan]:
     """Refuse a source with too few rows, or too many, and plan its canary rows; a synthetic table has none."""
     policy, (column, *_) = attempt.policy, attempt.columns
     if policy.synthetic is not None:
@@ -103,8 +102,8 @@ def planned_canaries(attempt: Attempt, source: Examined[Any], present: Present, 
         return []
     if policy.labels is None:  # else the preview names the labels that have too few
         refuse_too_few(policy, source.wanted)
-    dtype = source.table.schema[policy.id]
-    return plan_canaries(policy, dtype, present, attempt.secret, sets, attempt.partition)
+    dtype, sets = source.table.schema[policy.id], canary_sets(source.first, source.wanted, source.least)
+    return plan_canaries(policy, dtype, source.present, attempt.secret, sets, attempt.partition)
 
 
 def require_models(columns: Iterable[ColumnPolicy], expected: Expected) -> None:
@@ -199,43 +198,6 @@ class Reader(ABC, Generic[Rows]):
             InputError: Ids are missing or repeated.
         """
 
-    @abstractmethod
-    def present(self, source: Examined[Rows], ids: pl.Series) -> pl.Series:
-        """Return the given ids that the source uses.
-
-        Args:
-            source: The source that `examine` returned.
-            ids: Ids of the type of the id column, shape (ids,).
-
-        Returns:
-            The ids in use, shape (used,).
-        """
-
-    @abstractmethod
-    def canary_sets(self, source: Examined[Rows], policy: Policy) -> range:
-        """Number the sets of canary rows.
-
-        Args:
-            source: The source that `examine` returned.
-            policy: The policy of the run.
-
-        Returns:
-            Numbers of sets; they follow from ids and counts, so every attempt at a run gets the same.
-        """
-
-    @staticmethod
-    @abstractmethod
-    def trace(source: Examined[Any], policy: Policy) -> dict[str, Any]:
-        """Count the rows that kept columns single out.
-
-        Args:
-            source: The source that `examine` returned.
-            policy: The policy of the run.
-
-        Returns:
-            The facts of `runner.table_check.of_source`; empty without kept columns.
-        """
-
 
 class LocalReader(Reader[pl.LazyFrame]):
     """Reads files in this process, or a frame in their place."""
@@ -251,14 +213,6 @@ class LocalReader(Reader[pl.LazyFrame]):
     ) -> Examined[pl.LazyFrame]:
         return examine(table, policy, layout, progress)
 
-    def present(self, source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
-        return present(source, ids)
-
-    trace = staticmethod(table_check.trace)
-
-    def canary_sets(self, source: Examined[pl.LazyFrame], policy: Policy) -> range:
-        return canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
-
 
 def examined(
     attempt: Attempt,
@@ -270,17 +224,7 @@ def examined(
     """Examine a source, and plan its canary rows."""
     source = reader.examine(table, attempt.policy, attempt.layout, progress)
     checkpoint("checked")
-    sets = reader.canary_sets(source, attempt.policy)
-    plans = attempt.check(planned_canaries, attempt, source, partial(reader.present, source), sets)
-    return source, plans or []
-
-
-class Previews(NamedTuple):
-    """The preview of a run, in counts."""
-
-    rows: Expected  # in the rows of the run
-    over_all: Expected  # in all rows, also in those that an incremental run leaves out
-    traceable: Mapping[str, Any]  # the facts of `table_check.of_source`
+    return source, attempt.check(planned_canaries, attempt, source) or []
 
 
 def preflight(
@@ -289,81 +233,66 @@ def preflight(
     source: Examined[Any],
     look: Callable[[list[Column], Ledger | None, Any], Expected],
     keep: Callable[[int, str, pl.DataFrame], object],
-) -> Previews:
+) -> tuple[Expected, Expected, Mapping[str, Any]]:
     """Refuse a run that could not end, before it charges anything.
+
+    Return the previews of its rows, and of all rows with those that an incremental run leaves out; and the facts of
+    `table_check.of_source`.
 
     `look` previews some rows of the source; `keep` gets the earlier released texts of changed records. A plan
     raises only a refusal without which nothing can be counted.
     """
-    policy, check = attempt.policy, attempt.check
-    traceable = _traced_together(attempt, reader) if attempt.audiences else reader.trace(source, policy)
-    same_ledger = partial(
-        require_same_ledger,
-        layout=attempt.layout,
-        policy=policy,
-        manifest=source.manifest,
-        freezing=not attempt.planning,
-    )
+    policy, layout, check = attempt.policy, attempt.layout, attempt.check
+    traceable = _traced_together(attempt, reader) if attempt.audiences else trace(source, policy)
+    same_ledger = partial(require_same_ledger, freezing=not attempt.planning)
     with ledger_of(policy, writing=not attempt.planning) as ledger:
         if ledger is not None:  # first: another refusal would hide that the ledger lost events
-            check(same_ledger, ledger)
+            check(same_ledger, ledger, layout, policy, source.manifest)
     with ledger_of(policy) as ledger:
         check(require_environment, policy, attempt.secret, ledger, recording=False)
         check(require_cap, attempt, ledger)
         check(refuse_late_disclosure, policy, ledger)
         columns = columns_of(attempt, ledger, source)
+        refs = [item.ref for item in columns]
         check(refuse_copies, policy, source.copied)
-        check(require_untraceable, policy, attempt.layout, traceable, ledger, [item.ref for item in columns])
+        check(require_untraceable, policy, layout, traceable, ledger, refs)
         # Nothing is released, nothing can be over a cap, and no model can fail: then no row can matter
         free = ledger is None and not (
             attempt.planning or policy.cap is not None or policy.one_table or replays(policy)
         )
         expected = Expected() if free else look(columns, ledger, source.rows)
         over_all = expected if source.every_row is None else look(columns, ledger, source.every_row)
-        refuse(attempt, source, columns, ledger, (expected, over_all))
+        if source.pairs is not None and over_all.answers:
+            check(refuse_other_persons, source.pairs, sum(over_all.pairs.values()) % PAIRS)
+        check(refuse_other_units, Scope.of(policy), over_all.moved, over_all.records)
+        if source.base is not None:
+            check(refuse_unrecorded, layout, policy.ledger, source.base, ledger, refs)
+        check(_refuse_changed, policy, layout, over_all.changed, expected.unkept)
+        if expected.changed and policy.on_changed == "keep":
+            check(require_earlier_texts, attempt.layouts, policy)
+        if attempt.refusing:
+            check(refuse_over_cap, expected.over_cap)
+        for item in columns:
+            committed = 0 if ledger is None or item.ref.id == NEW else ledger.records(item.ref)
+            records = committed + expected.charged.get(item.name, 0)
+            check(refuse_more_records, records, stated_records(item.policy.mechanism), str(item.ref))
+        if policy.one_table and expected.answers:
+            check(refuse_too_few, policy, expected.drawn, expected.labels)
+            for ref in refs:
+                check(require_whole_table, ledger, ref, expected)
+        if policy.publish or policy.synthetic is not None:
+            check(require_enough, policy, rows_by_outcome(policy, source, expected), source.rows_before)
+        check(refuse_no_records, policy, expected.admitted)
+        asking = len(columns) * source.wanted if ledger is None else sum(expected.charged.values())
+        draws = 0 if expected.charged_before or expected.over_cap else expected.words
+        check(_require_space, attempt, asking * _ROW_BYTES + draws * _DRAW_BYTES)
         check(refuse_fewer_rows, attempt, source, expected, partial(look, columns, ledger))
         if ledger is not None and expected.changed and policy.on_changed == "keep":
-            for layout in attempt.layouts:
-                check(keep_published, layout, policy, columns, keep, Staging(attempt.layout.staging))
+            for place in attempt.layouts:
+                check(keep_published, place, policy, columns, keep, Staging(layout.staging))
         if ledger is None and attempt.planning:  # a run makes a ledger first, and freezes the dataset in it
-            check(same_ledger, None)
-    return Previews(expected, over_all, traceable)
-
-
-def refuse(
-    attempt: Attempt,
-    source: Examined[Any],
-    columns: list[Column],
-    ledger: Ledger | None,
-    both: tuple[Expected, Expected],
-) -> None:
-    """Refuse a run by its preview."""
-    policy, layout, check, (expected, over_all) = attempt.policy, attempt.layout, attempt.check, both
-    refs = [item.ref for item in columns]
-    if source.pairs is not None and over_all.answers:
-        check(refuse_other_persons, source.pairs, sum(over_all.pairs.values()) % PAIRS)
-    check(refuse_other_units, Scope.of(policy), over_all.moved, over_all.records)
-    if source.base is not None:
-        check(refuse_unrecorded, layout, policy.ledger, source.base, ledger, refs)
-    check(_refuse_changed, policy, layout, over_all.changed, expected.unkept)
-    if expected.changed and policy.on_changed == "keep":
-        check(require_earlier_texts, attempt.layouts, policy)
-    if attempt.refusing:
-        check(refuse_over_cap, expected.over_cap)
-    for item in columns:
-        committed = 0 if ledger is None or item.ref.id == NEW else ledger.records(item.ref)
-        records = committed + expected.charged.get(item.name, 0)
-        check(refuse_more_records, records, stated_records(item.policy.mechanism), str(item.ref))
-    if policy.one_table and expected.answers:
-        check(refuse_too_few, policy, expected.drawn, expected.labels)
-        for ref in refs:
-            check(require_whole_table, ledger, ref, expected)
-    if policy.publish or policy.synthetic is not None:
-        check(require_enough, policy, rows_by_outcome(policy, source, expected), source.rows_before)
-    check(refuse_no_records, policy, expected.admitted)
-    asking = len(columns) * source.wanted if ledger is None else sum(expected.charged.values())
-    draws = 0 if expected.charged_before or expected.over_cap else expected.words
-    check(_require_space, attempt, asking * _ROW_BYTES + draws * _DRAW_BYTES)
+            check(same_ledger, None, layout, policy, source.manifest)
+    return expected, over_all, traceable
 
 
 def require_whole_table(ledger: Ledger | None, ref: ReleaseRef, expected: Expected) -> None:
@@ -425,7 +354,9 @@ def refuse_fewer_rows(
         return
     rows = rows_by_outcome(policy, source, expected)
     excluded = source.beyond + sum(rows.values()) - rows["released"]
-    if not excluded or not policy.publish or not _has_row_per_record(manifest):
+    forms = [column.get("shuffled", {}).get("form", "rows") for column in manifest.columns]
+    by_record = not any("synthetic" in column for column in manifest.columns) and "counts" not in forms
+    if not excluded or not policy.publish or not by_record:
         return
     held = min(manifest.rows, source.total - expected.answers.get("FORGOTTEN", 0))
     lost = held - rows_of_version(policy, source, expected)  # at least; exact where records can be found
@@ -442,16 +373,10 @@ def refuse_fewer_rows(
         raise PolicyError(msg, hint, {"rows": lost, "published": manifest.rows})
 
 
-def _has_row_per_record(manifest: Manifest) -> bool:
-    forms = [column.get("shuffled", {}).get("form", "rows") for column in manifest.columns]
-    return not any("synthetic" in column for column in manifest.columns) and "counts" not in forms
-
-
 def _lost(
     source: Examined[Any], manifest: Manifest, expected: Expected, excluded: int, look: Callable[[Any], Expected]
 ) -> tuple[int, int]:
     """Count the rows of the source that are published now, and how many of these a run would leave out."""
-    assert source.without is not None and source.mark is not None  # noqa: S101, PT018  (whatever engine examined it)
     held = source.total - source.without(source.table.frame, manifest)[1]
     if excluded <= MOST_LOST * held:
         return held, 0
@@ -494,16 +419,12 @@ def _require_space(attempt: Attempt, least: int) -> None:
     staging, url = attempt.layout.staging, resolve_url(attempt.policy.ledger.url)
     if staging.remote or url.startswith(POSTGRES):
         return
-    folder = _existing(staging.folder)
-    if disk_of(folder) == disk_of(_existing(sqlite_path(url))) and shutil.disk_usage(folder).free < least:
+    places = (place.absolute() for place in (staging.folder, sqlite_path(url)))
+    folder, other = (next(above for above in (place, *place.parents) if above.exists()) for place in places)
+    if disk_of(folder) == disk_of(other) and shutil.disk_usage(folder).free < least:
         size = math.floor(least / 2**20 * 10) / 10
         msg = f"the run writes {size} MiB at least, and there is less room in {staging.url}"
         raise DiskError(msg, "make room, or name another place as staging; nothing was charged")
-
-
-def _existing(path: Path) -> Path:
-    path = path.absolute()
-    return next(place for place in (path, *path.parents) if place.exists())
 
 
 def disk_of(place: Path) -> int:
@@ -523,7 +444,7 @@ def _traced_together(attempt: Attempt, reader: Reader[Any]) -> dict[str, Any]:
     policy = together(item.policy for item in tables)
     source = reader.examine(reader.open(policy, attempt.layout), policy, attempt.layout, None)
     check(refuse_copies, policy, source.copied)
-    facts, manifests = reader.trace(source, policy), [Manifest.of_release(item.policy, item.layout) for item in tables]
+    facts, manifests = trace(source, policy), [Manifest.of_release(item.policy, item.layout) for item in tables]
     shown = zip(tables, manifests, strict=True)
     if any(manifest is None or shows_more(item.policy, manifest) for item, manifest in shown):
         check(refuse_traceable, facts)

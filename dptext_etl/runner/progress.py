@@ -7,6 +7,7 @@ import resource
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -74,18 +75,12 @@ class Meter:
         self._listeners = [logged] if listener is None else [logged, listener]
         self._began = time.monotonic()
         self._done = 0
-        self._report()
+        self.add(0)
 
-    def add(self, rows: int) -> None:
+    def add(self, rows: int, *, last: bool = False) -> None:
+        """Report more rows; with the last ones, the phase is over, where its rows were not known before."""
         self._done += rows
-        self._report()
-
-    def end(self) -> None:
-        """Report that the phase is over, where its rows were not known before."""
-        self._total = self._done
-        self._report()
-
-    def _report(self) -> None:
+        self._total = self._done if last else self._total
         seconds, total, done = time.monotonic() - self._began, self._total, self._done
         eta = max(0.0, (total - done) * seconds / done) if total and done else None
         share = min(1.0, done / total) if total else 0.0
@@ -143,7 +138,6 @@ def throttled(listener: Listener, seconds: float = LOG_SECONDS) -> Listener:
 class Cost:
     """The cost of one stage over all shards. Concurrent stages share time, so all stages add up to the run."""
 
-    name: str
     seconds: float = 0.0
     cpu_seconds: float = 0.0  # of this process
     rows: int = 0
@@ -166,7 +160,7 @@ class Profile:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._mine = threading.local()
-        self._costs: dict[str, Cost] = {}
+        self._costs = defaultdict[str, Cost](Cost)
         self._active: list[str] = []
         self._seconds, self._cpu = time.monotonic(), time.process_time()
         self._peak = 0
@@ -179,24 +173,22 @@ class Profile:
 
     def __setstate__(self, costs: dict[str, Cost]) -> None:
         self.__init__()  # type: ignore[misc]
-        self._costs = costs
+        self._costs.update(costs)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Count the block for a stage. A stage inside another one of the same thread replaces it meanwhile."""
         outer: str | None = getattr(self._mine, "stage", None)
         self._switch(outer, name)
-        self._mine.stage = name
         try:
             yield
         finally:
-            self._mine.stage = outer
             self._switch(name, outer)
 
     def count(self, name: str, *, rows: int = 0, size: int = 0) -> None:
         """Count the rows and bytes of a stage."""
         with self._lock:
-            cost = self._cost(name)
+            cost = self._costs[name]
             cost.rows += rows
             cost.bytes += size
 
@@ -204,9 +196,9 @@ class Profile:
         """Return the stages in the order of their first use, "other" last, with times in whole milliseconds."""
         with self._lock:
             self._settle()
-            costs = sorted(self._costs.values(), key=lambda cost: cost.name == _OTHER)
-            times = ({"seconds": round(cost.seconds, 3), "cpu_seconds": round(cost.cpu_seconds, 3)} for cost in costs)
-            return [{**vars(cost), **rounded} for cost, rounded in zip(costs, times, strict=True)]
+            costs = sorted(self._costs.items(), key=lambda item: item[0] == _OTHER)
+            exact = [{"name": name, **vars(cost)} for name, cost in costs]
+            return [{**cost, **{time: round(cost[time], 3) for time in ("seconds", "cpu_seconds")}} for cost in exact]
 
     def _switch(self, before: str | None, after: str | None) -> None:
         with self._lock:
@@ -214,20 +206,18 @@ class Profile:
             if before is not None:
                 self._active.remove(before)
             if after is not None:
-                self._cost(after)
+                _ = self._costs[after]  # stages are listed in the order of their first use
                 self._active.append(after)
+            self._mine.stage = after
 
     def _settle(self) -> None:
         """Give the time since the last change to the stages that were under way."""
         seconds, cpu = time.monotonic(), time.process_time()
         active = self._active or [_OTHER]
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
-        for cost in map(self._cost, active):
+        for cost in (self._costs[name] for name in active):
             cost.seconds += (seconds - self._seconds) / len(active)
             cost.cpu_seconds += (cpu - self._cpu) / len(active)
             if peak > self._peak or not cost.peak_memory:
                 cost.peak_memory = peak
         self._seconds, self._cpu, self._peak = seconds, cpu, peak
-
-    def _cost(self, name: str) -> Cost:
-        return self._costs.setdefault(name, Cost(name))

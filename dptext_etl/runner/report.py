@@ -98,7 +98,7 @@ class RunSummary:
 
     def _repr_html_(self) -> str:
         """Show the outcome in a notebook."""
-        from dptext_etl import html_output
+        from dptext_etl import markup
 
         largest = self.spend.get("largest_record", {})
         about = {
@@ -110,10 +110,10 @@ class RunSummary:
             "notes": " · ".join(self.notes),
         }
         gates = [(gate["name"], status(gate), gate["message"]) for gate in self.gates]
-        head = html_output.facts(f"{self.dataset} {self.release}", about)
+        head = markup.facts(f"{self.dataset} {self.release}", about)
         beyond = [(item["name"], "BEYOND CHANCE", item["message"]) for item in self.reports if not item["passed"]]
-        reports = html_output.table("reports", ("report", "", "outcome"), beyond) if beyond else ""
-        return head + html_output.table("gates", ("gate", "", "outcome"), gates) + reports
+        reports = markup.table("reports", ("report", "", "outcome"), beyond) if beyond else ""
+        return head + markup.table("gates", ("gate", "", "outcome"), gates) + reports
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as JSON can hold them."""
@@ -250,8 +250,23 @@ class Observed:
             for component, spent in summary.spend.get(over, {}).items():
                 if component != "log10_odds":
                     telemetry.count("dptext.run.spend", float(spent), **names, over=over, component=component)
-        _scope(summary.remaining)
-        _verified(self._policy)
+        left = summary.remaining  # in millionths
+        where = {"scope": left["scope"], "unit": left["unit"]}
+        telemetry.count("dptext.scope.units", left["units"], **where)
+        telemetry.count("dptext.scope.exhausted", left["exhausted"], **where)
+        for component, limit in left["limits"].items():
+            telemetry.count("dptext.scope.limit", limit / MICRO, **where, component=component)
+        for name in ("used", "left"):
+            for component, quantiles in left[name].items():
+                for quantile, micros in quantiles.items():
+                    amount = float(micros) / MICRO
+                    telemetry.count(f"dptext.scope.{name}", amount, **where, component=component, quantile=quantile)
+        with telemetry.never_failing("the age of the last verification"):
+            spec, options = self._policy.ledger, self._policy.storage_options
+            with Ledger.open(spec.url, spec.id_key, create=False, read_only=True) as ledger:
+                age = anchor_files.seconds_since_verified(ledger, spec.anchors, options)
+            if age is not None:
+                telemetry.count(anchor_files.METRIC, age, ledger=ledger.ledger_id)
         if self._lineage is not None:
             self._lineage.complete(summary)
         return summary
@@ -268,25 +283,22 @@ class Observed:
             telemetry.count("dptext.ledger.frozen", outcome == "frozen", dataset=names["dataset"])
         if telemetry.OPENTELEMETRY in telemetry.wanted():
             with telemetry.never_failing("the trace of a run"):
-                self._send_spans(outcome)
+                from opentelemetry import trace
+                from opentelemetry.trace import Status, StatusCode
+
+                tracer = trace.get_tracer_provider().get_tracer(telemetry.SCOPE)
+                facts = {f"dptext.{name}": value for name, value in names.items()}
+                whole = tracer.start_span(f"dptext.{self._step}", start_time=self._began, attributes=facts)
+                inside = trace.set_span_in_context(whole)
+                for phase, (began, ended, rows) in self._phases.items():
+                    counts, name = {"dptext.rows": rows}, f"dptext.phase.{phase}"
+                    tracer.start_span(name, inside, start_time=began, attributes=counts).end(ended)
+                whole.set_attribute("dptext.outcome", outcome)
+                if outcome != "ok":
+                    whole.set_status(Status(StatusCode.ERROR, outcome))
+                whole.end()
         if outcome != "ok" and self._lineage is not None:
             self._lineage.fail(outcome, self.failed)
-
-    def _send_spans(self, outcome: str) -> None:
-        from opentelemetry import trace
-        from opentelemetry.trace import Status, StatusCode
-
-        tracer = trace.get_tracer_provider().get_tracer(telemetry.SCOPE)
-        facts = {f"dptext.{name}": value for name, value in self._names.items()}
-        whole = tracer.start_span(f"dptext.{self._step}", start_time=self._began, attributes=facts)
-        inside = trace.set_span_in_context(whole)
-        for phase, (began, ended, rows) in self._phases.items():
-            counts = {"dptext.rows": rows}
-            tracer.start_span(f"dptext.phase.{phase}", inside, start_time=began, attributes=counts).end(ended)
-        whole.set_attribute("dptext.outcome", outcome)
-        if outcome != "ok":
-            whole.set_status(Status(StatusCode.ERROR, outcome))
-        whole.end()
 
 
 @contextmanager
@@ -304,40 +316,9 @@ def observed(policy: Policy, progress: Listener | None, step: Step = "run") -> I
         run.ended(outcome)
 
 
-def _scope(remaining: dict[str, Any]) -> None:
-    """Set the gauges of a scope; amounts of a summary are millionths."""
-    where = {"scope": remaining["scope"], "unit": remaining["unit"]}
-    telemetry.count("dptext.scope.units", remaining["units"], **where)
-    telemetry.count("dptext.scope.exhausted", remaining["exhausted"], **where)
-    for component, limit in remaining["limits"].items():
-        telemetry.count("dptext.scope.limit", limit / MICRO, **where, component=component)
-    for name in ("used", "left"):
-        for component, quantiles in remaining[name].items():
-            for quantile, micros in quantiles.items():
-                amount = float(micros) / MICRO
-                telemetry.count(f"dptext.scope.{name}", amount, **where, component=component, quantile=quantile)
-
-
-def _verified(policy: Policy) -> None:
-    """Set the gauge of the age of the last verification, if there was one."""
-    with telemetry.never_failing("the age of the last verification"):
-        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            age = anchor_files.seconds_since_verified(ledger, policy.ledger.anchors, policy.storage_options)
-        if age is not None:
-            telemetry.count(anchor_files.METRIC, age, ledger=ledger.ledger_id)
-
-
 FACET = "dptext_release"
 """The facet of the output, with the claims of the data contract of an export (docs/telemetry.md#lineage)."""
 _PRODUCER = f"urn:dptext-etl:{__version__}"  # OpenLineage names producers by URI
-
-
-def _release(facts: dict[str, Any]) -> Any:
-    from openlineage.client.facet_v2 import DatasetFacet
-
-    facet = DatasetFacet(producer=_PRODUCER).with_additional_properties(**facts)
-    facet._schemaURL = f"{_PRODUCER}:ReleaseDatasetFacet"  # noqa: SLF001  (the client sets its base class's URL)
-    return facet
 
 
 def _schema(kinds: Mapping[str, str | None]) -> Any:
@@ -396,7 +377,7 @@ class Lineage:
 
     def complete(self, summary: RunSummary) -> None:
         """Send the end of a run, with the rows that readers see now and their version."""
-        from openlineage.client.facet_v2 import dataset_version_dataset, output_statistics_output_dataset
+        from openlineage.client.facet_v2 import DatasetFacet, dataset_version_dataset, output_statistics_output_dataset
 
         facets: dict[str, Any] = {}
         with telemetry.never_failing("the published version"):
@@ -404,7 +385,9 @@ class Lineage:
             if summary.version is not None and manifest is not None:
                 version = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(summary.version))
                 facets = {"version": version, "schema": _schema(manifest.schema), "tags": _tags(manifest)}
-                facets[FACET] = _release(stated(manifest))
+                facets[FACET] = DatasetFacet(producer=_PRODUCER).with_additional_properties(**stated(manifest))
+                # the client sets its base class's URL
+                facets[FACET]._schemaURL = f"{_PRODUCER}:ReleaseDatasetFacet"  # noqa: SLF001
         passed = {gate["name"]: gate["passed"] for gate in summary.gates if gate["applicable"]}
         facets |= _assertions(passed or dict.fromkeys(facets[FACET].gates if facets else (), True))
         rows = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=summary.published_rows)
@@ -420,23 +403,21 @@ class Lineage:
     def send(self, state: str, dataset: Any = None, output: Any = None, run: Any = None) -> None:
         """Send an event with facets of the sink, of this output, and of the run."""
         with telemetry.never_failing(f"an OpenLineage event ({state})"):
-            self._client.emit(self._event(state, dataset or {}, output or {}, run or {}))
+            from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 
-    def _event(self, state: str, dataset: Any, output: Any, run: Any) -> Any:
-        from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
-
-        source, sink = named(self._policy.source), named(self._policy.sink)
-        schema = _schema(dict.fromkeys(shown_columns(self._policy)))
-        facets = {"schema": schema, "columnLineage": self._columns(source), **dataset}
-        return RunEvent(
-            eventType=RunState[state],
-            eventTime=datetime.now(UTC).isoformat(),
-            run=Run(self._run, run),
-            job=Job(os.environ.get("OPENLINEAGE_NAMESPACE", "dptext"), self._policy.dataset),
-            inputs=[InputDataset(*source)],
-            outputs=[OutputDataset(*sink, facets=facets, outputFacets=output)],
-            producer=_PRODUCER,
-        )
+            source, sink = named(self._policy.source), named(self._policy.sink)
+            schema = _schema(dict.fromkeys(shown_columns(self._policy)))
+            facets = {"schema": schema, "columnLineage": self._columns(source), **(dataset or {})}
+            event = RunEvent(
+                eventType=RunState[state],
+                eventTime=datetime.now(UTC).isoformat(),
+                run=Run(self._run, run or {}),
+                job=Job(os.environ.get("OPENLINEAGE_NAMESPACE", "dptext"), self._policy.dataset),
+                inputs=[InputDataset(*source)],
+                outputs=[OutputDataset(*sink, facets=facets, outputFacets=output or {})],
+                producer=_PRODUCER,
+            )
+            self._client.emit(event)
 
     def _columns(self, source: tuple[str, str]) -> Any:
         """Say of every published column from which raw columns it is made, and how."""

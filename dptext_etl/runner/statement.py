@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dptext_etl import escaping, files
+from dptext_etl import files, markup
 from dptext_etl.checks.verdict import catches
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.guarantee import PURE
-from dptext_etl.html_output import document, of_markdown
+from dptext_etl.markup import document, of_markdown
 from dptext_etl.runner import statement_facts, table_check
 from dptext_etl.runner.shard.charging import VACUOUS, at_most
 
@@ -49,6 +49,10 @@ ASSUMES = {
     "IDEAL_LAPLACE": "Noise on a fine grid approximates a continuous density.",
     "IDEAL_GAUSSIAN": "Noise on a fine grid approximates a continuous density.",
 }
+_ONE_NAME = (
+    "The column of persons names each person once: a person with two variants of an id or two accounts counts as two, "
+    "and has two caps. `dptext plan POLICY` counts variants."
+)
 
 
 Rows = Sequence[tuple[str, str]]
@@ -59,7 +63,7 @@ def markdown(facts: dict[str, Any]) -> str:
     """Return the page as Markdown, without the sections for readers inside the boundary if the facts are public."""
     from jinja2 import Environment, StrictUndefined
 
-    facts = escaping.one_line_each(facts)
+    facts = markup.one_line_each(facts)
     # the page is Markdown, so `finalize` escapes each value instead of the escaping for HTML
     page = Environment(
         autoescape=False,  # noqa: S701
@@ -68,13 +72,16 @@ def markdown(facts: dict[str, Any]) -> str:
         keep_trailing_newline=True,
         undefined=StrictUndefined,
     )
-    page.filters["literal"] = _Literal
     template = page.from_string(Path(__file__).with_name("statement.md.jinja").read_text("utf-8"))
+    commands = [f"dptext check POLICY --released {shlex.quote(facts['sink'])}      # gates, files, charges"]
+    if not any(map(_is_synthetic, facts["columns"])):
+        commands.append("dptext audit POLICY                  # the guarantee itself, computed and attacked")
+    commands.append("dptext ledger verify --ledger URL    # every balance, from the journal")
     return template.render(
         title=_title(facts),
         inside=inside(facts),
         sections=sections(facts),
-        commands=_commands(facts),
+        commands=commands,
         lacks=facts["lacks"],
     )
 
@@ -82,7 +89,7 @@ def markdown(facts: dict[str, Any]) -> str:
 def page(facts: dict[str, Any]) -> str:
     """Return the page as HTML that loads nothing."""
     _, _, body = markdown(facts).partition("\n")
-    return document(_title(escaping.one_line_each(facts)), of_markdown(body), _STYLE)
+    return document(_title(markup.one_line_each(facts)), of_markdown(body), _STYLE)
 
 
 def write(facts: dict[str, Any], folder: Path) -> tuple[Path, Path]:
@@ -101,16 +108,12 @@ def _title(facts: Mapping[str, Any]) -> str:
     return f"Statement: {facts['dataset']}, release {facts['release']}{part}, version {facts['version']}"
 
 
-class _Literal(str):
-    """A line of a block of code, which Markdown shows as it is."""
-
-
 def _escaped(value: Any) -> Any:
-    """Escape everything except commands between "`"; facts hold no "`" (`escaping.one_line_each`)."""
-    if isinstance(value, _Literal) or not isinstance(value, str):
+    """Escape everything except commands between "`" and `safe` lines; facts hold no "`" (`markup.one_line_each`)."""
+    if hasattr(value, "__html__") or not isinstance(value, str):
         return value
     parts = value.split("`")
-    return "`".join(part if number % 2 else escaping.markdown(part) for number, part in enumerate(parts))
+    return "`".join(part if number % 2 else markup.markdown(part) for number, part in enumerate(parts))
 
 
 def inside(facts: Mapping[str, Any]) -> list[Section]:
@@ -124,7 +127,24 @@ def inside(facts: Mapping[str, Any]) -> list[Section]:
 def sections(facts: Mapping[str, Any]) -> list[Section]:
     """Return the sections for all readers; every bound in them follows from the policy."""
     promises = map(_promise, facts["columns"])
-    return [_bounds(facts), _traced(facts), _released(facts), *promises, _gates(facts), _assumptions(facts)]
+    rule = "A table is published only if all of these pass. None of them compares a released text with its raw text."
+    gates = [
+        (gate["name"], "Not applicable: it judges other mechanisms.")
+        if gate["idle"]
+        else (gate["name"], f"Passed. {catches(gate['catches'])}" if gate["catches"] else "Passed.")
+        for gate in facts["gates"]
+    ]
+    assumed = sorted({name for column in facts["columns"] for name in column["assumptions"]})
+    true = ["The guarantee holds as long as these statements are true:"]
+    true += [_ONE_NAME] if any(cap["unit"] == "subject" for cap in facts["caps"]) else []
+    return [
+        _bounds(facts),
+        _traced(facts),
+        _released(facts),
+        *promises,
+        ("Checks before publication", (rule,), gates),
+        ("Assumptions", true, [(ASSUMES.get(name, "See the specification."), name) for name in assumed]),
+    ]
 
 
 def _loss(facts: Mapping[str, Any]) -> Section:
@@ -178,8 +198,8 @@ def _traced(facts: Mapping[str, Any]) -> Section:
     """Say whether someone who knows a record could find its row."""
     if any(map(_is_synthetic, facts["columns"])):
         sentence = "No row belongs to a record."
-    elif lines := table_check.traceable_lines(facts["traceable"]):
-        sentence = f"{'; '.join(lines)}."
+    elif facts["traceable"]:
+        sentence = f"{'; '.join(table_check.traceable_lines(facts['traceable']))}."
     else:
         by_id = "No id is published." if facts["id"] is None else _TRACED_BY_ID[facts["ids"]]
         only = f"Only {_listed([*facts['coarse']])} of the other columns" if facts["coarse"] else "No other column"
@@ -200,7 +220,14 @@ def _released(facts: Mapping[str, Any]) -> Section:
         ("this page was written by", facts["written_by"]),
     )
     if any(map(_is_synthetic, facts["columns"])):
-        return "Contents", (_released_synthetic(facts),), where
+        (column,) = facts["columns"]
+        names = ", ".join(statement_facts.labels_of(column))
+        labels = f" with labels in {names}" if names else ""
+        sentence = (
+            f"{facts['rows']:,} rows of public texts{labels}. They follow one noisy statistic of {column['name']}, "
+            "which is in the manifest. No text of a record was released, and no row belongs to a record."
+        )
+        return "Contents", (sentence,), where
     texts = _listed([column["name"] for column in facts["columns"]])
     rows = (
         "different texts with their counts"
@@ -214,16 +241,6 @@ def _released(facts: Mapping[str, Any]) -> Section:
 
 def _is_synthetic(column: Mapping[str, Any]) -> bool:
     return "synthetic" in column
-
-
-def _released_synthetic(facts: Mapping[str, Any]) -> str:
-    (column,) = facts["columns"]
-    names = ", ".join(statement_facts.labels_of(column))
-    labels = f" with labels in {names}" if names else ""
-    return (
-        f"{facts['rows']:,} rows of public texts{labels}. They follow one noisy statistic of {column['name']}, "
-        "which is in the manifest. No text of a record was released, and no row belongs to a record."
-    )
 
 
 _REASONS = {
@@ -282,12 +299,14 @@ def _in_clear(facts: Mapping[str, Any]) -> str:
 def _promise(column: Mapping[str, Any]) -> Section:
     exact = [f"{name}: {meaning}" for name, meaning in column["disclosures"].items()]
     facts = [f"These facts of each text are released exactly: {'; '.join(exact)}."] if exact else []
+    worst, by_record = column["worst_case"], _is_synthetic(column) or column.get("unit") == "record"
+    longest = "" if by_record else f" (a text of {worst['words']:,} words, the longest that is allowed)"
     rows = (
         ("mechanism", column["mechanism"]),
         ("its parameter ε", at_most(column["parameter"])),
         ("kind of guarantee", f"{column['meaning']} ({column['class']})"),
         ("compared are", column.get("neighbors", "see the ledger")),
-        ("worst case of a record", _worst(column)),
+        ("worst case of a record", f"{_amounts(worst)}{longest}"),
         *((f"ε {at_most(part['epsilon'])} pays for", part["pays"]) for part in column.get("budget", ())),
         *(("rewritten again, at no cost", step["name"]) for step in column.get("postprocess", ())),
         ("configuration", column["cfg"]),
@@ -296,25 +315,34 @@ def _promise(column: Mapping[str, Any]) -> Section:
     return f"{column['name']}: guarantee", (_bound(column), *facts), rows
 
 
-def _worst(column: Mapping[str, Any]) -> str:
-    worst = column["worst_case"]
-    by_record = _is_synthetic(column) or column.get("unit") == "record"
-    return _amounts(worst) + (
-        "" if by_record else f" (a text of {worst['words']:,} words, the longest that is allowed)"
-    )
-
-
 def _bound(column: Mapping[str, Any]) -> str:
     worst = column["worst_case"]
     if isinstance(worst["epsilon"], str):
         return (
             "No bound holds: a reader may tell two texts apart with certainty, whatever the mechanism's parameter is."
         )
-    agree = " that agree on the facts below" if column["disclosures"] else ""
     if shuffled := column.get("shuffled"):
-        return _central_bound(worst, shuffled)
+        labels = shuffled.get("labels")
+        agree = f" and on {labels['column']}, the label" if labels else ""
+        return (
+            f"Consider two tables that differ in the text of one record, and agree on which texts are null{agree}. "
+            "Whatever a reader knows, all other texts included, any published table is at most e^ε times as likely "
+            f"under one as under the other, plus δ. For every record, {_amounts(worst)}. The bound holds because at "
+            f"least {counted(shuffled['rows'], 'text')} {'of each label ' if labels else ''}are published together. It "
+            "relies on you: drafts, key, and ledger stay inside your boundary. To someone who sees which text was "
+            f"drawn for which record, ε is {at_most(shuffled['local_epsilon'])} for every text."
+        )
     if _is_synthetic(column):
-        return _synthetic_bound(column)
+        most = column["statistic"]["per_subject"]
+        persons = "one record of each person counts" if most == 1 else f"at most {most} records of a person count"
+        return (
+            "Consider two tables that differ in the text, the label, or both of one record. Whatever a reader knows, "
+            "all other records included, any published statistic and table is at most e^ε times as likely under one as "
+            f"under the other, plus δ. For every record, {_amounts(worst)}; {persons}. The guarantee is central. It "
+            "relies on you: the exact sums, drafts, key, and ledger stay inside your boundary. It does not hold "
+            "against someone who sees them."
+        )
+    agree = " that agree on the facts below" if column["disclosures"] else ""
     plus = ", plus δ" if worst["delta"] else ""
     says = (
         f"Consider any two texts{agree}. Whatever a reader knows, any released text is at most e^ε times as likely "
@@ -325,32 +353,6 @@ def _bound(column: Mapping[str, Any]) -> str:
         return says + f"For every text, {per_unit}."
     longest = f"{_amounts(worst)} for the longest text that the policy admits ({worst['words']:,} words)"
     return says + f"For a text of one {column['unit']}, {per_unit}. It grows with the text, up to {longest}."
-
-
-def _central_bound(worst: Mapping[str, Any], shuffled: Mapping[str, Any]) -> str:
-    """State the bound of a shuffled release, whom it trusts, and the bound without that trust."""
-    labels = shuffled.get("labels")
-    agree = f" and on {labels['column']}, the label" if labels else ""
-    return (
-        f"Consider two tables that differ in the text of one record, and agree on which texts are null{agree}. "
-        "Whatever a reader knows, all other texts included, any published table is at most e^ε times as likely under "
-        f"one as under the other, plus δ. For every record, {_amounts(worst)}. The bound holds because at least "
-        f"{counted(shuffled['rows'], 'text')} {'of each label ' if labels else ''}are published together. It relies "
-        "on you: drafts, key, and ledger stay inside your boundary. To someone "
-        f"who sees which text was drawn for which record, ε is {at_most(shuffled['local_epsilon'])} for every text."
-    )
-
-
-def _synthetic_bound(column: Mapping[str, Any]) -> str:
-    most = column["statistic"]["per_subject"]
-    persons = "one record of each person counts" if most == 1 else f"at most {most} records of a person count"
-    return (
-        "Consider two tables that differ in the text, the label, or both of one record. Whatever a reader knows, all "
-        "other records included, any published statistic and table is at most e^ε times as likely under one as under "
-        f"the other, plus δ. For every record, {_amounts(column['worst_case'])}; {persons}. The guarantee is central. "
-        "It relies on you: the exact sums, drafts, key, and ledger stay inside your boundary. It does not hold against "
-        "someone who sees them."
-    )
 
 
 def _limit(limits: Mapping[str, float]) -> str:
@@ -418,42 +420,6 @@ def _cap(cap: Mapping[str, Any]) -> Section:
         "A run that would exceed the cap excludes rows or stops."
     )
     return f"Cap: {cap['scope']}", (sentence,), rows
-
-
-def _gates(facts: Mapping[str, Any]) -> Section:
-    rule = "A table is published only if all of these pass. None of them compares a released text with its raw text."
-    return "Checks before publication", (rule,), [(gate["name"], _gate(gate)) for gate in facts["gates"]]
-
-
-def _gate(gate: Mapping[str, Any]) -> str:
-    if gate["idle"]:
-        return "Not applicable: it judges other mechanisms."
-    return f"Passed. {catches(gate['catches'])}" if gate["catches"] else "Passed."
-
-
-_ONE_NAME = (
-    "The column of persons names each person once: a person with two variants of an id or two accounts counts as two, "
-    "and has two caps. `dptext plan POLICY` counts variants."
-)
-
-
-def _assumptions(facts: Mapping[str, Any]) -> Section:
-    names = sorted({name for column in facts["columns"] for name in column["assumptions"]})
-    sentences = ["The guarantee holds as long as these statements are true:"]
-    sentences += [_ONE_NAME] if any(cap["unit"] == "subject" for cap in facts["caps"]) else []
-    return "Assumptions", sentences, [(ASSUMES.get(name, "See the specification."), name) for name in names]
-
-
-def _commands(facts: Mapping[str, Any]) -> list[str]:
-    return [
-        f"dptext check POLICY --released {shlex.quote(facts['sink'])}      # gates, files, charges",
-        *(
-            ()
-            if any(map(_is_synthetic, facts["columns"]))
-            else ("dptext audit POLICY                  # the guarantee itself, computed and attacked",)
-        ),
-        "dptext ledger verify --ledger URL    # every balance, from the journal",
-    ]
 
 
 def _listed(names: Sequence[str]) -> str:

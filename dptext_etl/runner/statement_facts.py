@@ -24,7 +24,6 @@ from dptext_etl.runner.source import selection
 
 _EXCLUDED = ("quarantined", "over_contribution", "without_subject", "changed_excluded", "forgotten", "changed_kept")
 """Counts of rows that are not published as they are in the source, as the summary of a run names them."""
-_EVIDENCE = "evidence.json"
 
 
 @bare
@@ -53,7 +52,8 @@ def facts(
     if policy is not None:
         manifest.require_of(policy, layout.partition if sink is None else manifest.partition)
     place, catches = sink or layout.sink, {gate.name: gate.catches for gate in every()}
-    texts = {name for column in manifest.columns for name in _columns_of(column)}
+    texts = {name for column in manifest.columns for name in (column["name"], *labels_of(column))}
+    texts |= {f"{column['name']}{INTERMEDIATE}" for column in manifest.columns if column.get("postprocess")}
     result: dict[str, Any] = {
         "format": "dptext-statement/1",
         "dataset": manifest.dataset,
@@ -93,8 +93,9 @@ def facts(
                 if (release["column"], release["release"]) == (column["name"], result["release"]):
                     wanted = ("neighbors", "configuration", "artifact_hashes", "burnt")
                     column |= {name: release[name] for name in wanted if name in release}
+            history = None if public else ledger.reports.history()
             pinned_caps = [pinned for pinned in ledger.reports.caps() if manifest.dataset in pinned["datasets"]]
-            result["caps"] = [_limits(pinned) for pinned in pinned_caps]
+            result["caps"] = [_cap(ledger, pinned, history) for pinned in pinned_caps]
             if not public:
                 result["published_at"] = ledger.releases.published_at(manifest.digest)
                 _add_excluded(result, layout if sink is None else Layout.of(policy, partition), ledger, policy)
@@ -109,16 +110,14 @@ def facts(
                             "log10_odds": _odds(largest),
                             "by": "draws made" if release["expost"] else "worst case of the record's own length",
                         }
-                history = ledger.reports.history()
                 result["person"] = _person(ledger, policy, manifest)
-                result["caps"] = [_limits(pinned) | _cap_facts(ledger, pinned, history) for pinned in pinned_caps]
     return result
 
 
 def _reidentified(folder: Path, manifest: str) -> list[dict[str, Any]]:
     """Return by column how often an attacker finds the raw text behind a release again, as measured of a manifest."""
     try:
-        columns = json.loads((folder / _EVIDENCE).read_bytes())["columns"]
+        columns = json.loads((folder / "evidence.json").read_bytes())["columns"]
         return [
             {"column": str(column["column"]), "rows": int(column["rows"])}
             | {name: float(score[name]) for name in ("value", "blind")}
@@ -143,12 +142,6 @@ def _add_excluded(facts: dict[str, Any], layout: Layout, ledger: Ledger, policy:
     facts["excluded"] = {"read": counts["read"], **{name: counts[name] for name in names if counts.get(name)}}
     for gate in facts["gates"]:
         gate["idle"] = gate["name"] in noted["idle"]
-
-
-def _columns_of(column: Mapping[str, Any]) -> list[str]:
-    """Return the names of the published columns that come from a column of the source."""
-    kept = [f"{column['name']}{INTERMEDIATE}"] if column.get("postprocess") else []
-    return [column["name"], *kept, *labels_of(column)]
 
 
 def labels_of(column: Mapping[str, Any]) -> list[str]:
@@ -183,16 +176,14 @@ def _person(ledger: Ledger, policy: Policy, manifest: Manifest) -> dict[str, Any
     }
 
 
-def _limits(pinned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the public facts about a cap: whom it protects, and its limits."""
+def _cap(ledger: Ledger, pinned: Mapping[str, Any], history: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """Return whom a cap protects and its limits; with the history also its use and who set it, which stay inside."""
     limits = {name: _units(amount) for name, amount in pinned["limits"].items()}
-    return {"scope": f"{pinned['scope']}, period {pinned['period']}", "unit": pinned["unit"], "limits": limits}
-
-
-def _cap_facts(ledger: Ledger, pinned: Mapping[str, Any], history: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a cap, who set it, and how much of it is left to the unit that has least."""
+    facts = {"scope": f"{pinned['scope']}, period {pinned['period']}", "unit": pinned["unit"], "limits": limits}
+    if history is None:
+        return facts
     balance = ledger.remaining(Scope.of_cap(pinned)).as_dict()
-    return {
+    return facts | {
         "units": balance["units"],
         "at_the_cap": balance["exhausted"],
         "most_used": {name: _units(at["max"]) for name, at in balance["used"].items() if at},

@@ -14,8 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.checks.sink_files import Manifest
-from dptext_etl.data_types import by_name
-from dptext_etl.errors import InputError, PolicyError, bare, seam
+from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import MICRO
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope
 from dptext_etl.ledger.types import NEW
@@ -26,10 +25,9 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import scan
 from dptext_etl.runner.shard.charging import at_most
 from dptext_etl.runner.source.column_types import period_of
-from dptext_etl.runner.source.examine import Examined
-from dptext_etl.runner.source.guessing import look_of, shapes_of
+from dptext_etl.runner.source.examine import FEW, Counts, Examined, count, groups_of
 from dptext_etl.runner.source.selection import read
-from dptext_etl.runner.source.table import READ_HINT, partitions_of_source
+from dptext_etl.runner.source.table import partitions_of_source
 
 
 def of_persons(policy: Policy, ledger: Ledger | None, persons: Iterable[pa.Array]) -> dict[str, Any]:
@@ -57,27 +55,21 @@ def of_persons(policy: Policy, ledger: Ledger | None, persons: Iterable[pa.Array
 
 def scope_lines(part: dict[str, Any]) -> list[str]:
     """Warn of scopes that charge the same persons, and say what all scopes charge one person at most."""
-    if not part:
-        return []
     lines = [
         f"{name} has charged {count:,} of these {part['persons']:,} persons, under another cap; "
         "datasets with one `cap.group` share a cap"
         for name, count in part["shared"].items()
         if count
     ]
-    return [*lines, together(part)] if lines else []
-
-
-def together(part: dict[str, Any]) -> str:
-    """Say what all scopes of persons charged the most charged one."""
     epsilon = part["largest"] if isinstance(part["largest"], str) else at_most(part["largest"] / MICRO)
     excluded = f"; without {', '.join(part['in_rho'])}, which count rho" if part["in_rho"] else ""
-    return f"All scopes of the ledger together have charged one person epsilon {epsilon} at most{excluded}"
+    total = f"All scopes of the ledger together have charged one person epsilon {epsilon} at most{excluded}"
+    return [*lines, total] if lines else []
 
 
 def published_lines(part: Mapping[str, int]) -> list[str]:
     """Say how many rows readers see before a run, and how many it publishes."""
-    return [f"Published now: {part['now']:,} rows; this run: {part['this_run']:,}."] if part else []
+    return [f"Published now: {part['now']:,} rows; this run: {part['this_run']:,}."]
 
 
 ENOUGH = 0.95
@@ -98,36 +90,23 @@ def selection_facts(policy: Policy, source: Examined[Any], seen: Expected) -> di
     `caps` lists pairs of a limit and a number of rows: half the policy's limit, its own, and up to three larger ones;
     the last keeps about 95%, if any does. `periods` lists a month or year, its rows, and those that are excluded.
     """
-    return {**_caps(policy, seen), **_periods(policy, source, seen)}
-
-
-def _caps(policy: Policy, seen: Expected) -> dict[str, Any]:
-    rows, kept = seen.records, dict(zip(FACTORS, seen.kept, strict=False))
-    if policy.cap is None or policy.one_table or not rows or not kept:
-        return {}
-    kept_now = rows - seen.over_cap
-    name = next(iter(policy.cap.model_dump(exclude_none=True).keys() & {"epsilon", "rho"}))
-    larger = [(factor, count) for factor, count in kept.items() if factor > 1 and count > kept_now]
-    enough = next((at for at, (_, count) in enumerate(larger) if count >= ENOUGH * rows), None)
-    larger_caps = (
-        []
-        if kept_now >= ENOUGH * rows
-        else larger[:2]
-        if enough is None
-        else [*larger[: min(2, enough)], larger[enough]]
-    )
-    limit = float(getattr(policy.cap, name))
-    pairs = [(0.5, kept[0.5]), (1.0, kept_now), *larger_caps]
-    return {"rows": rows, "limit": name, "caps": [[limit * factor, count] for factor, count in pairs]}
-
-
-def _periods(policy: Policy, source: Examined[Any], seen: Expected) -> dict[str, Any]:
+    facts, rows, kept = dict[str, Any](), seen.records, dict(zip(FACTORS, seen.kept, strict=False))
+    if policy.cap is not None and not policy.one_table and rows and kept:
+        kept_now = rows - seen.over_cap
+        name = next(iter(policy.cap.model_dump(exclude_none=True).keys() & {"epsilon", "rho"}))
+        larger = [(factor, count) for factor, count in kept.items() if factor > 1 and count > kept_now]
+        enough = next((at for at, (_, count) in enumerate(larger) if count >= ENOUGH * rows), None)
+        shown = larger[:2] if enough is None else [*larger[: min(2, enough)], larger[enough]]
+        pairs = [(0.5, kept[0.5]), (1.0, kept_now), *([] if kept_now >= ENOUGH * rows else shown)]
+        limit = float(getattr(policy.cap, name))
+        facts = {"rows": rows, "limit": name, "caps": [[limit * factor, count] for factor, count in pairs]}
     by, outside = period_of(policy, source.table.schema), source.outside or {}
-    if by is None or not seen.periods or (source.outside is None and source.beyond + source.nameless):
-        return {}
-    counts = {name: seen.periods.get(name, (0, 0)) for name in sorted({*seen.periods, *outside})}
-    spans = [[name, rows + outside.get(name, 0), gone + outside.get(name, 0)] for name, (rows, gone) in counts.items()]
-    return {"by": by[0], "periods": spans} if any(gone for *_, gone in spans) else {}
+    if by is not None and seen.periods and (source.outside is not None or not source.beyond + source.nameless):
+        counts = {name: seen.periods.get(name, (0, 0)) for name in sorted({*seen.periods, *outside})}
+        more = {name: outside.get(name, 0) for name in counts}
+        spans = [[name, read + more[name], gone + more[name]] for name, (read, gone) in counts.items()]
+        facts |= {"by": by[0], "periods": spans} if any(gone for *_, gone in spans) else {}
+    return facts
 
 
 def selection_lines(part: dict[str, Any]) -> list[str]:
@@ -153,58 +132,28 @@ def selection_lines(part: dict[str, Any]) -> list[str]:
 _EXCLUDED = ("quarantined", "over_contribution", "without_subject", "changed_excluded", "forgotten")
 
 
-def partitions(policy: Policy) -> list[list[Any]]:
-    """List the last partitions that were published from this machine, with their rows and those that are excluded."""
-    if PARTITION not in policy.source:
-        return []
+def partitions(policy: Policy) -> dict[str, Any]:
+    """List the last partitions that were published from this machine, with their rows and those that are excluded.
+
+    Nothing if no row is excluded.
+    """
     found = []
-    for name in partitions_of_source(policy)[-MOST_PERIODS:]:
+    for name in partitions_of_source(policy)[-MOST_PERIODS:] if PARTITION in policy.source else ():
         layout = Layout.of(policy, name)
         manifest = Manifest.of_release(policy, layout)
         noted = None if manifest is None else read(layout.staging, manifest.digest)
         if noted is not None:
             found.append([name, noted["rows"]["read"], sum(noted["rows"].get(title, 0) for title in _EXCLUDED)])
-    return found
+    return {"partitions": found} if any(gone for *_, gone in found) else {}
 
 
 def at_cap_lines(part: Mapping[str, Any]) -> list[str]:
     """Say how many units have reached the cap."""
-    if not part:
-        return []
     share, persons = part["exhausted"] / part["units"], "people" if part["unit"] == "subject" else "records"
     return [f"At their cap now: {part['exhausted']:,} of {part['units']:,} {persons} ({share:.1%})."]
 
 
 MOST = 0.05  # the largest share of rows that kept columns may single out in a first version without consent
-FEW = 5  # a row is in a small group if fewer rows than this share its values
-Groups = tuple[tuple[str, ...], ...]
-Counts = list[tuple[int, int]]
-"""For each group of columns: rows whose values no other row has, and rows in groups of fewer than `FEW`."""
-
-
-def groups_of(columns: Sequence[str]) -> Groups:
-    """Return the groups of columns that are counted: all together, each of them, and all without each of them."""
-    names = tuple(columns)
-    groups = [names, *((name,) for name in names), *(_without(names, name) for name in names)]
-    return tuple(dict.fromkeys(group for group in groups if group))
-
-
-def _without(names: tuple[str, ...], name: str) -> tuple[str, ...]:
-    return tuple(other for other in names if other != name)
-
-
-def hashes(groups: Groups) -> list[pl.Expr]:
-    """Return the 64-bit hash of the values of each group."""
-    return [pl.struct(map(by_name, group)).hash().alias(str(place)) for place, group in enumerate(groups)]
-
-
-def count(rows: pl.LazyFrame, groups: Groups) -> Counts:
-    """Count the rows that groups of columns single out."""
-    size = pl.col("rows")
-    sums = (size == 1).sum().alias("single"), size.filter(size < FEW).sum().alias("few")
-    frames = [rows.select(hashed).group_by(pl.all()).len("rows").select(*sums) for hashed in hashes(groups)]
-    with seam("counting the rows that kept columns single out", InputError, READ_HINT):
-        return [frame.row(0) for frame in pl.collect_all(frames, engine="streaming")]
 
 
 def facts(columns: Mapping[str, Mapping[str, Any]], ids: str, rows: int, counts: Counts) -> dict[str, Any]:
@@ -213,7 +162,7 @@ def facts(columns: Mapping[str, Mapping[str, Any]], ids: str, rows: int, counts:
     if not names or not rows:
         return {}
     by_group = {(): (0, 0), **dict(zip(groups_of(names), counts, strict=True))}
-    rest = {name: by_group[_without(names, name)][0] for name in names}
+    rest = {name: by_group[tuple(other for other in names if other != name)][0] for name in names}
     facts = [(name, rule, *by_group[name,]) for name, rule in columns.items()]
     return {
         "columns": [dict(zip(("name", "coarse", "single", "few"), item, strict=True)) for item in facts],
@@ -230,12 +179,14 @@ def of_source(
     policy: Policy, rows: int, counts: Counts, schema: Mapping[str, pl.DataType], sample: pl.LazyFrame | None = None
 ) -> dict[str, Any]:
     """Return the facts of a run, with reasons why unchanged columns look like names or texts (by name or sample)."""
+    if not policy.kept or not rows:
+        return {}
+    from dptext_etl.runner.source.guessing import look_of, shapes_of  # runs without kept columns start without it
+
     unchanged = [item.column for item in policy.kept if not item.rule]
     shapes = {} if sample is None else shapes_of(sample.select(unchanged))
     looks = {name: why for name in unchanged if (why := look_of(name, shapes.get(name)))}
     result = facts({item.column: item.rule for item in policy.kept}, policy.ids, rows, counts)
-    if not result:
-        return {}
     (most,) = (item for item in policy.kept if item.column == result["helps_most"])
     way = None if most.column in looks else _coarser(most, schema[most.column])
     return {**result, "coarsen_by": way, "looks": looks, "accepted": policy.keep_unique == "accepted"}
@@ -250,21 +201,14 @@ def _coarser(kept: Kept, dtype: pl.DataType) -> str | None:
     return "bins = [public bounds]" if dtype.is_numeric() else "top = [public values]" if dtype == pl.String else None
 
 
-@bare
-def trace(source: Examined[pl.LazyFrame], policy: Policy) -> dict[str, Any]:
-    """Return the facts of a run in this process, from all rows that its version would hold.
-
-    Args:
-        source: The examined source.
-        policy: The policy of the run.
-
-    Returns:
-        Facts for JSON; empty if the policy keeps no column.
-    """
+def trace(source: Examined[Any], policy: Policy) -> dict[str, Any]:
+    """Return the facts of a run, from all rows that its version would hold; empty if the policy keeps no column."""
     rows, number = source.version_rows
     if not policy.keep:
         return {}
-    return of_source(policy, number, count(rows, groups_of(policy.kept_columns)), source.table.schema, rows)
+    counts = source.count(rows, groups_of(policy.kept_columns)) if source.traced is None else source.traced
+    sample = rows if isinstance(rows, pl.LazyFrame) else None
+    return of_source(policy, number, counts, source.table.schema, sample)
 
 
 def of_published(layout: Layout, manifest: Manifest) -> dict[str, Any]:
@@ -313,8 +257,6 @@ def refuse_traceable(part: Mapping[str, Any]) -> None:
 
 def traceable_lines(part: Mapping[str, Any]) -> list[str]:
     """Explain the facts in sentences."""
-    if not part:
-        return []
     rows, most = part["rows"], part["helps_most"]
     ways = ((item["name"], item["coarse"]) for item in part["columns"])
     named = ", ".join(f"{name} ({way_of(rule)})" if rule else name for name, rule in ways)

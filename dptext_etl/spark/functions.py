@@ -22,7 +22,7 @@ from dptext_etl.engines.spark.frames import open_table, require_publishable
 from dptext_etl.engines.spark.session import named, require_workers
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers, opened, ship
 from dptext_etl.errors import LedgerError, PolicyError, bare, seam
-from dptext_etl.id_forms import Normalization
+from dptext_etl.keys import Normalization
 from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.account import Account, AccountTerms
 from dptext_etl.ledger.anchor_files import place_of

@@ -60,18 +60,15 @@ class Delta:
                 raise InputError(msg, "rename the column in the source; no budget used", {"column": column})
             if not _fits(dtype):
                 raise unfit(self.name, column, dtype)
-            if _is_naive(dtype):
-                self._require_naive(column)
-
-    def _require_naive(self, column: str) -> None:
-        """Refuse timestamps without a time zone in a table that was made without the feature for them."""
-        with seam("reading the log of the table", InputError, _HINT):
-            table = self._open()
-            features = [_NAIVE] if table is None else table.protocol().reader_features or []
-        if _NAIVE not in features:
-            msg = f"column {column!r} holds timestamps without a time zone, and the table {self._files.url} was made "
-            hint = "give them the time zone UTC in the source, or name a new folder as the sink"
-            raise InputError(f"{msg}without the feature {_NAIVE}; no budget used", hint, {"column": column})
+            if not _is_naive(dtype):
+                continue
+            with seam("reading the log of the table", InputError, _HINT):
+                table = self._open()
+                features = [_NAIVE] if table is None else table.protocol().reader_features or []
+            if _NAIVE not in features:
+                msg = f"column {column!r} holds timestamps without a time zone, and the table {self._files.url} was "
+                hint = "give them the time zone UTC in the source, or name a new folder as the sink"
+                raise InputError(f"{msg}made without the feature {_NAIVE}; no budget used", hint, {"column": column})
 
     def require_writable(self) -> None:
         if self._files.remote:
@@ -109,7 +106,13 @@ class Delta:
         stated = {_DIGEST: facts.digest, _STATED: json.dumps(facts.properties)}
         properties = CommitProperties(stated, 0, [Transaction(_APP, facts.release, now)])
         with seam("committing to the table", InputError, _HINT):
-            columns = Schema.from_arrow(_in_utc(schema))
+            # the format knows moments in UTC, which Parquet writes for any time zone
+            zoned = {
+                name: pl.Datetime("us", "UTC") if isinstance(dtype, pl.Datetime) and dtype.time_zone else dtype
+                for name, dtype in schema.items()
+            }
+            empty = pl.DataFrame(schema=zoned).to_arrow(compat_level=pl.CompatLevel.oldest())
+            columns = Schema.from_arrow(empty.schema)
             if before is None:
                 try:
                     create_table_with_add_actions(
@@ -188,12 +191,3 @@ def _fits(dtype: Any, *, nested: bool = False) -> bool:
     if isinstance(dtype, pl.Datetime):
         return dtype.time_unit == "us" and not (nested and dtype.time_zone not in {None, "UTC"})
     return isinstance(dtype, _TYPES)
-
-
-def _in_utc(schema: pl.Schema) -> Any:
-    """Return the Arrow schema of a table: the format knows moments in UTC, which Parquet writes for any time zone."""
-    zoned = {
-        name: pl.Datetime("us", "UTC") if isinstance(dtype, pl.Datetime) and dtype.time_zone else dtype
-        for name, dtype in schema.items()
-    }
-    return pl.DataFrame(schema=zoned).to_arrow(compat_level=pl.CompatLevel.oldest()).schema

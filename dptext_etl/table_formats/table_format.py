@@ -10,9 +10,7 @@ import polars as pl
 
 from dptext_etl.data_types import kind_of
 from dptext_etl.errors import BusyError, InputError
-
-NAMES = {"delta": "Delta Lake", "iceberg": "Iceberg"}
-LIBRARIES = {"delta": "deltalake", "iceberg": "pyiceberg"}
+from dptext_etl.file_formats import TABLES
 
 
 class DataFile(NamedTuple):
@@ -71,5 +69,5 @@ class TableFormat(Protocol):
 
 def unfit(name: str, column: str, dtype: pl.DataType) -> InputError:
     """Return the error for a column whose type the format does not have."""
-    msg = f"column {column!r} of type {kind_of(dtype)} cannot be stored in a table of {NAMES[name]}; no budget used"
+    msg = f"column {column!r} of type {kind_of(dtype)} cannot be stored in a table of {TABLES[name][0]}; no budget used"
     return InputError(msg, "cast it in the source, or do not keep it", {"column": column})

@@ -12,9 +12,10 @@ import polars as pl
 from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError
 from dptext_etl.extensions import pip_install
+from dptext_etl.file_formats import TABLES
 from dptext_etl.files import literal
 from dptext_etl.storage import Storage
-from dptext_etl.table_formats.table_format import LIBRARIES, NAMES, TableFormat
+from dptext_etl.table_formats.table_format import TableFormat
 
 
 def rewrites(files: Storage, before: Iterable[str], after: Iterable[str]) -> bool:
@@ -40,9 +41,10 @@ def rewrites(files: Storage, before: Iterable[str], after: Iterable[str]) -> boo
 
 def open_table(spec: Any, files: Storage) -> TableFormat:
     """Open a table by its entry in the policy and the storage of its files."""
-    what = f"publishing a table of {NAMES[spec.format]}"
-    if find_spec(LIBRARIES[spec.format]) is None:
-        raise InputError(f"{what} needs {LIBRARIES[spec.format]}, which is not installed", f"`{pip_install('tables')}`")
+    title, library = TABLES[spec.format]
+    if find_spec(library) is None:
+        msg = f"publishing a table of {title} needs {library}, which is not installed"
+        raise InputError(msg, f"`{pip_install('tables')}`")
     if spec.format == "delta":
         from dptext_etl.table_formats.delta import Delta
 

@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from dptext_etl import catalog, column, keys
 from dptext_etl.accounting import zcdp_epsilon
+from dptext_etl.accounting.shuffling import Shuffled
 from dptext_etl.corpora import Corpus
 from dptext_etl.families.aggregate import Noisy, Statistic, describe, linear_discriminant, noisy, partial_sum, table
 from dptext_etl.families.aggregate.statistic import rho_of, variance_of
-from dptext_etl.families.choice import Shuffled
 from dptext_etl.guarantee import exact, float_above, steps
 from dptext_etl.mechanisms.surrogate import Surrogate
 from dptext_etl.policy.synthetic import CLAIM

@@ -10,7 +10,7 @@ from pathlib import Path
 from dptext_etl import files
 from dptext_etl.cli.terminal import finite
 from dptext_etl.errors import InputError, seam
-from dptext_etl.html_output import document
+from dptext_etl.markup import document
 from dptext_etl_eval.baselines import BLIND
 from dptext_etl_eval.evidence import INSIDE, Evidence, Measured
 from dptext_etl_eval.measure import DISCRIMINANT, WAYS, Attack, Score

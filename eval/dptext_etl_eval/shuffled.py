@@ -14,10 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
+from dptext_etl.accounting.shuffling import COUNT
 from dptext_etl.corpora.corpus import Corpus
 from dptext_etl.corpora.frequencies import estimate_frequencies
 from dptext_etl.errors import InputError, PolicyError, meant, seam
-from dptext_etl.families.choice import COUNT, ChoiceMechanism
+from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.policy import Policy
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from dptext_etl.accounting.shuffling import OTHER
 from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, seam
-from dptext_etl.families.choice import OTHER
 from dptext_etl.runner.source import roles
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl_eval.baselines import CORPUS, public_rows

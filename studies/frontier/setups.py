@@ -22,7 +22,6 @@ import polars as pl
 from papers import settings
 from surrogate_measures import released
 
-from dptext_etl.allocation.score import words_encoder
 from dptext_etl.mechanism import Mechanism
 from dptext_etl_eval.attacks.masked_tokens import Predictor
 from dptext_etl_eval.classifier import counted, fit
@@ -31,6 +30,7 @@ from dptext_etl_eval.fine_tuning import Recipe, Side, fine_tuned
 from dptext_etl_eval.ngrams import Ngrams
 from dptext_etl_eval.pairs import words_of
 from dptext_etl_eval.statistics import accuracy, macro_f1, pearson, spearman
+from dptext_etl_models.likeness import words_encoder
 from frontier import generated
 from frontier.data import DATA
 

@@ -33,7 +33,7 @@ def policy_entries() -> str:
 
 def form_entries() -> str:
     """Return the reference of `[synthetic]` and `[shuffled]`."""
-    from dptext_etl.families.choice import Shuffled, ShuffledLabels
+    from dptext_etl.accounting.shuffling import Shuffled, ShuffledLabels
     from dptext_etl.policy.synthetic import Labels, MaxEnt, Synthetic
 
     return _entries(

@@ -5,7 +5,7 @@ no download: an averaged perceptron of NLTK's kind with eight classes, as small 
 NLTK's tagger, so it makes that one's mistakes and more; the card says how many, against texts tagged by people.
 
     python -m studies.shipped_data.tagger --corpus wiki_en.parquet --corpus sgd_utterances.parquet \
-        --nltk-data FOLDER --out dptext_etl/data/english-tags.json
+        --nltk-data FOLDER --out models/dptext_etl_models/data/english-tags.json
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Any
 import polars as pl
 
 from dptext_etl import _kernel
-from dptext_etl.allocation.tagging import CLASSES, NltkTagger, class_of
 from dptext_etl.errors import InputError
+from dptext_etl_models.tagging import CLASSES, NltkTagger, class_of
 
 Tagged = list[tuple[str, str]]
 

@@ -19,7 +19,6 @@ from dptext_etl.checks.text_counts import (
     count_copies,
     gate_delta,
     ngram_chances,
-    ngram_reports,
     ngram_words,
 )
 from dptext_etl.column import release
@@ -121,13 +120,13 @@ def test_a_release_stays_within_its_bound_and_copies_and_stretches_do_not(small_
     out = release(raw.to_arrow(), pa.array([str(n) for n in range(len(raw))]), column)
     text, draws, run = pl.Series(out.text), pl.Series(out.positions), ngram_words(mechanism)
     paid = policy(small_vectors, beta=1e-6)
-    (fine,) = ngram_reports(paid, {"text": count_copies(raw, text, draws, run)})
+    (fine,) = copy_reports(paid, {"text": count_copies(raw, text, draws, run)}, ngrams=True)
     assert not fine.beyond_chance
     assert fine.expected < 1
     stretch = (
         raw.str.split(" ").list.head(run).list.join(" ") + " " + text.str.split(" ").list.slice(run).list.join(" ")
     )
-    (caught,) = ngram_reports(paid, {"text": count_copies(raw, stretch, draws, run)})
+    (caught,) = copy_reports(paid, {"text": count_copies(raw, stretch, draws, run)}, ngrams=True)
     assert (caught.copies, caught.beyond_chance) == (300, True)
     copied, stretched = decisions(paid, {"text": count_copies(raw, stretch, draws, run)})
     assert copied.passed
@@ -158,7 +157,7 @@ def test_counts_gate_only_where_beta_pays_for_it(small_vectors):
     both = policy(small_vectors, beta=1e-6, columns=("text", "note"))
     counts = {"text": CopyCount(0, {1: 50}), "note": CopyCount(0, {1: 50})}
     assert [item.beta for item in copy_reports(both, counts)] == [2.5e-7, 2.5e-7]
-    assert [item.beta for item in ngram_reports(both, counts)] == [2.5e-7, 2.5e-7]
+    assert [item.beta for item in copy_reports(both, counts, ngrams=True)] == [2.5e-7, 2.5e-7]
 
 
 def test_where_copies_are_likely_no_threshold_exists(small_vectors):

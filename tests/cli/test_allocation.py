@@ -15,21 +15,21 @@ TEXT = "The doctor changed Anna's medicine"
 
 def test_preview_shows_what_each_word_would_get(small_vectors):
     named = ("preview", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5", "--public-text", TEXT)
-    named += ("--allocation", "ic,sd", "--epsilon", 30)
+    named += ("--allocation", "ic", "--epsilon", 30)
     (row,) = facts(*named)["sentences"]
     found = row["allocation"]
-    allocation = Allocation(scores=("ic", "sd"), total=30.0)
+    allocation = Allocation(scores=("ic",), total=30.0)
     words = TEXT.split()
     assert [item["word"] for item in found["words"]] == words
     assert [round(item["epsilon"] * 1e6) for item in found["words"]] == allocation.over(words)
     assert found["sum"] <= found["total"] == 30
     assert found["words"][0]["epsilon"] > found["words"][1]["epsilon"], "an article gets more than a doctor"
-    assert all(set(item["scores"]) == {"ic", "sd"} for item in found["words"])
+    assert all(set(item["scores"]) == {"ic"} for item in found["words"])
     assert row["after"][0]["spend"] == 30, "a text costs the total, whatever its length"
     said = dptext(*named).stdout
     assert "A score of 1 asks for the least." in said
     (line,) = (line for line in said.splitlines() if line.startswith("doctor "))
-    assert line.split()[3] == f"{found['words'][1]['epsilon']:.3f}".rstrip("0")
+    assert line.split()[2] == f"{found['words'][1]['epsilon']:.3f}".rstrip("0")
 
 
 def test_an_explanation_of_an_entry(small_vectors):

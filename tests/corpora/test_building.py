@@ -126,7 +126,8 @@ def test_a_model_without_its_library_is_refused_with_the_command(monkeypatch: py
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr("dptext_etl.corpora.sentences.metadata.version", missing)
+    pytest.importorskip("dptext_etl_models")
+    monkeypatch.setattr("dptext_etl_models.sentence_transformers.metadata.version", missing)
     options = Options(name="model", encoder="sentence-transformers", model="any", **STATED)
     with pytest.raises(PolicyError, match="needs a library") as caught:
         build([Source(table)], table.parent / "none", options)

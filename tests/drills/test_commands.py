@@ -15,7 +15,7 @@ pytestmark = pytest.mark.thorough
 KILLED = """
 import os, signal, sys
 from dptext_etl.cli.app import main
-from dptext_etl.ledger.storage.sqlite import SqliteStore
+from dptext_etl.ledger.storage.store import SqliteStore
 
 left = int(sys.argv.pop(1))
 

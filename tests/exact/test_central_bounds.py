@@ -10,10 +10,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dptext_etl.accounting.shuffling import central_epsilon
+from dptext_etl.accounting.shuffling import Shuffled, ShuffledLabels, central_epsilon
 from dptext_etl.families.aggregate import describe
 from dptext_etl.families.aggregate.statistic import rho_of, variance_of
-from dptext_etl.families.choice import Shuffled, ShuffledLabels
 from dptext_etl.guarantee import float_above
 from dptext_etl.policy.synthetic import CLAIM
 from tests.quick import quick
@@ -30,7 +29,7 @@ UNKNOWN = "nothing known"
 @pytest.fixture
 def large_deltas(monkeypatch):
     """Allow deltas at which tables of three records have a central epsilon below the epsilon of a draw."""
-    for module in ("guarantee", "families.choice"):
+    for module in ("guarantee", "accounting.shuffling"):
         monkeypatch.setattr(f"dptext_etl.{module}.LARGEST_DELTA", 1.0)
 
 

@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dptext_etl.accounting.shuffling import Law, binned, binomial, central_epsilon, divergence, gains, raised
+from dptext_etl.accounting.shuffling import Law, Shuffled, binned, binomial, central_epsilon, divergence, gains, raised
 from dptext_etl.corpora.frequencies import weights
-from dptext_etl.families.choice import Shuffled
 from tests.quick import quick
 
 EPSILONS = (0.05, 0.2, 0.5, 0.9)

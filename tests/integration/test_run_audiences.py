@@ -10,7 +10,7 @@ from dptext_etl.checks import Verdict
 from dptext_etl.engines import run, stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
 from dptext_etl.policy import Policy
-from dptext_etl.policy.audience import EQUAL_TEXTS, table_of, together
+from dptext_etl.policy.policy_like import EQUAL_TEXTS, table_of, together
 from dptext_etl.runner import Manifest, plan, scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import publication

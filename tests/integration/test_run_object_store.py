@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import polars as pl
 import pytest
 
-from dptext_etl import file_formats, object_stores, run
+from dptext_etl import object_stores, run, text_files
 from dptext_etl.checks.published import check_published
 from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.engines import stage
@@ -85,7 +85,7 @@ def test_the_csv_objects_that_are_read_are_those_that_were_checked(store, monkey
         checked.append(content.split()[1].decode().partition(",")[0])
         return require_rows([content], path, *dialect)
 
-    monkeypatch.setattr(file_formats, "require_rows", check)
+    monkeypatch.setattr(text_files, "require_rows", check)
     read = Files.at(f"s3://bucket/raw/{name}", options).scan(all_text=True).collect()["id"].to_list()
     assert (read, len(read)) == (checked, count)
 

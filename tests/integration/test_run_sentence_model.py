@@ -5,7 +5,6 @@ import polars as pl
 import pytest
 
 from dptext_etl.corpora.building import Options, Source, build
-from dptext_etl.corpora.sentences import SentenceModel
 from dptext_etl.device import DTYPE_SETTING
 from dptext_etl.engines import run
 from dptext_etl.errors import LedgerError
@@ -14,8 +13,10 @@ from tests.corpus_texts import texts
 from ..synthetic_runs import SYNTHETIC, used, verified
 from .spark_runs import frame_of
 
+pytest.importorskip("dptext_etl_models")
 pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra: semantic)")
 
+from dptext_etl_models.sentence_transformers import SentenceModel
 from models.tests.model_makers import make
 
 

@@ -9,7 +9,7 @@ import shlex
 import polars as pl
 import pytest
 
-from dptext_etl import escaping
+from dptext_etl import markup
 from dptext_etl.runner import statement
 from dptext_etl.runner.statement import markdown, meaning_of, page
 from tests.command_line import dptext
@@ -155,7 +155,7 @@ def test_no_name_is_read_as_markup(policy_of_job):
         assert Reader(page(hostile)).tags == Reader(page(plain)).tags, name
         assert Reader(READER.render(markdown(hostile))).tags == expected, name
         (command,) = [line for line in markdown(hostile).splitlines() if line.startswith("dptext check")]
-        place = escaping.one_line(name).replace("`", "'")
+        place = markup.one_line(name).replace("`", "'")
         assert shlex.split(command, comments=True) == ["dptext", "check", "POLICY", "--released", place]
 
 

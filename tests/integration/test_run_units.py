@@ -10,8 +10,7 @@ import pytest
 from dptext_etl import _kernel
 from dptext_etl.engines import run
 from dptext_etl.errors import BudgetError, InputError, LedgerError, PolicyError
-from dptext_etl.id_forms import normalized
-from dptext_etl.keys import canonical_ids
+from dptext_etl.keys import canonical_ids, normalized
 from dptext_etl.ledger import Scope
 from dptext_etl.runner import plan, scan_published, statement
 from dptext_etl.runner.planning import further

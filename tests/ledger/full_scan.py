@@ -9,7 +9,7 @@ import pyarrow as pa
 from dptext_etl.accounting import MEASURES
 from dptext_etl.guarantee import MICRO, PURE
 from dptext_etl.ledger import Charge, CommitOutcome, Outcome, Scope, State
-from dptext_etl.ledger.storage import segments
+from dptext_etl.ledger.storage.journal import LAYOUTS
 from dptext_etl.policy import Cap
 
 from ..ledger_kit import binaries, digest
@@ -76,7 +76,7 @@ class Scan:
         self.scopes, self.caps, self.of_subjects, self.head = {}, {}, set(), b""
         for entry in db.journal.entries():
             if entry.hash not in cache:
-                names = [name for name, _ in segments.LAYOUTS.get(entry.kind, ())]
+                names = [name for name, _ in LAYOUTS.get(entry.kind, ())]
                 cache[entry.hash] = entry.facts, db.journal.read(entry.seq, names) if names else {}
             self.head = entry.hash
             self._take(entry.seq, entry.kind, *cache[entry.hash])

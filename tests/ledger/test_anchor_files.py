@@ -84,6 +84,14 @@ def restored(kit, copy):
     kit.ledger = kit.open()
 
 
+def replaced(kit):
+    """Put an empty ledger in the place of a ledger."""
+    kit.ledger.close()
+    for path in kit.path.parent.glob("ledger.db*"):
+        path.unlink()
+    kit.ledger = kit.open()
+
+
 @pytest.mark.parametrize("apart", [True, False], ids=["apart", "shared"])
 def test_a_copy_of_a_project_has_its_own_heads_or_the_refusal_names_it(sqlite, folder, tmp_path, apart):
     Charger(sqlite, folder, "a").charge("x", 1)
@@ -145,13 +153,22 @@ def test_a_loss_is_settled_once_for_all(sqlite, folder, tmp_path):
         a.charge("a3", 1, "r2", cap=57)
 
 
+def test_one_thaw_settles_the_loss_of_all_datasets_whose_anchors_are_missing(sqlite, folder):
+    for name in "ab":
+        Charger(sqlite, folder, name).charge("x", 1)
+    replaced(sqlite)
+    with pytest.raises(LedgerError, match=FROZEN):
+        Charger(sqlite, folder, "a").charge("y", 1)
+    assert sqlite.ledger.losses.frozen() == ["a", "b"]
+    sqlite.ledger.losses.thaw("a", {"eps_pure": 1})
+    for name in "ab":
+        require(sqlite.ledger, Scope(name, "2026", "people"), *settings(folder))
+
+
 def test_another_ledger_at_the_place_is_noticed(sqlite, folder):
     a = Charger(sqlite, folder, "a")
     a.charge("a1", 2, "r7")
-    sqlite.ledger.close()
-    for path in sqlite.path.parent.glob("ledger.db*"):
-        path.unlink()
-    sqlite.ledger = sqlite.open()
+    replaced(sqlite)
     place, _ = settings(folder)
     require(sqlite.ledger, Scope("a", "2026", "people"), place, released=tuple)
     require(sqlite.ledger, Scope("d", "2026"), place, released=tuple)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dptext_etl.column import INFINITE
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, HashedIds, WantedIds, fold
-from dptext_etl.ledger.storage.segments import decode, encode
+from dptext_etl.ledger.storage.journal import decode, encode
 
 from ..examples import examples
 

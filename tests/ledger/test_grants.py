@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from dptext_etl.cli.app import app
 from dptext_etl.errors import LedgerError
-from dptext_etl.id_forms import IdForm
+from dptext_etl.keys import IdForm
 from dptext_etl.ledger import IdForms, Ledger, Outcome, Scope
 from dptext_etl.ledger.storage.journal import event_hash
 from dptext_etl.ledger.storage.opening import require_writable

@@ -3,7 +3,7 @@
 import pytest
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.id_forms import IdForm
+from dptext_etl.keys import IdForm
 from dptext_etl.ledger import IdForms, Scope
 from dptext_etl.policy import Cap
 

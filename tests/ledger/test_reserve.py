@@ -11,7 +11,7 @@ from dptext_etl.column import INFINITE
 from dptext_etl.errors import BudgetError, InputError, LedgerError
 from dptext_etl.ledger import Charge, Outcome, Scope
 from dptext_etl.ledger import charges as batches
-from dptext_etl.ledger.storage.segments import seal
+from dptext_etl.ledger.storage.journal import seal
 from dptext_etl.ledger.types import counts_of
 from dptext_etl.policy import Cap
 

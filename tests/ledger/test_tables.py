@@ -20,7 +20,7 @@ from dptext_etl.cli.terminal import public_view
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE, steps
-from dptext_etl.id_forms import IdForm
+from dptext_etl.keys import IdForm
 from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.audit import Verification, charges
 from dptext_etl.ledger.caps import LARGEST

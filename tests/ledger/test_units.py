@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl.errors import InputError, LedgerError
-from dptext_etl.id_forms import IdForm, arranged
+from dptext_etl.keys import IdForm, arranged
 from dptext_etl.ledger import IdForms, Outcome, Scope
 from dptext_etl.policy import Cap
 

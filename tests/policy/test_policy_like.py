@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import dptext_etl.polars  # noqa: F401
-from dptext_etl import ColumnPolicy, Policy, available, catalog, html_output, load, privatize, run
+from dptext_etl import ColumnPolicy, Policy, available, catalog, load, markup, privatize, run
 from dptext_etl.checks import Verdict
 from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.errors import PolicyError
@@ -196,4 +196,4 @@ def test_a_verdict_shows_its_sentence():
     assert "words: FAILED" in shown
     assert "2 rows &lt;hold&gt; others" in shown
     assert "rows 1,000, bad 2" in shown
-    assert html_output.table("x", ["a"], [[True], [0.25], [{"b"}]]).count("<td>") == 3
+    assert markup.table("x", ["a"], [[True], [0.25], [{"b"}]]).count("<td>") == 3

@@ -81,7 +81,7 @@ def test_a_phase_of_unknown_length_ends(clock):
     meter = Meter("ids", None, told.append)
     clock(1)
     meter.add(7)
-    meter.end()
+    meter.add(0, last=True)
     assert [(report.rows_total, report.ended) for report in told] == [(None, False), (None, False), (7, True)]
 
 

@@ -6,7 +6,7 @@ They report under five names: `canary_text_absent`, `canary_rows_complete`, `can
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -28,8 +28,7 @@ from dptext_etl.checks.text_counts import (
 )
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import PolicyError, counted
-from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.families.words import Simulated, WordByWord, WordMechanism, sample_many
+from dptext_etl.families.words import Simulated, WordByWord, WordMechanism, by_text, sample_many
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.keys import canonical_ids, canonical_series
 from dptext_etl.mechanism import PAD, Mechanism
@@ -69,6 +68,7 @@ class CanaryTextAbsent(Gate):
         self._tokens = candidate.pseudo_words()
         planted = sum(len(plan.ids("out_of_vocabulary")) for plan in candidate.canaries)
         self._spelled, self._spelled_again, self._in_clear = {}, {}, {}
+        self._everything = Searcher(word for words in self._tokens.values() for word in words)
         for item in self.policy.column_policies():
             name, chance = item.column or "", chance_of_foreign_words(item.mechanism)
             if Disclosure.OOV in item.mechanism.guarantee.disclosures and item.mechanism.mode != "strict":
@@ -78,7 +78,6 @@ class CanaryTextAbsent(Gate):
                 self._spelled[name] = self._all_but(name)
             if (chance + sum(step.foreign_word_chance() for step in item.postprocess)) * searched > FALSE_ALARM:
                 self._spelled_again[name] = self._all_but(name)
-        self._everything = Searcher(word for words in self._tokens.values() for word in words)
         self.state = {"rows": 0, "hits": Counter(dict.fromkeys(FORMS, 0))}
 
     def _all_but(self, column: str) -> Searcher:
@@ -138,7 +137,7 @@ def chance_of_foreign_words(mechanism: Mechanism) -> float:
     It is 0 if outputs are words of a fixed set, or public texts. A mechanism that spells texts from pieces of words, or
     decodes them, may copy such a word from its input by chance.
     """
-    fixed = mechanism.guarantee.unit == "word" or isinstance(mechanism, ChoiceMechanism)
+    fixed = mechanism.guarantee.unit == "word" or by_text(mechanism) is not None
     return 0.0 if fixed or mechanism.output_words() is not None else 1.0
 
 
@@ -255,13 +254,23 @@ class CanaryWordsReplaced(InVocabularyGate):
         counts |= dict.fromkeys(("words", "survived", "misaligned", "suspicious"), 0)
         without_power = []
         for name, mechanism in self._columns.items():
-            texts, survived, misaligned = self._survived(name, mechanism)
+            texts, survived, vocabulary = Texts(), Counter[int](), known_words(mechanism)
+            for (shard, _, row), released in self.releases(name):
+                words, outputs = drawn_and_released(mechanism, vocabulary, row.words[name], released)
+                if mechanism.length != "disclose":
+                    fits, came_back = len(outputs) <= mechanism.n_max, sum(output in words for output in outputs)
+                else:
+                    fits = len(outputs) == len(words)
+                    came_back = sum(output == word for output, word in zip(outputs, words, strict=False))
+                if fits:
+                    texts.setdefault(shard, []).append(words)
+                    survived[shard] += came_back
+                counts["misaligned"] += not fits
             chances, alarm = _chances(mechanism, texts, FALSE_ALARM / len(self._columns))
             total: Trials = sum(chances.values(), Counter())
             limit = least_suspicious(total, alarm / 2)
             counts["words"] += total.total()
             counts["survived"] += survived.total()
-            counts["misaligned"] += misaligned
             counts["suspicious"] += survived.total() >= limit
             counts["suspicious"] += sum(
                 survived[shard] >= least_suspicious(trials, alarm / 2 / max(1, self._shards))
@@ -278,23 +287,6 @@ class CanaryWordsReplaced(InVocabularyGate):
         if not self._columns:
             message = "not applicable: no column replaces words one by one"
         return self.outcome(counts, message, passed=passed, applicable=bool(self._columns))
-
-    def _survived(self, name: str, mechanism: WordByWord) -> tuple[Texts, Counter[int], int]:
-        """Return, by shard, the canary texts of a column and how many of their words came back; and misaligned rows."""
-        vocabulary, misaligned = known_words(mechanism), 0
-        texts, survived = Texts(), Counter[int]()
-        for (shard, _, row), released in self.releases(name):
-            words, outputs = drawn_and_released(mechanism, vocabulary, row.words[name], released)
-            if mechanism.length != "disclose":
-                fits, came_back = len(outputs) <= mechanism.n_max, sum(output in words for output in outputs)
-            else:
-                fits = len(outputs) == len(words)
-                came_back = sum(output == word for output, word in zip(outputs, words, strict=False))
-            if fits:
-                texts.setdefault(shard, []).append(words)
-                survived[shard] += came_back
-            misaligned += not fits
-        return texts, survived, misaligned
 
 
 class CanaryTextsReplaced(InVocabularyGate):
@@ -324,8 +316,21 @@ class CanaryTextsReplaced(InVocabularyGate):
         counts = {"texts": 0, "survived": 0, "pairs": 0, "equal": 0, "suspicious": 0}
         without_power = []
         for name, mechanism in self._mechanisms.items():
+            planted = {row.texts[name] for _, _, row in self._planted.values()}
+            numbers = {text: number for number, text in enumerate(mechanism.opened.texts) if text in planted}
+            back, same, survived, equal = Trials(), Trials(), 0, 0
+            pairs = defaultdict[tuple[int, int | None], list[tuple[int, Any]]](list)
+            for (shard, _, row), text in self.releases(name):
+                number = numbers[row.texts[name]]
+                back[round_up(mechanism.survival(number))] += 1
+                survived += text == row.texts[name]
+                pairs[shard, row.pair].append((number, text))
+            for (number, text), *other in pairs.values():
+                if len(other) == 1:
+                    same[round_up(mechanism.collision(number))] += 1
+                    equal += text == other[0][1]
             power = False
-            for trials, hits, names in self._compared(name, mechanism):
+            for trials, hits, names in (back, survived, ("texts", "survived")), (same, equal, ("pairs", "equal")):
                 limit = least_suspicious(trials, FALSE_ALARM / 2 / len(self._mechanisms))
                 power |= limit <= trials.total()
                 counts[names[0]] += trials.total()
@@ -338,26 +343,6 @@ class CanaryTextsReplaced(InVocabularyGate):
         message += f"{counts['equal']:,} of {counts['pairs']:,} pairs of equal texts agree, "
         message += f"{'within' if passed else 'beyond'} chance{powerless(without_power)}"
         return self.outcome({**counts, "false_alarm": FALSE_ALARM}, message, passed=passed)
-
-    def _compared(self, name: str, mechanism: ChoiceMechanism) -> Iterator[tuple[Trials, int, tuple[str, str]]]:
-        """Yield trials, successes, and the names of their counts: of survivors, and of pairs that agree."""
-        planted = {row.texts[name] for _, _, row in self._planted.values()}
-        numbers = {text: number for number, text in enumerate(mechanism.opened.texts) if text in planted}
-        back: Trials = Counter()
-        same: Trials = Counter()
-        survived = equal = 0
-        pairs: dict[tuple[int, int | None], list[tuple[int, Any]]] = {}
-        for (shard, _, row), text in self.releases(name):
-            number = numbers[row.texts[name]]
-            back[round_up(mechanism.survival(number))] += 1
-            survived += text == row.texts[name]
-            pairs.setdefault((shard, row.pair), []).append((number, text))
-        for rows in pairs.values():
-            if len(rows) == 2:
-                same[round_up(mechanism.collision(rows[0][0]))] += 1
-                equal += rows[0][1] == rows[1][1]
-        yield back, survived, ("texts", "survived")
-        yield same, equal, ("pairs", "equal")
 
 
 class CanaryRowsReproducible(Gate):
@@ -448,7 +433,11 @@ class Chances:
             return min(1.0, len(targets) * self._mechanism.largest_probability() * ROUNDING)
         if self.exact:
             return min(1.0, sum(self._distribution(word).get(target, 0.0) for target in targets) * ROUNDING)
-        samples = self._sampled(word)
+        if word not in self._samples:
+            count = PAD_SAMPLES if word == PAD else SAMPLES
+            draws = sample_many(self._mechanism, word, count) if isinstance(self._mechanism, WordMechanism) else ()
+            self._samples[word] = Counter(draws)
+        samples = self._samples[word]
         hits = sum(samples[target] for target in targets - {word})
         itself = self.survival(word, alarm / 2) if word in targets else 0.0
         return min(1.0, itself + upper_bound(hits, samples.total(), alarm / 2))
@@ -460,10 +449,3 @@ class Chances:
                 output: round_up(chance) for output, chance in distribution if output in self._words
             }
         return self._distributions[word]
-
-    def _sampled(self, word: str) -> Counter[str]:
-        if word not in self._samples:
-            count = PAD_SAMPLES if word == PAD else SAMPLES
-            draws = sample_many(self._mechanism, word, count) if isinstance(self._mechanism, WordMechanism) else ()
-            self._samples[word] = Counter(draws)
-        return self._samples[word]

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from operator import eq
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,22 +32,27 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.accounting.shuffling import shuffled_of
 from dptext_etl.arrays import to_numpy
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.comparison import (
     ANY,
     BYTES,
+    CELL,
+    ROW,
     Bounds,
     ByteRows,
     LedgerComparison,
     Mismatches,
     Repeats,
+    compared_columns,
+    long_strings,
     short_digests,
     shortened,
+    too_many,
 )
 from dptext_etl.checks.gate import Candidate, Gate, Stage, with_id
 from dptext_etl.checks.gates.canary_gates import InVocabularyGate
-from dptext_etl.checks.kept_strings import CELL, ROW, compared_columns, long_strings, too_many
 from dptext_etl.checks.text_counts import (
     FALSE_ALARM,
     Trials,
@@ -61,7 +67,6 @@ from dptext_etl.checks.text_counts import (
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.column import output_digests
 from dptext_etl.errors import GateError, PolicyError, counted
-from dptext_etl.families.choice import shuffled_of
 from dptext_etl.families.words import Simulated, WordByWord, by_word
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.keys import canonical_ids, canonical_series
@@ -96,8 +101,12 @@ class OneTextPerRecord(Gate):
             return
         rows = with_id(batch, self.policy.id)
         if rows.height:
-            ids = short_digests(canonical_series(rows[self.policy.id]))
-            self.state["records"].add(np.hstack([ids, *(self._column(rows, name) for name in self._texts)]))
+            columns = [short_digests(canonical_series(rows[self.policy.id]))]
+            for name in self._texts:
+                is_text = rows.schema.get(name) == pl.String  # else the column is missing or holds no strings
+                nothing = np.zeros((rows.height, BYTES), np.uint8)
+                columns.append(shortened(self._digests.of(rows, name)) if is_text else nothing)
+            self.state["records"].add(np.hstack(columns))
 
     def verdict(self) -> Verdict:
         rows, records, distinct, _ = self.state["records"].counts()
@@ -107,19 +116,6 @@ class OneTextPerRecord(Gate):
         if repeated:
             message = f"of {rows:,} rows {repeated:,} repeat a record id, {conflicting:,} of them with another text"
         return self.outcome(counts, message, passed=not repeated)
-
-    def _column(self, rows: pl.DataFrame, name: str) -> ByteRows:
-        """Return the digests of a column, shape (rows, 16); zeros for a column that is missing or holds no strings."""
-        if rows.schema.get(name) != pl.String:
-            return np.zeros((rows.height, BYTES), np.uint8)
-        return shortened(self._digests.of(rows, name))
-
-
-class _Key(NamedTuple):
-    """A text column, and the chain of post-processing that made its cells; None for released texts."""
-
-    column: str
-    chain: str | None
 
 
 class RowsLedgered(Gate):
@@ -145,8 +141,9 @@ class RowsLedgered(Gate):
         self._forgetting = ledger if published and ledger.people.forgets(policy.dataset) else None
         self._columns = [item.name for item in policy.columns]
         self._chains = {item.column or "": item.chain for item in policy.column_policies() if item.chain is not None}
+        # by text column, and by the chain of post-processing that made its cells; None for released texts
         self._comparisons = {
-            _Key(name, chain): LedgerComparison(ledger.lookup(refs[name], chain), candidate.scratch)
+            (name, chain): LedgerComparison(ledger.lookup(refs[name], chain), candidate.scratch)
             for name in self._columns
             for chain in {None, self._chains.get(name)}
             if name in refs
@@ -161,7 +158,7 @@ class RowsLedgered(Gate):
         }
         self._unregistered = sum(name not in refs for name in self._columns)
         self.state = {"cells": 0, "uncommitted": 0, "different": 0, "forgotten": 0}
-        self.state |= {f"{key.column}/{key.chain or ''}": cells for key, cells in self._comparisons.items()}
+        self.state |= {f"{name}/{chain or ''}": cells for (name, chain), cells in self._comparisons.items()}
         self.state |= {f"{kept} of {text}": cells for (kept, text), cells in self._kept.items()}
         self.state["long"] = Counter[tuple[str, str]]()
 
@@ -171,34 +168,40 @@ class RowsLedgered(Gate):
 
     def rows(self, batch: pl.DataFrame) -> None:
         """Take a batch of rows; marked canary rows are looked up as such."""
-        self._take(batch, {_Key(name, None): name for name in self._columns})
+        self._take(batch, {(name, None): name for name in self._columns})
         self._compare_kept(batch)
 
     def rewritten_rows(self, batch: pl.DataFrame) -> None:
         """Read a batch of rows after post-processing: rewritten texts, and released ones next to them."""
-        columns = {_Key(name, self._chains.get(name)): name for name in self._columns}
-        columns |= {_Key(item.name, None): item.intermediate for item in self.policy.columns if item.intermediate}
+        columns = {(name, self._chains.get(name)): name for name in self._columns}
+        columns |= {(item.name, None): item.intermediate for item in self.policy.columns if item.intermediate}
         self._take(batch, columns)
         if self.candidate.stage is Stage.PUBLISHED:  # these rows come once
             self._compare_kept(batch)
 
-    def _take(self, batch: pl.DataFrame, columns: Mapping[_Key, str]) -> None:
+    def _take(self, batch: pl.DataFrame, columns: Mapping[tuple[str, str | None], str]) -> None:
         if self.policy.id not in batch.columns:
             self.state["cells"] += batch.height
             self.state["uncommitted"] += batch.height
             return
+        rows, marked = with_id(batch, self.policy.id), CANARY in batch.columns
         if self._forgetting is not None:
-            ids = canonical_ids(with_id(batch, self.policy.id)[self.policy.id].to_arrow())
+            ids = canonical_ids(rows[self.policy.id].to_arrow())
             self.state["forgotten"] += int(self._forgetting.people.forgotten(self.policy.dataset, ids).sum())
-        for key, name in columns.items():
-            if key in self._comparisons and name in batch.columns:
-                self.state["cells"] += batch.height
-                rows = with_id(batch, self.policy.id)
-                self.state["uncommitted"] += batch.height - rows.height
-                if rows.schema[name] == pl.String:
-                    self._hold(key, name, rows)
-                else:
-                    self.state["different"] += rows.height
+        for (text, chain), name in columns.items():
+            if (text, chain) not in self._comparisons or name not in batch.columns:
+                continue
+            self.state["cells"] += batch.height
+            self.state["uncommitted"] += batch.height - rows.height
+            if rows.schema[name] != pl.String:
+                self.state["different"] += rows.height
+            elif rows.height:
+                ids, column = canonical_ids(rows[self.policy.id].to_arrow()), self._policies[text]
+                canary = rows[CANARY].fill_null(value=False).to_numpy() if marked else np.zeros(rows.height, np.bool_)
+                bounds = positions_of(None if chain else column.mechanism, rows[name].alias("text"))
+                plain = shuffled_of(column.mechanism) is None
+                digests = self._digests.of(rows, name) if plain else output_digests(column, ids, rows[name])
+                self._comparisons[text, chain].add(ids, digests, canary, bounds)
 
     def _compare_kept(self, batch: pl.DataFrame) -> None:
         """Compare strings that are published unchanged with the identities of the raw texts of their rows."""
@@ -217,17 +220,13 @@ class RowsLedgered(Gate):
                     comparison.add(ids, keys, np.zeros(cells.height, np.bool_), bounds)
                     self.state["long"][kept, text] += cells.height
 
-    def _copied(self) -> set[str]:
-        """Return the kept columns that hold raw texts."""
-        copied = set[str]()
+    def verdict(self) -> Verdict:
+        cells, forgotten = self.state["cells"], self.state["forgotten"]
+        copied = set[str]()  # kept columns that hold raw texts
         for (kept, text), comparison in self._kept.items():
             long, other = self.state["long"][kept, text], comparison.counts()
             if too_many(long, long - other.uncommitted - other.different):
                 copied.add(kept)
-        return copied
-
-    def verdict(self) -> Verdict:
-        cells, forgotten, copied = self.state["cells"], self.state["forgotten"], self._copied()
         problems = Mismatches(self.state["uncommitted"], self.state["different"])
         for comparison in self._comparisons.values():
             problems = problems.plus(comparison.counts())
@@ -248,18 +247,6 @@ class RowsLedgered(Gate):
         if self._unregistered:
             message += f"; {counted(self._unregistered, 'column has', 'columns have')} no registered release"
         return self.outcome(counts, message, passed=passed)
-
-    def _hold(self, key: _Key, name: str, rows: pl.DataFrame) -> None:
-        if not rows.height:
-            return
-        marked = CANARY in rows.columns
-        canary = rows[CANARY].fill_null(value=False).to_numpy() if marked else np.zeros(rows.height, np.bool_)
-        ids = canonical_ids(rows[self.policy.id].to_arrow())
-        column = self._policies[key.column]
-        bounds = positions_of(None if key.chain else column.mechanism, rows[name].alias("text"))
-        plain = shuffled_of(column.mechanism) is None
-        digests = self._digests.of(rows, name) if plain else output_digests(column, ids, rows[name])
-        self._comparisons[key].add(ids, digests, canary, bounds)
 
 
 def positions_of(mechanism: Mechanism | None, texts: pl.Series) -> Bounds:
@@ -404,47 +391,31 @@ class PairedCanaries:
         if not self._texts:
             return []
         chances, repeated, left = self._chances(alarm)
-        share = left / 4
-        return [
-            _compared("pairs of a shard", self._within(chances), share),
-            _compared("pairs of two shards", self._across(chances), share),
-            _compared("a word twice in a row", self._repeated(repeated), share),
-            self._identical(chances, share),
-        ]
-
-    def _within(self, chances: Chances) -> Iterator[Trial]:
-        """Compare the two rows of a text in a shard."""
-        for pair, rows in self._rows.items():
-            for shard, half in rows:
-                if half == 0 and (shard, 1) in rows:
-                    yield from _aligned(chances[pair], rows[shard, 0], rows[shard, 1])
-
-    def _across(self, chances: Chances) -> Iterator[Trial]:
-        """Compare the first rows of a text in a shard and in the next shard; a row is in one pair at most."""
-        for pair, rows in self._rows.items():
-            front = [rows[place] for place in sorted(rows) if place[1] == 0]
-            for first, other in zip(front[::2], front[1::2], strict=False):
-                yield from _aligned(chances[pair], first, other)
-
-    def _repeated(self, chances: Chances) -> Iterator[Trial]:
-        """Compare the occurrences of a word in a row: "same word, same replacement" inside a record."""
-        for pair, rows in self._rows.items():
-            places = _repeats(self._texts[pair])
-            for outputs in rows.values():
-                yield from zip(
-                    chances[pair], (outputs[place] == outputs[other] for place, other in places), strict=True
-                )
-
-    def _identical(self, chances: Chances, alarm: float) -> PairComparison:
-        """Count pairs of rows that agree in every word, wherever they are; Markov: P[X >= t] <= E[X] / t."""
-        compared = equal = 0
+        within, across, twice = list[Trial](), list[Trial](), list[Trial]()
+        pairs = equal = 0
         expected = 0.0
         for pair, rows in self._rows.items():
-            pairs = math.comb(len(rows), 2)
-            compared += pairs
-            expected += pairs * math.prod(chances[pair]) * (1 + 1e-9)
+            front = [rows[place] for place in sorted(rows) if place[1] == 0]
+            both = [(rows[shard, 0], rows[shard, 1]) for shard, half in rows if half == 0 and (shard, 1) in rows]
+            for first, other in both:
+                within += zip(chances[pair], map(eq, first, other), strict=True)
+            for first, other in zip(front[::2], front[1::2], strict=False):  # a row is in one pair at most
+                across += zip(chances[pair], map(eq, first, other), strict=True)
+            for outputs in rows.values():  # "same word, same replacement" inside a record
+                same = (outputs[place] == outputs[other] for place, other in _repeats(self._texts[pair]))
+                twice += zip(repeated[pair], same, strict=True)
+            count = math.comb(len(rows), 2)
+            pairs += count
+            expected += count * math.prod(chances[pair]) * (1 + 1e-9)
             equal += sum(math.comb(times, 2) for times in Counter(rows.values()).values())
-        return PairComparison("rows of one text", compared, equal, max(1, math.ceil(expected / alarm)))
+        share = left / 4
+        return [
+            _compared("pairs of a shard", within, share),
+            _compared("pairs of two shards", across, share),
+            _compared("a word twice in a row", twice, share),
+            # rows that agree in every word, wherever they are; Markov: P[X >= t] <= E[X] / t
+            PairComparison("rows of one text", pairs, equal, max(1, math.ceil(expected / share))),
+        ]
 
     def _chances(self, alarm: float) -> tuple[Chances, Chances, float]:
         """Bound the chance that words agree.
@@ -455,19 +426,20 @@ class PairedCanaries:
         heaviest tail (Hoeffding 1956) and the largest product.
         """
         repeats = {pair: tuple(text[place] for place, _ in _repeats(text)) for pair, text in self._texts.items()}
+        exact, share, left = dict[str, float](), alarm / 4 / len(self._texts), alarm
         try:
             words = {word for text in self._texts.values() for word in text}
             exact = {word: self._mechanism.collision(word) for word in words}
         except PolicyError:
-            share = alarm / 4 / len(self._texts)
-            whole, twice = (
-                {pair: self._simulated(text, share) for pair, text in texts.items()} for texts in (self._texts, repeats)
-            )
-            return whole, twice, alarm / 2
+            left = alarm / 2
         whole, twice = (
-            {pair: tuple(exact[w] for w in text) for pair, text in texts.items()} for texts in (self._texts, repeats)
+            {
+                pair: tuple(exact[word] for word in text) if exact else self._simulated(text, share)
+                for pair, text in texts.items()
+            }
+            for texts in (self._texts, repeats)
         )
-        return whole, twice, alarm
+        return whole, twice, left
 
     def _simulated(self, text: Words, alarm: float) -> tuple[float, ...]:
         if not text:
@@ -484,10 +456,6 @@ def _repeats(words: Words) -> list[tuple[int, int]]:
     for place, word in enumerate(words):
         places[word].append(place)
     return [pair for of_word in places.values() for pair in zip(of_word[::2], of_word[1::2], strict=False)]
-
-
-def _aligned(chances: Iterable[float], first: Words, other: Words) -> Iterator[Trial]:
-    return ((chance, a == b) for chance, a, b in zip(chances, first, other, strict=True))
 
 
 def _compared(name: str, pairs: Iterable[Trial], alarm: float) -> PairComparison:

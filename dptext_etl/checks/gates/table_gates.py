@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
+from dptext_etl.accounting.shuffling import COUNT, OTHER
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.gate import Candidate, Gate, Stage, declared_lineage
 from dptext_etl.checks.published import changed, published_types
-from dptext_etl.checks.sink_files import Manifest, Part, place_of
+from dptext_etl.checks.sink_files import Part, place_of
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.data_types import carries
 from dptext_etl.errors import GateError, counted
-from dptext_etl.families.choice import COUNT, OTHER
 from dptext_etl.files import sha256
 from dptext_etl.policy import PARTITION, Policy
-
-if TYPE_CHECKING:
-    from dptext_etl.ledger import Ledger
-    from dptext_etl.ledger.types import ReleaseRef
 
 
 class RawColumnAbsent(Gate):
@@ -68,38 +64,32 @@ class RawColumnAbsent(Gate):
         schemas = [dict(items) for items in self.state["schemas"]]
         missing = {name for schema in schemas for name in self._expected - set(schema)}
         unknown = {name for schema in schemas for name in set(schema) - self._expected}
-        mistyped = {name for schema in schemas for name in self._mistyped(schema, schemas[0])}
+        mistyped = set[str]()  # no strings where they should be, or of another type than in the first part
+        for schema in schemas:
+            mistyped |= {name for name in self._texts if schema.get(name, pl.String()) != pl.String}
+            if schema.get(CANARY, pl.Boolean()) != pl.Boolean:
+                mistyped.add(CANARY)
+            if self.policy.shuffled is not None and not schema.get(COUNT, pl.Int64()).is_integer():
+                mistyped.add(COUNT)
+            if self._types is not None:
+                mistyped |= changed(schema, self.policy, self._types)
+            both = self._expected & set(schema) & set(schemas[0])
+            mistyped |= {name for name in both if schema[name] != schemas[0][name]}
         wrong = {"missing": len(missing), "unknown": len(unknown), "mistyped": len(mistyped)}
         counts = {"columns": len(self._expected), **wrong}
         problems = []
         if missing:
-            problems.append(f"missing: {_names(missing)}")
+            problems.append(f"missing: {', '.join(map(repr, sorted(missing)))}")
         if unknown:
             problems.append(
                 f"{counted(len(unknown), 'column')} that the policy does not publish (names not repeated here)"
             )
         if mistyped:
-            problems.append(f"of another type than expected: {_names(mistyped)}")
+            problems.append(f"of another type than expected: {', '.join(map(repr, sorted(mistyped)))}")
         if not schemas:
             problems.append("there are no parts")
         message = "; ".join(problems) or f"{counted(counts['columns'], 'column')}, as the policy says"
         return self.outcome(counts, message, passed=not problems)
-
-    def _mistyped(self, schema: dict[str, pl.DataType], first: dict[str, pl.DataType]) -> set[str]:
-        """Return the columns of a part that are not strings where they should be, or of another type than the first."""
-        wrong = {name for name in self._texts if schema.get(name, pl.String()) != pl.String}
-        if schema.get(CANARY, pl.Boolean()) != pl.Boolean:
-            wrong.add(CANARY)
-        if self.policy.shuffled is not None and not schema.get(COUNT, pl.Int64()).is_integer():
-            wrong.add(COUNT)
-        if self._types is not None:
-            wrong |= changed(schema, self.policy, self._types)
-        both = self._expected & set(schema) & set(first)
-        return wrong | {name for name in both if schema[name] != first[name]}
-
-
-def _names(names: set[str]) -> str:
-    return ", ".join(repr(name) for name in sorted(names))
 
 
 _NAME = re.compile(r"(?:(?P<partition>.+)/)?v(?P<number>\d+)-[0-9a-f]+")
@@ -161,21 +151,17 @@ class PublishedFiles(Gate):
             counts["forgotten"] = max((ledger.people.count_forgotten(ref) for ref in refs), default=0)
         wrong = {name: count for name, count in counts.items() if count and name != "files"}
         message = f"all {len(paths):,} files are in the manifest, which the ledger recorded"
-        counts["newer_recorded"] = newer = _newer(manifest, ledger, refs)
+        # recorded versions of this partition with a higher number: an older one put back shows here
+        versions = {version for ref in refs for version in ledger.releases.published(ref)}
+        newer = 0
+        for name in filter(None, map(_NAME.fullmatch, versions)):
+            newer += name["partition"] == manifest.partition and int(name["number"]) > manifest.version
+        counts["newer_recorded"] = newer
         if newer:
             message += f"; it knows {newer:,} newer versions, of this sink or another"
         if wrong:
             message = "; ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in wrong.items())
         return self.outcome(counts, message, passed=bool(paths) and not wrong)
-
-
-def _newer(manifest: Manifest, ledger: Ledger, refs: Iterable[ReleaseRef]) -> int:
-    """Count recorded versions of this partition with a higher number: an older one put back shows here."""
-    versions = {version for ref in refs for version in ledger.releases.published(ref)}
-    names = (_NAME.fullmatch(version) for version in versions)
-    return sum(
-        name["partition"] == manifest.partition and int(name["number"]) > manifest.version for name in names if name
-    )
 
 
 def _changed(names: Sequence[tuple[Path | None, Path | None]], parts: Sequence[Part]) -> int:

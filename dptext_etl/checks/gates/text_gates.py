@@ -9,10 +9,12 @@ They judge only where the policy sets `copy_gate_false_alarm` and pays for it (d
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from dptext_etl import _kernel
+from dptext_etl.accounting.shuffling import COUNT
 from dptext_etl.checks.gate import Candidate, Gate, Stage, choice_columns
 from dptext_etl.checks.text_counts import (
     CATCHES,
@@ -21,14 +23,15 @@ from dptext_etl.checks.text_counts import (
     NGRAMS,
     copy_reports,
     least_suspicious,
-    ngram_reports,
     powerless,
     round_up,
 )
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import InputError
-from dptext_etl.families.choice import COUNT, ChoiceMechanism
 from dptext_etl.policy import Policy
+
+if TYPE_CHECKING:
+    from dptext_etl.families.choice import ChoiceMechanism
 
 
 class _CopyGate(Gate):
@@ -64,14 +67,15 @@ class NgramsWithinChance(_CopyGate):
     order = 120
 
     def verdict(self) -> tuple[Verdict, ...]:
-        return tuple(report.gate() for report in ngram_reports(self.policy, self.candidate.copies))
+        return tuple(report.gate() for report in copy_reports(self.policy, self.candidate.copies, ngrams=True))
 
 
 class WordsInOutputSet(Gate):
     """Compares every word of every released text with the mechanism's public output words.
 
-    A mechanism that draws words but has no fixed output words passes only if it is faithful; a faithful one is never
-    published. A mechanism that spells or decodes texts can write any word, so nothing is compared.
+    A single U+0020 separates words. An empty text has none. A doubled or leading blank makes an empty word, which is
+    outside. A mechanism that draws words but has no fixed output words passes only if it is faithful; a faithful one is
+    never published. A mechanism that spells or decodes texts can write any word, so nothing is compared.
     """
 
     catches = (
@@ -102,7 +106,10 @@ class WordsInOutputSet(Gate):
         self.state["rows"] += batch.height
         for name, allowed in self._sets.items():
             if name in batch.columns:
-                words, outside = outside_words(batch[name].alias("text"), allowed)
+                cells = batch[name].alias("text")
+                words = outside = cells.len() - cells.null_count()  # each cell without a string is a word outside
+                if cells.dtype == pl.String:
+                    words, outside = allowed.outside(cells)
                 self.state["words"] += words
                 self.state["outside"] += outside
 
@@ -118,18 +125,6 @@ class WordsInOutputSet(Gate):
             message += f"; not applicable, as no words are fixed: {', '.join(map(repr, self._open))}"
         applicable = bool(self._sets or self._unknown)
         return self.outcome(counts, message, passed=not (outside or self._unknown), applicable=applicable)
-
-
-def outside_words(texts: pl.Series, allowed: _kernel.WordSet) -> tuple[int, int]:
-    """Count the words of texts, and those outside `allowed`.
-
-    A single U+0020 separates words. An empty text has none. A doubled or leading blank makes an empty word, which is
-    outside. In a column that holds no strings every cell counts as one word outside.
-    """
-    if texts.dtype != pl.String:
-        cells = len(texts) - texts.null_count()
-        return cells, cells
-    return allowed.outside(texts)
 
 
 class TextsInCorpus(Gate):
@@ -285,19 +280,12 @@ class CorpusTexts:
         for _ in range(self._draws):
             longer: dict[int, list[tuple[int, ...]]] = {}
             for start, ways in ends.items():
-                for end, number in self._from(text, start):
-                    longer_ways = longer.setdefault(end, [])
-                    longer_ways += [(*way, number) for way in ways][: 2 - len(longer_ways)]
+                end = start
+                while end < len(text) and end - start <= self._longest:
+                    end = text.find(" ", end + 1)
+                    end = len(text) if end < 0 else end
+                    if (number := self._number_of.get(text[start:end])) is not None:
+                        longer_ways = longer.setdefault(end + 1, [])  # the next text begins behind the space
+                        longer_ways += [(*way, number) for way in ways][: 2 - len(longer_ways)]
             ends = longer
         return ends.get(len(text) + 1, [])
-
-    def _from(self, text: str, start: int) -> list[tuple[int, int]]:
-        """Return where texts of the corpus that begin at a place end, one place behind the space, and their numbers."""
-        matches, end = list[tuple[int, int]](), start
-        while end < len(text) and end - start <= self._longest:
-            end = text.find(" ", end + 1)
-            end = len(text) if end < 0 else end
-            number = self._number_of.get(text[start:end])
-            if number is not None:
-                matches.append((end + 1, number))
-        return matches

@@ -42,11 +42,11 @@ from great_expectations.expectations.expectation import BatchExpectation, Expect
 from great_expectations.render.components import LegacyDiagnosticRendererType
 from great_expectations.render.renderer.renderer import renderer
 
-from dptext_etl import escaping
+from dptext_etl import markup
 from dptext_etl.checks.gate import Stage, judges, load
 from dptext_etl.checks.gates.table_gates import RawColumnAbsent
 from dptext_etl.checks.great_expectations import tallies
-from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, Tally, is_spark, parse_policy, written
+from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, Tally, parse_policy, written
 from dptext_etl.checks.published import as_columns
 from dptext_etl.checks.verdict import ExpectationOutcome, VerdictRecord
 from dptext_etl.errors import GateError, InputError, PolicyError, bare, seam
@@ -190,7 +190,7 @@ def _paths(public: Sequence[str] | str) -> str:
 
 def _suite_name(*parts: str) -> str:
     """Return the name of a suite, which pages show without escaping it."""
-    return escaping.html(" ".join(parts))
+    return markup.html(" ".join(parts))
 
 
 @bare
@@ -250,7 +250,7 @@ def validate_downstream(
 def validate_suite(frame: pl.DataFrame | pd.DataFrame | DataFrame, suite: gx.ExpectationSuite) -> VerdictRecord:
     """Validate a table against a suite, such as one of `suite_for` with more expectations."""
     with _validating() as context:
-        if is_spark(frame):
+        if type(frame).__module__.startswith("pyspark.sql."):
             source: Any = context.data_sources.add_spark("dptext", persist=False)
             table: Any = frame
         else:
@@ -266,25 +266,22 @@ def validate_table(
     url: str, table: str, policy: PolicyLike, *, schema: str | None = None, suite: gx.ExpectationSuite | None = None
 ) -> VerdictRecord:
     """Validate a released table of a database against its policy's suite."""
+    import sqlalchemy
+
     place = resolve_url(url)
     with _validating() as context:
         sources = context.data_sources
         add: Any = sources.add_sqlite if place.startswith("sqlite:") else sources.add_sql
         if place.startswith("postgresql"):
-            place, add = _postgres(place), sources.add_postgres
+            # name the driver where the URL does not, and UTF-8, also for a database without an encoding
+            address = sqlalchemy.make_url(place)
+            if "+" not in address.drivername:
+                address = address.set(drivername=f"{address.drivername}+psycopg")
+            address = address.set(query={"client_encoding": "UTF8", **address.query})
+            place, add = address.render_as_string(hide_password=False), sources.add_postgres
         named: dict[str, Any] = {} if schema is None else {"schema_name": schema}
         asset = add("dptext", connection_string=place).add_table_asset("released", table_name=table, **named)
         return judged(asset.add_batch_definition_whole_table("whole").get_batch(), suite or suite_for(policy))
-
-
-def _postgres(url: str) -> str:
-    """Name the driver where the URL does not, and UTF-8, also for a database without an encoding."""
-    import sqlalchemy
-
-    named = sqlalchemy.make_url(url)
-    if "+" not in named.drivername:
-        named = named.set(drivername=f"{named.drivername}+psycopg")
-    return named.set(query={"client_encoding": "UTF8", **named.query}).render_as_string(hide_password=False)
 
 
 @contextmanager
@@ -325,7 +322,7 @@ def write_suite(
     stored: dict[str, Any] = {**suite.to_json_dict(), "name": name, "id": _id(name)}
     stored["expectations"] = [{**item, "id": _id(name, item)} for item in stored["expectations"]]
     stored["meta"] = {"great_expectations_version": gx.__version__}
-    if output.suffix != ".json" and ("/" in name or "\\" in name or escaping.one_line(name) != name):
+    if output.suffix != ".json" and ("/" in name or "\\" in name or markup.one_line(name) != name):
         raise InputError("the name of the dataset cannot be the name of a file", "name a file: --output FILE.json")
     path = output if output.suffix == ".json" else output / f"{name}.json"
     with seam("writing the suite", InputError, "the folder must be writable by you"):

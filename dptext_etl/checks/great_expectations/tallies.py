@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -36,16 +36,6 @@ BY_FILE = "file:"
 """The prefix of the name of a policy file, in the place of a policy."""
 FOLDER = "DPTEXT_POLICIES"
 """Environment variable that names the folder of such files."""
-
-
-class Tally(Protocol):
-    """Counts over the batches of a table."""
-
-    def feed(self, table: pl.DataFrame) -> None:
-        """Look at a batch of rows."""
-
-    def counts(self) -> Counts:
-        """Return how much was "checked", and how many of each problem there are; asked once."""
 
 
 def written(policy: Policy) -> str:
@@ -78,7 +68,7 @@ _CHECKED = {"rows_ledgered": "cells", "raw_column_absent": "columns"}
 
 
 class GateTally:
-    """Counts the problems of a gate; closes the ledger that it asks."""
+    """Counts the problems of a gate, and how many cells, columns, or rows were "checked"; closes its ledger."""
 
     def __init__(
         self, policy: str, gate: str, refs: Mapping[str, ReleaseRef] | None = None, outputs: Outputs | None = None
@@ -130,7 +120,7 @@ _READABLE = (pl.String, pl.Categorical, pl.Enum)
 
 
 class ReleasedTextTally:
-    """Counts cells of text that no one released, by the column's place."""
+    """Counts cells of text that no one released, by the column's place, and rows that were "checked"."""
 
     def __init__(self, policy: str, public: str, refs: Mapping[str, ReleaseRef], types: Mapping[str, str]) -> None:
         self._policy, self._refs, self._types = parse_policy(policy), refs, types
@@ -151,9 +141,7 @@ class ReleasedTextTally:
         for place, column in enumerate(table.iter_columns(), start=1):
             for cells in _cells(column, rows, column.name, public):
                 named = cells.join(ids, on="row")
-                keys = (
-                    ["id"] if column.name == self._policy.id else ["id", "digest"]
-                )  # ids are those that the ledger knows
+                keys = ["id"] if column.name == self._policy.id else ["id", "digest"]  # the ledger knows the ids
                 unreleased = cells.height - named.join(released, on=keys, how="semi").height
                 if unreleased:
                     self._counts[f"unreleased_in_column_{place}"] += unreleased
@@ -209,8 +197,7 @@ def _cells(column: pl.Series, rows: pl.Series, path: str, public: set[str]) -> I
         yield pl.DataFrame({"row": rows, "digest": digests})
 
 
-def is_spark(frame: object) -> bool:
-    return type(frame).__module__.startswith("pyspark.sql.")
+Tally = GateTally | ReleasedTextTally
 
 
 def count_on_spark(make: Callable[[], Tally], frame: Any) -> Counts:
@@ -259,7 +246,10 @@ def sql_batches(connection: Any, table: Any, policy: str) -> Iterator[pl.DataFra
     query = sqlalchemy.select(sqlalchemy.text("*")).select_from(table)
     result = connection.execution_options(stream_results=True).execute(query)
     names = list(result.keys())
-    moments = _moments(policy) if connection.dialect.name == "sqlite" else frozenset[str]()
+    read, moments = parse_policy(policy), set[str]()  # kept columns that were published with dates or times
+    if connection.dialect.name == "sqlite":
+        types = {name: parsed(kind) for name, kind in published_types(read).items() if name in read.kept_columns}
+        moments = {name for name, dtype in types.items() if dtype is not None and dtype.is_temporal()}
     for rows in result.partitions(BATCH_ROWS):
         cells = zip(*rows, strict=True)
         yield pl.DataFrame(
@@ -272,10 +262,3 @@ def _column(name: str, cells: list[Any], *, moment: bool) -> pl.Series:
     if moment and column.dtype == pl.String and column.str.contains(_MOMENT).all():
         return pl.Series(name, [None] * len(cells), dtype=pl.Date)  # only its type is judged
     return column.cast(pl.String) if column.dtype == pl.Null else column
-
-
-def _moments(policy: str) -> frozenset[str]:
-    """Return the kept columns that were published with dates or times."""
-    read = parse_policy(policy)
-    types = {name: parsed(kind) for name, kind in published_types(read).items() if name in read.kept_columns}
-    return frozenset(name for name, dtype in types.items() if dtype is not None and dtype.is_temporal())

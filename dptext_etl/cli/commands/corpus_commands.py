@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -162,8 +163,6 @@ def write(
     from dptext_etl.runner.source.roles import refuse_raw
 
     try:
-        from importlib import import_module
-
         writing = import_module("dptext_etl_models.writing")
     except ModuleNotFoundError as missing:
         raise PolicyError(f"{missing.name} is not installed", pip_install("models")) from None

@@ -81,12 +81,17 @@ def demo(
 
 def _release(place: DemoFolder, engine: str, three_forms: Mapping[str, Any]) -> dict[str, Any]:
     """Run both months, and collect facts from the ledger, the gates and the published tables."""
+    from dptext_etl import engines
     from dptext_etl.cli.demo_folder import MONTH_ROWS, MONTHS
     from dptext_etl.ledger import Ledger, Scope
     from dptext_etl.policy import Policy
 
     policy = Policy.load(place.policy)
-    gates = _gates_with_dagster(place) if engine == "dagster" else _gates_of_runs(policy)
+    if engine == "dagster":
+        gates = _gates_with_dagster(place)
+    else:
+        summaries = {month: engines.run(policy, partition=month).as_dict() for month in MONTHS}
+        gates = [{"partition": month, **gate} for month, summary in summaries.items() for gate in summary["gates"]]
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
         releases = terminal.releases(item for item in ledger.reports.show() if item["dataset"] == policy.dataset)
         remaining = terminal.balance(ledger.remaining(Scope.of(policy)).as_dict())
@@ -119,14 +124,6 @@ def _gates_with_dagster(place: DemoFolder) -> list[dict[str, Any]]:
     return [{"applicable": True, **asdict(check)} for check in done.gates]
 
 
-def _gates_of_runs(policy: Policy) -> list[dict[str, Any]]:
-    from dptext_etl import engines
-    from dptext_etl.cli.demo_folder import MONTHS
-
-    summaries = {month: engines.run(policy, partition=month).as_dict() for month in MONTHS}
-    return [{"partition": month, **gate} for month, summary in summaries.items() for gate in summary["gates"]]
-
-
 def _some_rows(place: DemoFolder, policy: Policy) -> list[dict[str, Any]]:
     """Return some raw texts next to two releases of them; this is only allowed because the demo's rows are public."""
     import polars as pl
@@ -152,15 +149,27 @@ def _show(facts: Mapping[str, Any]) -> None:
         "With real data, no line below would show a raw text."
     )
     _show_forms(demo_folder)
-    _show_topics(demo_folder["topics"])
-    _show_rows(facts["rows"], demo_folder["forms"]["rows"])
+    terminal.heading("Some requests, raw, released row by row, and released word by word")
+    for row in facts["rows"]:
+        terminal.say(f"  {row['id']}  raw                    {row['raw']}")
+        terminal.say(f"          surrogate  ε {demo_folder['forms']['rows']['epsilon']:>5g}    {row['surrogate']}")
+        terminal.say(f"          CusText    ε {row['epsilon_by_words']:>5g}    {row['custext']}")
+    terminal.say("\nCusText draws every word at ε 2: the cost grows with the text, and from ε 30 on it bounds little.")
     _show_spend(facts)
     from dptext_etl.checks.verdict import status
 
     terminal.heading("Gates")
     rows = [(gate["partition"], gate["name"], status(gate), gate["message"]) for gate in facts["gates"]]
     terminal.table(("partition", "gate", "", "details"), rows)
-    _show_bug(facts["planted_bug"])
+    terminal.heading("A planted bug")
+    terminal.say(
+        "One changed word (cli/demo_folder.py) releases words outside the vocabulary unchanged: names, addresses.\n"
+        "The mechanism still claims to be CusText, and goes through the same run and gates. Every run holds planted\n"
+        "rows of words that no vocabulary has. These words came out unchanged, so nothing was published:\n"
+    )
+    stopped = facts["planted_bug"]
+    for line in (f"$ {stopped['command']}", *stopped["message"].splitlines(), "$ echo $?", stopped["exit_code"]):
+        terminal.say(f"  {line}")
     terminal.heading("Files")
     terminal.pairs(facts["files"])
     policy, ledger = facts["files"]["policy"], facts["files"]["ledger"]
@@ -194,34 +203,22 @@ def _show_forms(facts: Mapping[str, Any]) -> None:
         "protect a record among all others, from readers of the published table; the synthetic table also protects\n"
         "topics. Row by row at epsilon 1 is worth about as much as the names of the topics: publish a synthetic table."
     )
-
-
-def _central(form: str, facts: Mapping[str, Any], score: str) -> tuple[str, ...]:
-    """Return the row of a form whose epsilon holds among all records, rounded up."""
-    epsilon = math.ceil(facts["epsilon"] * 100) / 100
-    return form, f"{epsilon:g}", f"{facts['delta']:g}", ", ".join(facts["columns"]), score
-
-
-def _show_topics(topics: list[dict[str, Any]]) -> None:
     terminal.heading("Requests per topic")
-    rows = [
+    counts = [
         (item["topic"], f"{item['raw']:,}", f"{item['synthetic']:,.0f}", f"{item['neighborhood_share']:,.0f}")
-        for item in topics
+        for item in facts["topics"]
     ]
-    terminal.table(("topic", "raw", "synthetic, noisy count", "shuffled, neighborhood share"), rows)
+    terminal.table(("topic", "raw", "synthetic, noisy count", "shuffled, neighborhood share"), counts)
     terminal.say(
         "A neighborhood share counts public texts near the requests. It is not the number of requests with the topic,\n"
         "because texts near a request may have other topics."
     )
 
 
-def _show_rows(rows: list[dict[str, Any]], row_wise: Mapping[str, Any]) -> None:
-    terminal.heading("Some requests, raw, released row by row, and released word by word")
-    for row in rows:
-        terminal.say(f"  {row['id']}  raw                    {row['raw']}")
-        terminal.say(f"          surrogate  ε {row_wise['epsilon']:>5g}    {row['surrogate']}")
-        terminal.say(f"          CusText    ε {row['epsilon_by_words']:>5g}    {row['custext']}")
-    terminal.say("\nCusText draws every word at ε 2: the cost grows with the text, and from ε 30 on it bounds little.")
+def _central(form: str, facts: Mapping[str, Any], score: str) -> tuple[str, ...]:
+    """Return the row of a form whose epsilon holds among all records, rounded up."""
+    epsilon = math.ceil(facts["epsilon"] * 100) / 100
+    return form, f"{epsilon:g}", f"{facts['delta']:g}", ", ".join(facts["columns"]), score
 
 
 def _show_spend(facts: Mapping[str, Any]) -> None:
@@ -241,16 +238,3 @@ def _show_spend(facts: Mapping[str, Any]) -> None:
             "ledger": "intact" if facts["verify"]["ok"] else "NOT intact: " + "; ".join(facts["verify"]["problems"]),
         }
     )
-
-
-def _show_bug(stopped: Mapping[str, Any]) -> None:
-    terminal.heading("A planted bug")
-    terminal.say(
-        "One changed word (cli/demo_folder.py) releases words outside the vocabulary unchanged: names, addresses.\n"
-        "The mechanism still claims to be CusText, and goes through the same run and gates. Every run holds planted\n"
-        "rows of words that no vocabulary has. These words came out unchanged, so nothing was published:\n"
-    )
-    terminal.say(f"  $ {stopped['command']}")
-    for line in stopped["message"].splitlines():
-        terminal.say(f"  {line}")
-    terminal.say(f"  $ echo $?\n  {stopped['exit_code']}")

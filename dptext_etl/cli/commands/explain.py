@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import suppress
+from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dptext_etl.cli import options, terminal
-from dptext_etl.cli.options import (
-    MechanismName,
-    Parameters,
-    ShuffledRows,
-    command,
-    parse_parameters,
-)
+from dptext_etl.cli.options import MechanismName, Parameters, ShuffledRows, command, parse_parameters
 from dptext_etl.errors import DPTextError, PolicyError
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     from dptext_etl.families.words import WordMechanism
     from dptext_etl.mechanism import Mechanism
 
@@ -90,76 +83,44 @@ def lengths(mechanism: WordMechanism) -> list[dict[str, Any]]:
     return outcomes
 
 
-def word_of(mechanism: WordMechanism, word: str) -> str:
-    """Return `word` if the mechanism knows it, otherwise the first plain word that it knows."""
-    words = mechanism.input_words()
-    return word if word in words else next((other for other in words if other.isalpha()), word)
-
-
 def worked(mechanism: WordMechanism, word: str) -> dict[str, Any]:
     """Return the output distribution of one word: exact fractions if there are any, otherwise frequencies of draws.
 
     If the output set is small, return with it the output that discloses most about the word against another word of the
     set.
     """
-    try:
-        chances = dict(zip(*mechanism.transition(word), strict=True))
-    except PolicyError:
-        return _sampled(mechanism, word)
-    outputs = [
-        {"word": seen, "probability": float(chance), "exact": f"{chance.numerator}/{chance.denominator}"}
-        for seen, chance in sorted(chances.items(), key=lambda item: (-item[1], item[0]))
-    ]
-    if len(outputs) > LISTED:
-        for item in outputs[:LISTED]:
-            del item["exact"]
-    return {
-        "word": word,
-        "samples": None,
-        **_listed(outputs),
-        "stays": float(chances.get(word, 0)),
-        "most_telling": _most_telling(mechanism, chances) if word in chances and 1 < len(chances) <= COMPARED else None,
-    }
-
-
-def _sampled(mechanism: WordMechanism, word: str) -> dict[str, Any]:
     from dptext_etl.families.words import sample_many
 
-    counts = Counter(sample_many(mechanism, word, SAMPLES))
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    outputs = [{"word": seen, "probability": count / SAMPLES} for seen, count in ranked]
-    stays = counts[word] / SAMPLES
-    return {"word": word, "samples": SAMPLES, **_listed(outputs), "stays": stays, "most_telling": None}
-
-
-def _listed(outputs: list[dict[str, Any]]) -> dict[str, Any]:
-    rest = outputs[LISTED:]
+    exact, telling = True, None
+    try:
+        chances: Mapping[str, Fraction] = dict(zip(*mechanism.transition(word), strict=True))
+    except PolicyError:
+        counts = Counter(sample_many(mechanism, word, SAMPLES))
+        exact, chances = False, {seen: Fraction(count, SAMPLES) for seen, count in counts.items()}
+    outputs: list[dict[str, Any]] = [
+        {"word": seen, "probability": float(chance)}
+        for seen, chance in sorted(chances.items(), key=lambda item: (-item[1], item[0]))
+    ]
+    listed, rest = outputs[:LISTED], outputs[LISTED:]
+    if exact and not rest:
+        for item in listed:
+            item["exact"] = "/".join(map(str, chances[item["word"]].as_integer_ratio()))
+    if exact and word in chances and 1 < len(chances) <= COMPARED:
+        ratio, other, seen = max(
+            (chances[seen] / chance, other, seen)
+            for other in chances
+            for seen, chance in zip(*mechanism.transition(other), strict=True)
+            if seen in chances and chance
+        )
+        telling = {"seen": seen, "instead_of": other, "ratio": float(ratio), "log10_odds": math.log10(ratio)}
     return {
-        "outputs": outputs[:LISTED],
+        "word": word,
+        "samples": None if exact else SAMPLES,
+        "outputs": listed,
         "others": {"words": len(rest), "probability": math.fsum(item["probability"] for item in rest)},
+        "stays": float(chances.get(word, 0)),
+        "most_telling": telling,
     }
-
-
-def _most_telling(mechanism: WordMechanism, chances: dict[str, Fraction]) -> dict[str, Any]:
-    ratio, other, seen = max(
-        (chances[seen] / chance, other, seen)
-        for other in chances
-        for seen, chance in zip(*mechanism.transition(other), strict=True)
-        if seen in chances and chance
-    )
-    return {"seen": seen, "instead_of": other, "ratio": float(ratio), "log10_odds": math.log10(ratio)}
-
-
-def show_lengths(lengths: list[dict[str, Any]]) -> None:
-    terminal.heading("The number of words")
-    terminal.pairs(
-        {
-            item["length"]: f"refused: {item['refused']}"
-            if item["class"] is None
-            else f"{item['class']}; discloses {', '.join(item['disclosures'])}"
-            for item in lengths
-        }
-    )
 
 
 def show_distribution(law: dict[str, Any]) -> None:
@@ -210,7 +171,8 @@ _ROWS = (1_000, 10_000, 100_000, 1_000_000)
 
 def shuffled_costs(mechanism: Mechanism, rows: int) -> list[dict[str, Any]]:
     """Return the central epsilon of a mechanism over `rows` rows and the usual numbers of rows."""
-    from dptext_etl.families.choice import ChoiceMechanism, Shuffled
+    from dptext_etl.accounting.shuffling import Shuffled
+    from dptext_etl.families.choice import ChoiceMechanism
 
     if not isinstance(mechanism, ChoiceMechanism):
         msg = f"{mechanism.name} is released row by row: only surrogate has a bound for shuffled releases"
@@ -218,16 +180,6 @@ def shuffled_costs(mechanism: Mechanism, rows: int) -> list[dict[str, Any]]:
     local = {"epsilon": mechanism.epsilon, "delta": _DELTA}
     central = {count: Shuffled(rows=count, delta=_DELTA).epsilon(mechanism.law) for count in sorted({*_ROWS, rows})}
     return [{**local, "rows": count, "central_epsilon": float(epsilon)} for count, epsilon in central.items()]
-
-
-def show_shuffled(costs: Sequence[dict[str, Any]]) -> None:
-    from dptext_etl.runner.shard.charging import at_most
-
-    terminal.heading(f"Published shuffled, without ids and order: epsilon of a record at delta = {_DELTA:g}")
-    central = (at_most(item["central_epsilon"]) for item in costs)
-    columns = ("epsilon of a draw", *(f"{item['rows']:,} rows" for item in costs))
-    terminal.table(columns, [(costs[0]["epsilon"], *central)])
-    terminal.say("The bound relies on you: drafts, key, and ledger stay inside your boundary.")
 
 
 app = typer.Typer()
@@ -250,9 +202,23 @@ def mechanisms() -> None:
     listed: list[dict[str, Any]] = []
     for name in catalog.available():
         kind = catalog.load(name)
-        variants = [_claim(variant, example) for variant, example in options.examples(kind).items()]
-        summary = options.summary(kind)
-        listed.append({"name": name, "summary": summary, "variants": variants, "here": _availability(kind)})
+        claims = {variant: example.guarantee for variant, example in options.examples(kind).items()}
+        variants = [
+            {
+                "variant": variant,
+                "class": claim.guarantee_class.value,
+                "epsilon_per": claim.unit,
+                "disclosures": sorted(item.value for item in claim.disclosures),
+            }
+            for variant, claim in claims.items()
+        ]
+        here: dict[str, Any] = {"runs": True, "with": None, "lacks": None, "hint": None}
+        try:  # without a download
+            taken = kind.preview_parameters({})
+            here["with"] = {parameter: taken[parameter] for parameter in ("model", "corpus") if parameter in taken}
+        except PolicyError as exc:
+            here |= {"runs": False, "lacks": exc.message, "hint": exc.hint}
+        listed.append({"name": name, "summary": options.summary(kind), "variants": variants, "here": here})
     if terminal.emitted({"mechanisms": listed}):
         return
     rows = [(item["name"], *variant.values()) for item in listed for variant in item["variants"]]
@@ -268,26 +234,6 @@ def mechanisms() -> None:
     ]
     terminal.table(("name", "runs", "with, or missing"), rows)
     terminal.say("\n`dptext explain NAME` explains these words.")
-
-
-def _claim(variant: str | None, mechanism: Mechanism) -> dict[str, Any]:
-    claim = mechanism.guarantee
-    return {
-        "variant": variant,
-        "class": claim.guarantee_class.value,
-        "epsilon_per": claim.unit,
-        "disclosures": sorted(item.value for item in claim.disclosures),
-    }
-
-
-def _availability(kind: type[Mechanism]) -> dict[str, Any]:
-    """Return whether a mechanism runs on this machine without a download, with which model or corpus, or the lack."""
-    try:
-        taken = kind.preview_parameters({})
-    except PolicyError as exc:
-        return {"runs": False, "with": None, "lacks": exc.message, "hint": exc.hint}
-    chosen = {name: taken[name] for name in ("model", "corpus") if name in taken}
-    return {"runs": True, "with": chosen, "lacks": None, "hint": None}
 
 
 @command(app, "dptext explain custext -p epsilon=1 -p k=10", KEYS)
@@ -337,7 +283,10 @@ def explain(
         facts["lengths"] = lengths(mechanism)
     if isinstance(mechanism, WordMechanism) and mechanism.allocation is None:
         facts["law"] = distribution(mechanism)
-        facts["example"] = worked(mechanism, word_of(mechanism, word) if word == WORD else word)
+        known = mechanism.input_words()
+        if word == WORD and word not in known:
+            word = next((other for other in known if other.isalpha()), word)
+        facts["example"] = worked(mechanism, word)
     facts |= {**options.model_facts(mechanism, words), "note": note}
     if shuffled is not None:
         facts["shuffled"] = shuffled_costs(mechanism, shuffled)
@@ -420,12 +369,26 @@ def _show(facts: dict[str, Any]) -> None:
     if facts["conversions"]:
         terminal.heading("All of it for one person, at a fixed delta (the least that is known)")
         terminal.table(("records", "delta", "epsilon", "rule"), [item.values() for item in facts["conversions"]])
-    if facts["shuffled"]:
-        show_shuffled(facts["shuffled"])
+    if costs := facts["shuffled"]:
+        from dptext_etl.runner.shard.charging import at_most
+
+        terminal.heading(f"Published shuffled, without ids and order: epsilon of a record at delta = {_DELTA:g}")
+        central = (at_most(item["central_epsilon"]) for item in costs)
+        columns = ("epsilon of a draw", *(f"{item['rows']:,} rows" for item in costs))
+        terminal.table(columns, [(costs[0]["epsilon"], *central)])
+        terminal.say("The bound relies on you: drafts, key, and ledger stay inside your boundary.")
     if facts["note"]:
         terminal.say(f"\n{facts['note']}.")
     if facts["law"]:
-        show_lengths(facts["lengths"])
+        terminal.heading("The number of words")
+        terminal.pairs(
+            {
+                item["length"]: f"refused: {item['refused']}"
+                if item["class"] is None
+                else f"{item['class']}; discloses {', '.join(item['disclosures'])}"
+                for item in facts["lengths"]
+            }
+        )
         show_distribution(facts["law"])
         show_example(facts["example"])
 

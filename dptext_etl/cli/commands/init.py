@@ -93,7 +93,11 @@ def init(
     except OSError as exc:
         hint = "choose a folder that you can write to with --out"
         raise file_failure(exc, f"the policy {output} cannot be written", hint, PolicyError) from None
-    key = _new_key(output, text)
+    reference: str = tomllib.loads(text)["key"]
+    path = output.parent / reference.removeprefix("file:")
+    key = path if reference.startswith("file:") and not path.exists() else None
+    if key is not None:
+        _write_key(key)
     csv = None if table.csv is None else table.csv.model_dump()
     name, (_, rows) = shlex.quote(str(output)), choices.records_that_count(table)
     rehearsal = first_policy.rehearsal_call(name, rows, labeled=choices.labels is not None)
@@ -117,15 +121,6 @@ def init(
     terminal.say(f"wrote {output}: check each choice, {first}:")
     for line in commands:
         terminal.say(f"  {line}")
-
-
-def _new_key(output: Path, text: str) -> Path | None:
-    reference: str = tomllib.loads(text)["key"]
-    path = output.parent / reference.removeprefix("file:")
-    if not reference.startswith("file:") or path.exists():
-        return None
-    _write_key(path)
-    return path
 
 
 def _write_key(path: Path) -> None:

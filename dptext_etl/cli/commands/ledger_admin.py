@@ -157,6 +157,8 @@ def readmit(
     """Let forgotten records and subjects be released again, in all releases of the dataset. Earlier charges count."""
     import pyarrow as pa
 
+    from dptext_etl.ledger import Scope
+
     records, subjects = sorted({*(record or ())}), sorted({*(subject or ())})
     if not (records or subjects):
         raise UsageError("no one is named who is to be readmitted", "name them: --record ID or --subject ID")
@@ -164,7 +166,10 @@ def readmit(
     whom = " and ".join(counted(len(ids), what) for ids, what in kinds if ids)
     require_confirmation(f"Let {whom} of {dataset} be released again?", yes=yes)
     with open_ledger(write=True) as handle, _writing(handle, dataset):
-        units = in_pinned_form(handle, _subject_scope(handle, dataset), subjects)
+        # the last scope that was pinned and counts per subject says how ids of subjects are spelled
+        pinned = [cap for cap in handle.reports.caps() if dataset in cap["datasets"] and cap["unit"] == "subject"]
+        scope = Scope.of_cap(pinned[-1]) if pinned else Scope(dataset)
+        units = in_pinned_form(handle, scope, subjects)
         count = handle.people.readmit(dataset, pa.array(records, pa.large_string()), reason, units)
     more = " and all others of these subjects" if subjects else ""
     outcome = f"{counted(count, 'record')}{more} may be released again"
@@ -293,14 +298,6 @@ def accept_units(
             caps = plain_all(handle.people.accept_units(dataset, losses, reason))
     outcome = f"records of {dataset} may have other subjects, under new caps ({_caps_text(caps)})"
     terminal.report({"caps": caps, "accepted": dataset}, f"{outcome}; write these into policies")
-
-
-def _subject_scope(handle: Ledger, dataset: str) -> Scope:
-    """Return a scope of a dataset that counts per subject, the last one that was pinned."""
-    from dptext_etl.ledger import Scope
-
-    pinned = [cap for cap in handle.reports.caps() if dataset in cap["datasets"] and cap["unit"] == "subject"]
-    return Scope.of_cap(pinned[-1]) if pinned else Scope(dataset)
 
 
 def _writing(handle: Ledger, dataset: str, release: str | None = None) -> AbstractContextManager[None]:

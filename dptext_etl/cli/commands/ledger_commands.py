@@ -72,22 +72,28 @@ def remaining(
     With --for, it says how many more releases of a policy fit, over the records of the newest release. It reads no
     text. An id of which the ledger holds nothing is an error, which exits with 8.
     """
+    from dptext_etl.ledger import Scope
+
     further = None
     if release_of is not None:
         from dptext_etl.runner import planning
 
         further = planning.further(release_of)
     with open_ledger() as handle:
-        caps = handle.reports.caps()
-        scopes = [terminal.balance(_balance(handle, pinned, subject)) for pinned in caps]
+        caps, scopes = handle.reports.caps(), list[dict[str, Any]]()
+        for pinned in caps:
+            scope = Scope.of_cap(pinned)
+            units = in_pinned_form(handle, scope, subject) if subject else None
+            charges = [] if units is None else handle.reports.charges(scope, units)
+            scopes.append(terminal.balance({**handle.remaining(scope, units).as_dict(), "charges": charges}))
         _refuse_unknown(handle, caps, scopes, subject or ())
     if terminal.emitted({"scopes": scopes, "further": further}):
         return
     if further is not None:
         terminal.show_further(further)
         return
-    for scope in scopes:
-        terminal.show_balance(scope)
+    for balance in scopes:
+        terminal.show_balance(balance)
     if not scopes:
         terminal.say("nothing has been charged yet")
 
@@ -274,20 +280,10 @@ def in_pinned_form(handle: Ledger, scope: Scope, ids: Sequence[str]) -> pa.Array
     """Return units of a scope as the ledger hashes them."""
     import pyarrow as pa
 
-    from dptext_etl.id_forms import normalized
+    from dptext_etl.keys import normalized
 
     form = handle.pinned_forms(scope, ()).get(scope.unit)
     return normalized(pa.array(ids, pa.large_string()), () if form is None else form.normalize)
-
-
-def _balance(handle: Ledger, pinned: Mapping[str, Any], ids: list[str] | None) -> dict[str, Any]:
-    from dptext_etl.ledger.types import Scope
-
-    scope = Scope.of_cap(pinned)
-    if not ids:
-        return {**handle.remaining(scope).as_dict(), "charges": []}
-    units = in_pinned_form(handle, scope, ids)
-    return {**handle.remaining(scope, units).as_dict(), "charges": handle.reports.charges(scope, units)}
 
 
 def _refuse_unknown(

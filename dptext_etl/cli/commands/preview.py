@@ -24,7 +24,7 @@ from dptext_etl.cli.options import (
 from dptext_etl.errors import PolicyError
 
 if TYPE_CHECKING:
-    from dptext_etl.allocation import Allocation, Place
+    from dptext_etl.allocation import Place
     from dptext_etl.mechanism import Mechanism
 
 
@@ -48,25 +48,36 @@ def allocation_of(written: str, epsilon: float, first: float | None = None) -> d
 
 def division(mechanism: Mechanism, text: str) -> dict[str, Any] | None:
     """Return every word of a text, or every sentence if sentences are drawn, with its scores and its epsilon."""
+    import numpy as np
+
+    from dptext_etl import sampling
+    from dptext_etl.allocation import fit
     from dptext_etl.guarantee import MICRO
 
     allocation = mechanism.allocation
     if allocation is None:
         return None
     units, marks = mechanism.text_units(text)
+    together = _together(marks.places)
     offered = [
         allocation.by_position(shares, len(units), draws=marks.most)
         for shares in allocation.templates or filter(None, [allocation.template])
     ]
     scored = bool(allocation.scores)
     wanted = allocation.over(marks.tokens, marks.places, draws=marks.most) if scored else offered[0]
-    chances = _chances(allocation, wanted, offered) if allocation.templates else []
-    parts = offered[chances.index(max(chances))] if chances else wanted
+    parts, chances = wanted, list[float]()  # the probability of each template for a text that asks for `wanted`
+    if allocation.templates:
+        chances = [1 / len(offered)] * len(offered)
+        if wanted:
+            fits = np.array([fit(wanted, offered)])
+            weights = sampling.weights(fits, allocation.choosing or 0.0, 0.0, 1.0)[0]
+            chances = [int(weight) / sum(map(int, weights)) for weight in weights]
+        parts = offered[chances.index(max(chances))]
     columns = allocation.scored(marks.tokens, marks.places) if scored else {}
     return {
         "text": text,
         "total": allocation.total,
-        "even": allocation.total / max(1, len(_together(marks.places))),
+        "even": allocation.total / max(1, len(together)),
         "sum": sum(parts) / MICRO,
         "divided_by": allocation.source,
         "beside": float(allocation.before),
@@ -81,7 +92,7 @@ def division(mechanism: Mechanism, text: str) -> dict[str, Any] | None:
                 "scores": {name: round(column[at[0]], 6) for name, column in columns.items()},
                 "epsilon": sum(parts[place] for place in at) / MICRO,
             }
-            for at in _together(marks.places)
+            for at in together
         ],
     }
 
@@ -94,19 +105,6 @@ def _together(places: Sequence[Place]) -> list[list[int]]:
         else:
             groups.append([at])
     return groups
-
-
-def _chances(allocation: Allocation, wanted: Sequence[int], offered: Sequence[Sequence[int]]) -> list[float]:
-    """Return the probability of each template for a text that asks for `wanted`."""
-    import numpy as np
-
-    from dptext_etl import sampling
-    from dptext_etl.allocation import fit
-
-    if not wanted:
-        return [1 / len(offered)] * len(offered)
-    weights = sampling.weights(np.array([fit(wanted, offered)]), allocation.choosing or 0.0, 0.0, 1.0)[0]
-    return [int(weight) / sum(map(int, weights)) for weight in weights]
 
 
 def show_division(division: Mapping[str, Any]) -> None:

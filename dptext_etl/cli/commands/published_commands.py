@@ -21,7 +21,7 @@ from dptext_etl.cli.options import (
     refuse_settings,
     require_confirmation,
 )
-from dptext_etl.errors import UNCHANGED, PolicyError, UsageError, counted, seam
+from dptext_etl.errors import UNCHANGED, InputError, PolicyError, UsageError, counted, seam
 from dptext_etl.extensions import pip_install
 
 if TYPE_CHECKING:
@@ -66,15 +66,14 @@ def check(
     gates = dict[str, list[dict[str, Any]]]()
     for table in tables if released is None else tables[:1]:
         layout = Layout.of(table, partition)
-        own_ids = id_finder(layout.staging, table.ledger)
-        verdicts = check_published(released or layout.sink, table, own_ids=own_ids)
+        verdicts = check_published(released or layout.sink, table, own_ids=id_finder(layout.staging, table.ledger))
         judged += verdicts
         gates[table.audience or ""] = [verdict.as_dict() for verdict in verdicts]
     passed, own = all(verdict.passed for verdict in judged), gates.pop("")
     if not terminal.emitted({"passed": passed, "gates": own, "audiences": gates}):
-        for name, listed in {"": own, **gates}.items():
-            if name:
-                terminal.heading(f"Audience {name}")
+        show_gates(own)
+        for name, listed in gates.items():
+            terminal.heading(f"Audience {name}")
             show_gates(listed)
     require(judged)
 
@@ -236,7 +235,12 @@ def _everywhere(
         if not terminal.as_json():
             _show_plan(plan)
         require_confirmation("Do this? Files of older versions are deleted, too.", yes=yes)
-        done = erase(where, subjects=subjects, records=records, progress=None if terminal.as_json() else _note_place)
+
+        def note_place(place: ErasedTable) -> None:
+            names = filter(None, (place.dataset, place.release, place.audience, place.partition))
+            terminal.note(" ".join(("done:", *names)))
+
+        done = erase(where, subjects=subjects, records=records, progress=None if terminal.as_json() else note_place)
     if out is not None:
         _write_report(out, done)
     if not terminal.emitted(asdict(done)):
@@ -248,10 +252,6 @@ def _everywhere(
                 terminal.say(f"report: {out}")
     if not any(place.records for place in done.places):
         raise typer.Exit(UNCHANGED)
-
-
-def _note_place(place: ErasedTable) -> None:
-    terminal.note(" ".join(("done:", *filter(None, (place.dataset, place.release, place.audience, place.partition)))))
 
 
 def _show_plan(plan: Erasure) -> None:
@@ -362,8 +362,6 @@ def label(
     """
     import polars as pl
 
-    from dptext_etl import files
-    from dptext_etl.errors import InputError, seam
     from dptext_etl.polars import label as labeled
     from dptext_etl.runner import open_classifier
 

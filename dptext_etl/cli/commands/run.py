@@ -138,6 +138,8 @@ def run(
     """
     if engine == "polars":
         skip_pandas()
+    from dptext_etl import engines
+
     compute_on(device, dtype)
     loaded = load_policy(policy)
     names = _all_partitions(loaded, partition) if all_partitions else [partition]
@@ -146,8 +148,21 @@ def run(
         about = {"dataset": loaded.dataset, "release": loaded.release, "partition": name}
         failures.log_run(log_level, log_format, about)
         with _counting(name, names, len(summaries)) if all_partitions else nullcontext():
-            accepted = {"accept_lower_cap": accept_lower_cap, "accept_fewer_rows": accept_fewer_rows}
-            summaries.append(_execute(engine, loaded, name, accepted))
+            try:
+                with progress_bar() as progress, engines.named(engine).started(loaded, name) as started:
+                    done = engines.run(
+                        loaded,
+                        engine=started,
+                        partition=name,
+                        accept_lower_cap=accept_lower_cap,
+                        accept_fewer_rows=accept_fewer_rows,
+                        progress=progress,
+                    )
+            except KeyboardInterrupt:
+                failures.note("stopped: nothing is lost; run the same command again to continue")
+                raise
+            summary = done.as_dict()
+            summaries.append(summary | {"remaining": terminal.balance(summary["remaining"])})
         if not terminal.as_json():
             show(summaries[-1], full=full)
             if profile:
@@ -193,21 +208,6 @@ def compute_on(device: str | None, dtype: str | None) -> None:
             os.environ[name] = value
 
 
-def _execute(engine: str, policy: Policy, partition: str | None, accepted: dict[str, Any]) -> dict[str, Any]:
-    """Run a policy and return the results: counts, spends and verdicts, never a text or an id."""
-    from dptext_etl import engines
-
-    try:
-        with progress_bar() as progress, engines.named(engine).started(policy, partition) as started:
-            done = engines.run(policy, engine=started, partition=partition, progress=progress, **accepted)
-        summary = done.as_dict()
-        summary["remaining"] = terminal.balance(summary["remaining"])
-    except KeyboardInterrupt:
-        failures.note("stopped: nothing is lost; run the same command again to continue")
-        raise
-    return summary
-
-
 def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
     """Show the outcome of a run; `full` lists every gate that passed, and every report within its bound."""
     from dptext_etl.checks.verdict import tally
@@ -244,7 +244,9 @@ def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
         terminal.heading("Reports (inside the boundary; they decide nothing)")
         seen = dict[tuple[str, str], list[str]]()
         for item in summary["reports"]:
-            seen.setdefault((item["name"], _report_verdict(item)), []).append(item["message"])
+            verdict = "within chance" if item["passed"] else terminal.BEYOND_CHANCE
+            verdict = verdict if "threshold" in item["counts"] else "counted"
+            seen.setdefault((item["name"], verdict), []).append(item["message"])
         for named, lines in seen.items():
             if not (full or len(lines) == 1 or terminal.BEYOND_CHANCE in named):
                 seen[named] = [f"{len(lines)} text columns"]
@@ -272,12 +274,6 @@ def _most_charged(scope: Mapping[str, Any]) -> dict[str, str]:
     delta = ", plus delta" if scope["used"].get("delta", {}).get("max") else ""
     odds = at_most(epsilon / math.log(10), 3)
     return {f"most charged {unit}": f"{name} {at_most(epsilon)} in all, odds move by 10^{odds} at most{delta}"}
-
-
-def _report_verdict(report: Mapping[str, Any]) -> str:
-    if "threshold" not in report["counts"]:
-        return "counted"
-    return "within chance" if report["passed"] else terminal.BEYOND_CHANCE
 
 
 def show_gates(gates: Iterable[Mapping[str, Any]]) -> None:
@@ -377,8 +373,12 @@ def _show_plan(forecast: Mapping[str, Any], policy: Path, *, labeled: bool) -> N
             ("changed since they were released", forecast["changed"] or None),
         ]
     )
-    together, person = forecast["together"], "person" if forecast["together"]["unit"] == "subject" else "record"
-    epsilon = together["epsilon"]
+    together, cap = forecast["together"], forecast["cap"] or {}
+    epsilon, person = together["epsilon"], "person" if together["unit"] == "subject" else "record"
+    at_cap = odds.get("cap")
+    if at_cap is not None:
+        vacuous = " (bounds nothing in practice)" if float(at_cap) >= _VACUOUS else ""  # "inf" included
+        at_cap = f"odds move by {_odds(at_cap)} at most{', plus delta' if 'delta' in cap else ''}{vacuous}"
     rejected = f"{counted(over['records'], 'record')} of {counted(over['units'], person)}"
     terminal.heading(f"Loss of one {person}")
     terminal.facts(
@@ -386,8 +386,8 @@ def _show_plan(forecast: Mapping[str, Any], policy: Path, *, labeled: bool) -> N
             ("this run", f"epsilon {epsilon if isinstance(epsilon, str) else at_most(epsilon)} at most"),
             ("at delta", f"{together['delta']:g} (rule {together['rule']})"),
             ("odds move by", _odds(odds.get("largest_subject") or odds.get("largest_record"))),
-            ("cap", _cap(forecast["cap"])),
-            ("at the cap", _cap_odds(forecast)),
+            ("cap", terminal.number({name: cap[name] for name in cap if name != "measure"}) if cap else None),
+            ("at the cap", at_cap),
             ("over the cap", rejected if forecast["cap"] else None),
             ("they are", _THEN[forecast["on_cap"]] if forecast["cap"] and over["records"] else None),
         ]
@@ -414,21 +414,6 @@ def _show_plan(forecast: Mapping[str, Any], policy: Path, *, labeled: bool) -> N
     terminal.sentences(f"also in the way of a run: {later['message']}" for later in forecast["refusals"][1:])
 
 
-def _cap(cap: Mapping[str, Any] | None) -> str | None:
-    """Write a cap: epsilon 20, delta 1e-06, period all."""
-    if cap is None:
-        return None
-    return ", ".join(f"{name} {terminal.number(amount)}" for name, amount in cap.items() if name != "measure")
-
-
-def _cap_odds(forecast: Mapping[str, Any]) -> str | None:
-    odds = forecast["log10_odds"].get("cap")
-    if odds is None:
-        return None
-    vacuous = " (bounds nothing in practice)" if float(odds) >= _VACUOUS else ""  # "inf" included
-    return f"odds move by {_odds(odds)} at most{', plus delta' if 'delta' in forecast['cap'] else ''}{vacuous}"
-
-
 def show_table(table: Mapping[str, Any]) -> None:
     """Show the findings about the table around the texts."""
     from dptext_etl.runner import forecast, table_check
@@ -441,7 +426,7 @@ def show_table(table: Mapping[str, Any]) -> None:
         "at_cap": table_check.at_cap_lines,
         "scopes": table_check.scope_lines,
     }
-    lines = [line for name, lines_of in parts.items() for line in lines_of(table.get(name, {}))]
+    lines = [line for name, lines_of in parts.items() if table.get(name) for line in lines_of(table[name])]
     if lines:
         terminal.heading("The table")
     terminal.sentences(lines)

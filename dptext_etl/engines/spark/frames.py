@@ -21,8 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard
-from dptext_etl.checks.comparison import Counted, short_digests
-from dptext_etl.checks.kept_strings import LEAST_CHARACTERS, compared_columns
+from dptext_etl.checks.comparison import LEAST_CHARACTERS, Counted, compared_columns, short_digests
 from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import by_name, named_as, parsed, plain_type
 from dptext_etl.engines.spark.judging import (
@@ -43,8 +42,7 @@ from dptext_etl.engines.spark.tasks import SHARD
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.file_formats import PARQUET
 from dptext_etl.files import literal
-from dptext_etl.id_forms import IdForm, Normalization, normalized, spelling
-from dptext_etl.keys import canonical_ids
+from dptext_etl.keys import IdForm, Normalization, canonical_ids, normalized, spelling
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import Kept
 from dptext_etl.runner import table_check
@@ -55,10 +53,14 @@ from dptext_etl.runner.shard.charging import PAIRS, sum_of_pairs
 from dptext_etl.runner.source.column_types import HELD, coarse
 from dptext_etl.runner.source.examine import (
     CopyCounts,
+    Counts,
     Examined,
+    Groups,
     IdCounts,
     copied_over,
     count_copied,
+    groups_of,
+    hashes,
     refuse_copies,
     refuse_ids,
 )
@@ -187,7 +189,7 @@ class Seen:
     pairs: int = 0  # sum of digests of records with their persons (`charging.sum_of_pairs`)
     not_utf8: tuple[int, ...] = ()  # kept columns with strings that are not UTF-8, by their places
     # rows that each group of kept columns singles out, or leaves in a small group; None if they were not counted
-    traced: table_check.Counts | None = None
+    traced: Counts | None = None
     spellings: Mapping[str, int] = field(default_factory=dict)  # of persons (`forecast.Spelled`)
     copied: tuple[str, ...] = ()  # columns that would be published unchanged, and hold raw texts of their rows
 
@@ -206,19 +208,22 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
         layout,
         check=check_ids,
         with_persons=partial(with_persons, policy=policy),
+        present=partial(_present, table.frame),
         without=lambda rows, manifest: _unpublished(replace(table, frame=rows), policy, layout, manifest),
         mark=lambda rows, manifest: _marked(replace(table, frame=rows), policy, layout, manifest),
+        count=partial(_singled_out, policy),
         limit_per_person=lambda rows, most: limit_per_person(rows, policy, most, order or by_digest),
     )
     (facts,) = seen
-    return replace(examined, traced=facts.traced, spellings=facts.spellings, copied=facts.copied)
+    least = len(numbers(examined, policy))  # a set of canary rows for each shard
+    return replace(examined, least=least, traced=facts.traced, spellings=facts.spellings, copied=facts.copied)
 
 
-def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
+def _present(frame: DataFrame, ids: pl.Series) -> pl.Series:
     """Return the given ids that the frame uses, in published rows as well."""
     wanted = canonical_ids(ids.to_arrow())
     with seam("comparing canary ids with the ids of the frame", InputError, HINT):
-        rows = source.table.frame.select(named(ids.name).alias("id"))  # `mapInArrow` splits a name at a dot
+        rows = frame.select(named(ids.name).alias("id"))  # `mapInArrow` splits a name at a dot
         used = rows.mapInArrow(partial(_used, wanted), "id string").collect()
         return ids.filter(pl.Series(wanted, dtype=pl.String).is_in([row[0] for row in used]))
 
@@ -245,7 +250,7 @@ def check(table: Table[DataFrame], policy: Policy) -> Seen:
     single out, if the policy leaves no rows out.
     """
     every = policy.records_per_subject is None and policy.on_null_subject != "quarantine"
-    groups = table_check.groups_of(policy.kept_columns) if every and policy.keep else ()
+    groups = groups_of(policy.kept_columns) if every and policy.keep else ()
     compared = compared_columns(policy, table.schema)
     with seam("reading the ids of the frame", InputError, HINT):
         seen = _count(table.frame, policy, ids=True, groups=groups, compared=compared)
@@ -265,15 +270,13 @@ class Questions:
     persons: Sequence[Normalization] | None  # how persons are spelled; None where records are units
     spellings: bool  # whether variants of ids of persons are counted
     kept: Sequence[Kept]
-    groups: table_check.Groups  # groups of kept columns of which rows are counted
+    groups: Groups  # groups of kept columns of which rows are counted
     id: str
     texts: Sequence[str]  # text columns that are compared with `copies`, which are kept columns or the id
     copies: Sequence[str]
 
 
-def _count(
-    rows: DataFrame, policy: Policy, *, ids: bool, groups: table_check.Groups, compared: Sequence[str] = ()
-) -> Seen:
+def _count(rows: DataFrame, policy: Policy, *, ids: bool, groups: Groups, compared: Sequence[str] = ()) -> Seen:
     """Count in one pass over a frame and one exchange of hashes; only counts come back."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -356,7 +359,7 @@ def _answers(questions: Questions, columns: list[pa.Array]) -> Iterator[Pack]:
     if questions.groups and not wrong:
         frame = pl.DataFrame(pa.RecordBatch.from_arrays(kept, [item.column for item in questions.kept]))
         cells = frame.select(coarse(item, frame.schema[item.column]) for item in questions.kept)
-        for place, hashed in enumerate(cells.select(table_check.hashes(questions.groups)).iter_columns()):
+        for place, hashed in enumerate(cells.select(hashes(questions.groups)).iter_columns()):
             yield from packed(str(place), hashed.to_numpy().view(np.uint8).reshape(-1, 8), SIZES)
 
 
@@ -448,21 +451,15 @@ def _sum_of_pairs(ids: pa.Array, persons: pa.Array, how: Sequence[Normalization]
     return sum_of_pairs(canonical_ids(ids.filter(there)), canonical_ids(normalized(persons.filter(there), how)))
 
 
-def traced(source: Examined[DataFrame], policy: Policy) -> dict[str, Any]:
-    """Count the rows that kept columns single out, by hashes of the values that are published."""
-    if not policy.keep:
-        return {}
-    rows, number = source.version_rows
-    counts = source.traced
-    if counts is None:
-        with seam("counting the rows that kept columns single out", InputError, HINT):
-            counts = _count(rows, policy, ids=False, groups=table_check.groups_of(policy.kept_columns)).traced
-    return table_check.of_source(policy, number, counts or [], source.table.schema)
+def _singled_out(policy: Policy, rows: DataFrame, groups: Groups) -> Counts:
+    """Count the rows that groups of columns single out, by hashes of the values that are published."""
+    with seam("counting the rows that kept columns single out", InputError, HINT):
+        return _count(rows, policy, ids=False, groups=groups).traced or []
 
 
 def require_publishable(table: Table[DataFrame], policy: Policy) -> None:
     """Refuse columns of a frame that hold texts of their rows, or single out many rows, as the first run does."""
-    groups = table_check.groups_of(policy.kept_columns) if policy.keep and policy.keep_unique is None else ()
+    groups = groups_of(policy.kept_columns) if policy.keep and policy.keep_unique is None else ()
     compared = compared_columns(policy, table.schema)
     if groups or compared:
         with seam("reading the kept columns", InputError, HINT):

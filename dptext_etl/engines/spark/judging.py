@@ -48,7 +48,7 @@ from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.parallel import map_in_order
 from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
-from dptext_etl.runner.table_check import FEW
+from dptext_etl.runner.source.examine import FEW
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:

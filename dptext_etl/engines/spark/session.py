@@ -157,7 +157,7 @@ def metadata(frame: Any) -> int:
 def read_version(spark: SparkSession, files: Files, version: Version, options: dict[str, str]) -> DataFrame:
     if files.format == "iceberg":
         scanned, types = files.scan(), logical_types(files)
-        schema = schema_of(restored(scanned, types, schema_of(scanned)))
+        schema = schema_of(restored(scanned, types))
         read = partial(_iceberg_frames, replace(version, storage={}), types)
         tasks = pl.DataFrame({_PATH: [b64encode(file).decode() for file in version.iceberg_files()]})
         return _on_workers(spark, read, tasks, schema, options)
@@ -344,7 +344,7 @@ def _iceberg_frames(version: Version, types: Any, task: str, storage: dict[str, 
     """Read a data file of an Iceberg table."""
     for batch in replace(version, storage=storage).iceberg_batches([b64decode(task)]):
         frame = pl.DataFrame(batch)
-        yield from restored(frame.lazy(), types, frame.schema).collect().iter_slices(_BATCH_ROWS)
+        yield from restored(frame.lazy(), types).collect().iter_slices(_BATCH_ROWS)
 
 
 def read_text(spark: SparkSession, paths: list[str], file_format: str, schema: pl.Schema) -> DataFrame:

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import polars as pl
 
 from dptext_etl.checks import Candidate, Verdict
-from dptext_etl.checks.canaries import canary_sets
 from dptext_etl.engines.engine import Engine, Work
-from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted, present, traced
+from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted
 from dptext_etl.engines.spark.judging import Pack, collected, facts_pack, judge, over_items
 from dptext_etl.engines.spark.session import bounds_batches, read_source, require_workers, session, unreadable
 from dptext_etl.engines.spark.tasks import (
@@ -219,19 +218,8 @@ class SparkEngine(Engine["DataFrame"]):
             columns = worker_columns(self._frame.sparkSession, policy.charged_columns())
             order = partial(keyed_order, policy_json(policy), columns)
         source = examine(table, policy, layout, order)
-        meter = Meter("ids", None, progress)
-        meter.add(source.total)
-        meter.end()
+        Meter("ids", None, progress).add(source.total, last=True)
         return source
-
-    def present(self, source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
-        return present(source, ids)
-
-    def canary_sets(self, source: Examined[DataFrame], policy: Policy) -> range:
-        """Plan a set for each shard at least; rows are spread over shards by their ids."""
-        return canary_sets(source.first, source.wanted, len(numbers(source, policy)))
-
-    trace = staticmethod(traced)
 
     def look(
         self,

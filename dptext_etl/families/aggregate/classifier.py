@@ -22,8 +22,7 @@ from safetensors import numpy as tensors
 
 from dptext_etl.artifacts import canon
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.corpus import names
-from dptext_etl.corpora.sentences import Int8s
+from dptext_etl.corpora.corpus import Int8s, names
 from dptext_etl.errors import ArtifactError, InputError, bare, seam
 from dptext_etl.families.aggregate.contributions import Noisy, encode
 from dptext_etl.families.aggregate.statistic import MANY_LABELS, Projection, Statistic

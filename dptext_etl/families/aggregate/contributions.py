@@ -24,8 +24,7 @@ import pyarrow as pa
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.corpus import Integers
-from dptext_etl.corpora.sentences import Int8s
+from dptext_etl.corpora.corpus import Int8s, Integers
 from dptext_etl.data_types import kind_of
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.families.aggregate.statistic import OTHER, Statistic, describe

@@ -23,9 +23,8 @@ from pydantic import ConfigDict, Field, InstanceOf, PositiveInt
 from dptext_etl.accounting import Approximate, ZeroConcentrated, require_delta, spend, zcdp_epsilon
 from dptext_etl.arrays import to_arrow
 from dptext_etl.artifacts import Artifact
-from dptext_etl.corpora import Corpus, sentences
-from dptext_etl.corpora.corpus import Integers
-from dptext_etl.corpora.sentences import Int8s
+from dptext_etl.corpora import Corpus
+from dptext_etl.corpora.corpus import KIND, Int8s, Integers, encoders
 from dptext_etl.corpora.static import version
 from dptext_etl.device import Computing
 from dptext_etl.errors import PolicyError
@@ -259,7 +258,7 @@ class Statistic:
         libraries = {"tokenizers": version()} if self.corpus.has_tokens else {}
         if self.corpus.in_floats:
             facts = self.corpus.description["encoder"]
-            libraries = {sentences.KIND: sentences.version(), "files": facts["files"], "dtype": facts["dtype"]}
+            libraries = {KIND: encoders().version(), "files": facts["files"], "dtype": facts["dtype"]}
         return {
             **libraries,
             "mechanism": "synthetic",

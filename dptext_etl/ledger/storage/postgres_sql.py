@@ -27,8 +27,8 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.escaping import one_line
 from dptext_etl.ledger.storage.store import SCHEMA
+from dptext_etl.markup import one_line
 
 HOLD = 10.0  # seconds for which the transaction of a writer may be silent
 HOLD_PER_MILLION = 10.0  # seconds more per million records of its batch: so long may it compute between two statements

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dptext_etl import escaping, files
+from dptext_etl import files, markup
 from dptext_etl.checks import require
 from dptext_etl.checks.published import check_published
 from dptext_etl.checks.sink_files import Manifest, Part, part_name
@@ -272,7 +272,7 @@ def _bars(rehearsal: Rehearsal) -> Iterator[str]:
     released = {figure.form.replace("_", " "): figure.macro_f1 for figure in rehearsal.figures}
     shares = {**released, **rehearsal.baselines, "raw texts": rehearsal.raw}
     for name, share in sorted(shares.items(), key=lambda item: item[1]):
-        yield f"{share:.2f} {'█' * round(40 * share):40} {escaping.one_line_each(name)}"
+        yield f"{share:.2f} {'█' * round(40 * share):40} {markup.one_line_each(name)}"
 
 
 def _readme(manifest: Manifest, rehearsal: Rehearsal | None) -> str:
@@ -291,7 +291,7 @@ def _readme(manifest: Manifest, rehearsal: Rehearsal | None) -> str:
     }
     template = Template(Path(__file__).with_name("export_readme.md.jinja").read_text("utf-8"), trim_blocks=True)
     page: str = template.render(
-        {name: escaping.markdown(value) for name, value in named.items()},
+        {name: markup.markdown(value) for name, value in named.items()},
         **dict(zip(READERS, FORMATS[manifest.file_format].readers, strict=True)),
         form=form,
         surrogate=any(column["mechanism"] == "surrogate" for column in manifest.columns),
@@ -300,7 +300,7 @@ def _readme(manifest: Manifest, rehearsal: Rehearsal | None) -> str:
         contribution=persons if most else None,
         scores="scores" in column.get("synthetic", {}),
         rehearsal=rehearsal,
-        verdict=rehearsal and escaping.markdown(rehearsal.verdict),
+        verdict=rehearsal and markup.markdown(rehearsal.verdict),
         bars=rehearsal and [*_bars(rehearsal)],
         many=len(column.get("statistic", {}).get("labels", ())) > _FEW_LABELS,
     )

@@ -22,8 +22,7 @@ from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, LedgerError, PolicyError, UnknownIdError, bare, counted, seam
 from dptext_etl.files import literal
-from dptext_etl.id_forms import normalized
-from dptext_etl.keys import canonical_ids
+from dptext_etl.keys import canonical_ids, normalized
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.types import Mask
 from dptext_etl.policy import LedgerSpec, Policy, PolicyLike, resolve, tables_of
@@ -38,8 +37,8 @@ from dptext_etl.runner.shard.attempt import remember, require_same_ledger
 from dptext_etl.runner.shard.charging import subjects_of
 from dptext_etl.runner.shard.staging import LISTS, UNIT, VECTORS, Staging
 from dptext_etl.runner.source import selection
-from dptext_etl.runner.source.column_types import logical_types
-from dptext_etl.runner.source.roles import in_pinned_order, open_table, with_logical_types
+from dptext_etl.runner.source.column_types import logical_types, restored
+from dptext_etl.runner.source.roles import in_pinned_order, open_table
 from dptext_etl.runner.source.table import READ_HINT, Files, batches, existing_paths, naming_file, schema_of
 from dptext_etl.storage import Storage
 
@@ -192,7 +191,7 @@ def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.Data
         return None
     names = (policy.id, policy.subject) if with_subjects and policy.subject is not None else (policy.id,)
     files = Files.find(layout)
-    scanned = with_logical_types(files.scan(all_text=True), logical_types(files))
+    scanned = restored(files.scan(all_text=True), logical_types(files))
     schema = schema_of(scanned)
     if set(names) <= set(schema):
         rows = in_pinned_order(scanned.select(map(by_name, names)), schema, policy)

@@ -20,13 +20,13 @@ from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE
 from dptext_etl.data_types import by_name, from_text, in_json, parsed, readable
 from dptext_etl.errors import InputError, PolicyError, seam
-from dptext_etl.families.choice import ChoiceMechanism
+from dptext_etl.families.words import by_text
 from dptext_etl.file_formats import FORMATS
 from dptext_etl.guarantee import FINE, MICRO, OWN_PERSONS, PURE, Disclosure, Guarantee, GuaranteeClass, Micro, Spend
 from dptext_etl.ledger import Ledger, ReleaseRef, anchor_files
 from dptext_etl.mechanism import Mechanism, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
-from dptext_etl.policy.audience import EQUAL_TEXTS
+from dptext_etl.policy.policy_like import EQUAL_TEXTS
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.storage import Storage
@@ -127,8 +127,8 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
         claim |= {"chain": column.chain, "postprocess": postprocessing_facts(column)}
     if mechanism.allocation is not None and (parts := mechanism.allocation.parts()):
         claim["budget"] = parts
-    if isinstance(mechanism, ChoiceMechanism) and mechanism.shuffled is not None:
-        condition = mechanism.shuffled.condition(mechanism.law)
+    if (choice := by_text(mechanism)) is not None and choice.shuffled is not None:
+        condition = choice.shuffled.condition(choice.law)
         claim["shuffled"] = {**condition, "local_epsilon": _units(getattr(worst, PURE))}
     return claim
 

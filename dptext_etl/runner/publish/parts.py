@@ -26,13 +26,13 @@ import pyarrow as pa
 from polars import selectors
 
 from dptext_etl import _kernel, files, keys
+from dptext_etl.accounting.shuffling import COUNT, OTHER, Shuffled
 from dptext_etl.artifacts import canon
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.sink_files import Part, part_name
 from dptext_etl.data_types import all_plain, by_name
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, counted, seam
-from dptext_etl.families.choice import COUNT, OTHER, Shuffled
 from dptext_etl.file_formats import FORMATS
 from dptext_etl.files import literal, sha256
 from dptext_etl.ledger import Ledger

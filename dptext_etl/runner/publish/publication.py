@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import polars as pl
 
 from dptext_etl import files, telemetry
+from dptext_etl.accounting.shuffling import COUNT
 from dptext_etl.checks import Candidate, Verdict, evaluate, require
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.sink_files import Manifest, Part
@@ -22,14 +23,12 @@ from dptext_etl.checks.text_counts import (
     CopyCount,
     copy_reports,
     model_failures,
-    ngram_reports,
     rewriting_reports,
     total_copies,
 )
 from dptext_etl.data_types import by_name, kind_of, plain_type
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, InputError, LedgerError, PolicyError, bare, counted, seam
-from dptext_etl.families.choice import COUNT
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import LedgerSpec, Policy
@@ -145,7 +144,7 @@ def reports(staged: StagedRun) -> list[Mapping[str, object]]:
         return []
     with staged.profile.stage("reports"):
         counts, policy = copies_of(staged), staged.policy
-        copied = (*copy_reports(policy, counts), *ngram_reports(policy, counts))
+        copied = (*copy_reports(policy, counts), *copy_reports(policy, counts, ngrams=True))
         failed = model_failures(shard.failures for shard in staged.shards)
         again = rewriting_reports(policy, (shard.post for shard in staged.shards))
         return [*(item.verdict().as_dict() for item in copied), *(item.as_dict() for item in (*failed, *again))]

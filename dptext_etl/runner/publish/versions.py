@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from dptext_etl import files
@@ -36,7 +37,9 @@ from dptext_etl.runner.publish.manifest import scan
 from dptext_etl.runner.shard.staging import NOTE, READING, VECTORS
 from dptext_etl.runner.source.table import READ_HINT, schema_of
 from dptext_etl.storage import Storage
-from dptext_etl.table_formats import DataFile, Facts, TableState, rewrites
+
+if TYPE_CHECKING:
+    from dptext_etl.table_formats import TableState
 
 log = logging.getLogger("dptext_etl.runner")
 _PART = re.compile(r"v\d+(-[0-9a-f]{12})?/part-\d+\.parquet")
@@ -64,6 +67,8 @@ def _require_own(state: TableState | None, manifest: Manifest | None, layout: La
         problem = "is missing" if manifest is None else f"is for version {manifest.version}"
         msg = f"the table {layout.sink} shows version {state.release}, and its manifest {problem}"
         raise InputError(msg, f"bring back {layout.manifest}")
+    from dptext_etl.table_formats import rewrites
+
     listed = {part.path for part in manifest.parts}
     if state.release < manifest.version:  # a run was killed before its commit; the files before are in no manifest
         rewritten = layout.described.read(_REWRITTEN) == state.version.encode()
@@ -97,6 +102,8 @@ def commit(layout: Layout, manifest: Manifest) -> None:
         raise PolicyError(
             f"the sink {layout.sink} is a table with a log", "write its format into the policy: table = { format = … }"
         )
+    from dptext_etl.table_formats import DataFile, Facts  # other sinks start without it
+
     state = table.state()
     _require_own(state, manifest, layout)
     if state is not None and state.release == manifest.version:

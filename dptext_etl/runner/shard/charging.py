@@ -23,16 +23,15 @@ import pyarrow.compute as pc
 
 from dptext_etl import _kernel
 from dptext_etl.accounting import log10_odds
+from dptext_etl.accounting.shuffling import OTHER, ShuffledLabels
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.comparison import short_digests
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import spends, step_costs, worst_case
 from dptext_etl.data_types import by_name, size_of
-from dptext_etl.families.choice import OTHER, ShuffledLabels
 from dptext_etl.guarantee import MICRO, PURE, Spend, steps
-from dptext_etl.id_forms import normalized
-from dptext_etl.keys import canonical_ids
+from dptext_etl.keys import canonical_ids, normalized
 from dptext_etl.ledger import Charge, IdForms, Outcome, ReleaseRef
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, matrix, plus
 from dptext_etl.mechanism import Released

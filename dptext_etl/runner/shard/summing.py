@@ -28,7 +28,7 @@ from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.artifacts import canon
 from dptext_etl.column import keyed_digests
-from dptext_etl.corpora.sentences import Int8s
+from dptext_etl.corpora.corpus import Int8s
 from dptext_etl.errors import DPTextError, LedgerError, seam
 from dptext_etl.families.aggregate import Noisy, Partial, noisy, partial_sum, scored, table
 from dptext_etl.families.aggregate.contributions import packed, unpacked

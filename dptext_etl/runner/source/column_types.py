@@ -11,15 +11,15 @@ import json
 import re
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
+from dptext_etl.accounting.shuffling import OTHER
 from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import by_name, from_text, kind_of, parsed, plain_type
 from dptext_etl.errors import InputError, by_place, counted, seam
-from dptext_etl.families.choice import OTHER
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import CsvType, Kept
 from dptext_etl.runner.layout import Layout
@@ -68,8 +68,11 @@ def is_logical(dtype: pa.DataType, names: frozenset[str] = _NAMES) -> bool:
     return (dtype.extension_name if isinstance(dtype, pa.BaseExtensionType) else str(dtype)) in names
 
 
-def restored(frame: pl.LazyFrame, types: Mapping[str, pa.DataType], schema: Mapping[str, Any]) -> pl.LazyFrame:
-    """Return a frame whose columns of these types hold strings, or nothing; `schema` is the schema of the frame."""
+def restored(frame: pl.LazyFrame, types: Mapping[str, pa.DataType]) -> pl.LazyFrame:
+    """Return a frame whose columns of these types hold strings, or nothing; `types` are `logical_types`."""
+    if not types:
+        return frame
+    schema = schema_of(frame)
     chosen = {name: dtype for name, dtype in types.items() if name in schema}
     return frame.with_columns(
         pl.lit(None).alias(name) if pa.types.is_null(dtype) else _restored(by_name(name), dtype, schema[name])
@@ -183,7 +186,17 @@ def csv_scan(files: Files, policy: Policy, layout: Layout) -> Callable[..., pl.L
     )
     for name, kind in chosen.items():
         if count := values[name] - fitting[name, kind]:
-            _refuse_values(name, columns.index(name) + 1, kind, count, named=name in named)
+            where = f"column {columns.index(name) + 1} ({name!r})"
+            unfit = counted(count, "value does", "values do")
+            as_text, as_now = (
+                f"csv = {{ types = {{ {json.dumps(name)} = {json.dumps(written)} }} }}" for written in ("String", kind)
+            )
+            msg, hint = f"csv.types reads {where} as {kind}, and {unfit} not fit", f"text fits all values: {as_text}"
+            if name not in named:
+                msg = f"{where} is published as {kind}, and {unfit} not keep their spelling as such"
+                hint = f"{as_text} and incremental = false publish all rows as text, at no cost; "
+                hint += f"{as_now} gives up spellings"
+            raise InputError(f"{msg}; no budget used", hint, {"column": name, "values": count})
     for name in free:
         kinds = [kind for kind in _INFERRED if 0 < values[name] == fitting[name, kind]]
         chosen |= {name: kinds[0]} if kinds else {}
@@ -227,19 +240,6 @@ def _count(
         named_counts = (count.alias(str(number)) for number, count in enumerate(counts))
         numbers = rows.select(named_counts).collect(engine="streaming").row(0)
     return dict(zip(candidates, numbers, strict=False)), dict(zip(pairs, numbers[len(candidates) :], strict=True))
-
-
-def _refuse_values(name: str, place: int, kind: str, count: int, *, named: bool) -> NoReturn:
-    where, values = f"column {place} ({name!r})", counted(count, "value does", "values do")
-    as_text, as_now = (
-        f"csv = {{ types = {{ {json.dumps(name)} = {json.dumps(written)} }} }}" for written in ("String", kind)
-    )
-    if named:
-        msg, hint = f"csv.types reads {where} as {kind}, and {values} not fit", f"text fits all values: {as_text}"
-    else:
-        msg = f"{where} is published as {kind}, and {values} not keep their spelling as such"
-        hint = f"{as_text} and incremental = false publish all rows as text, at no cost; {as_now} gives up spellings"
-    raise InputError(f"{msg}; no budget used", hint, {"column": name, "values": count})
 
 
 def coarse_type(kept: Kept, dtype: pl.DataType) -> pl.DataType:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Generic, NamedTuple, Self
 
@@ -20,12 +21,12 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl.arrays import to_arrow
-from dptext_etl.checks.comparison import Buckets
-from dptext_etl.checks.kept_strings import (
+from dptext_etl.checks.comparison import (
     CELL,
     LEAST_CHARACTERS,
     LEAST_ROWS,
     ROW,
+    Buckets,
     compared_columns,
     long_strings,
     too_many,
@@ -54,6 +55,11 @@ _SHARDS_PER_VERSION = 1 << 16
 """Numbers of shards, and so of their canary rows, that are reserved for one version of an incremental table."""
 
 
+Groups = tuple[tuple[str, ...], ...]
+Counts = list[tuple[int, int]]
+"""For each group of columns: rows whose values no other row has, and rows in groups of fewer than `FEW`."""
+
+
 class NoRowsError(InputError):
     """A source has no rows: its files are empty, or hold a header only."""
 
@@ -64,13 +70,6 @@ class IdCounts(NamedTuple):
     null_subjects: int  # rows without a subject
     repeated: int | None = None  # ids that occur more than once; not counted where ids are null
 
-    def in_refusals(self, *, per_subject: bool) -> dict[str, int]:
-        """Return the counts by name: those that a refusal shows."""
-        counts = {"rows": self.rows, "null_ids": self.null_ids}
-        if self.repeated is not None and not self.null_ids:
-            counts["doubled_ids"] = self.repeated
-        return {**counts, "null_subjects": self.null_subjects} if per_subject else counts
-
 
 @dataclass(frozen=True)
 class Examined(Generic[Rows]):
@@ -80,6 +79,13 @@ class Examined(Generic[Rows]):
     wanted: int  # rows of the run; fewer where an incremental run finds some published
     base: str | None  # digest of the manifest that an incremental run adds to
     first: int  # number of the first shard; an incremental run counts on, so that its canary rows are new, too
+    manifest: Manifest | None  # of the version that is published now
+    present: Callable[[pl.Series], pl.Series]  # the given ids that the source uses, of the type of the id column
+    # rows without those that are published now, and their number; rows with the column `column_types.HELD`
+    without: Callable[[Rows, Manifest], tuple[Rows, int]]
+    mark: Callable[[Rows, Manifest], Rows]
+    count: Callable[[Rows, Groups], Counts]
+    least: int = 1  # sets of canary rows, at least; the same in every attempt at the run
     shards: int | None = None  # how many there are, if they are counted already
     beyond: int = 0  # rows that are excluded, because their persons have more than `per_subject`
     pairs: int | None = None  # sum of digests of `version_rows` with their persons; None if it is not known
@@ -89,13 +95,9 @@ class Examined(Generic[Rows]):
     # rows that are excluded, `beyond` or `nameless`, by month or year; None if they are not counted
     outside: Mapping[str, int] | None = None
     copied: tuple[str, ...] = ()  # columns that would be published unchanged, and hold raw texts of their rows
-    # other counts of the pass over the ids, if there are any: `table_check.Counts`, and variants of ids of persons
-    traced: list[tuple[int, int]] | None = None
+    # other counts of the pass over the ids, if there are any: of `count`, and variants of ids of persons
+    traced: Counts | None = None
     spellings: Mapping[str, int] = field(default_factory=dict)
-    manifest: Manifest | None = None  # of the version that is published now
-    # rows without those that are published now, and their number; rows with the column `column_types.HELD`
-    without: Callable[[Rows, Manifest], tuple[Rows, int]] | None = None
-    mark: Callable[[Rows, Manifest], Rows] | None = None
 
     @classmethod
     def of(  # noqa: PLR0917  (what an engine brings)
@@ -105,8 +107,10 @@ class Examined(Generic[Rows]):
         layout: Layout,
         check: Callable[[], tuple[int, int, int | None]],
         with_persons: Callable[[Rows], Rows],
+        present: Callable[[pl.Series], pl.Series],
         without: Callable[[Rows, Manifest], tuple[Rows, int]],
         mark: Callable[[Rows, Manifest], Rows],
+        count: Callable[[Rows, Groups], Counts],
         limit_per_person: Callable[[Rows, int], tuple[Rows, int, int]],
     ) -> Self:
         manifest = Manifest.read(layout)
@@ -119,14 +123,14 @@ class Examined(Generic[Rows]):
         most, rows, wanted = policy.records_per_subject, named, rest
         if most is not None:
             rows, wanted, pairs = limit_per_person(named, most)
-        examined = cls(table, rows, total, wanted, None, 0, beyond=rest - wanted, nameless=nameless, pairs=pairs)
-        examined = replace(examined, manifest=manifest, without=without, mark=mark)
+        places = None, 0, manifest, present, without, mark, count
+        examined = cls(table, rows, total, wanted, *places, beyond=rest - wanted, nameless=nameless, pairs=pairs)
         if manifest is None or not adds:
             return examined
-        new, count = without(rows, manifest)
-        selection.refuse_deletions(policy, manifest, there=wanted - count)
+        new, number = without(rows, manifest)
+        selection.refuse_deletions(policy, manifest, there=wanted - number)
         first = manifest.version * _SHARDS_PER_VERSION
-        added = replace(examined, rows=new, wanted=count, base=manifest.digest, first=first)
+        added = replace(examined, rows=new, wanted=number, base=manifest.digest, first=first)
         return replace(added, every_row=rows, rows_before=manifest.rows)
 
     def published_exact(self, policy: Policy) -> bool:
@@ -179,26 +183,25 @@ def examine(
         layout,
         check=check,
         with_persons=lambda rows: rows.filter(by_name(str(policy.subject)).is_not_null()),
+        present=partial(_present, read.frame),
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
         mark=lambda rows, manifest: selection.marked(rows, policy, layout, manifest),
-        limit_per_person=lambda rows, most: selection.limit_per_person(
-            rows, policy, most, layout.scratch, selection.order_of(policy)
-        ),
+        count=count,
+        limit_per_person=lambda rows, most: selection.limit_per_person(rows, policy, most, layout.scratch),
     )
     copied = copied_columns(read.frame, policy)
-    examined = replace(examined, shards=None if shards is None else shards.shards, copied=copied)
+    least = -(-examined.wanted // policy.shard_rows)
+    examined = replace(examined, least=least, shards=None if shards is None else shards.shards, copied=copied)
     if not examined.beyond and not examined.nameless:
         return examined
     every, taken = (rows_by_period(rows, policy) for rows in (read.frame, examined.version_rows[0]))
     return replace(examined, outside={period: count - taken.get(period, 0) for period, count in every.items()})
 
 
-def present(source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
-    """Return the given ids that the source uses."""
+def _present(frame: pl.LazyFrame, ids: pl.Series) -> pl.Series:
     with seam("comparing canary ids with ids of the source", InputError, READ_HINT):
-        candidates = ids.to_frame().lazy()
-        used = source.table.frame.select(by_name(ids.name))
-        return used.join(candidates, on=by_name(ids.name), how="semi").collect(engine="streaming").to_series()
+        used = frame.select(by_name(ids.name)).join(ids.to_frame().lazy(), on=by_name(ids.name), how="semi")
+        return used.collect(engine="streaming").to_series()
 
 
 def count_ids(  # noqa: PLR0917
@@ -225,7 +228,7 @@ def count_ids(  # noqa: PLR0917
             if not null_ids:
                 hashes.add(_hashes(batch[name]).view(np.uint8).reshape(-1, 8))
             meter.add(batch.height)
-        meter.end()
+        meter.add(0, last=True)
         suspects = None if null_ids or not rows else hashes.frequent(1)
     repeated = None if suspects is None else _repeated(frame.select(by_name(name)), suspects)
     return IdCounts(rows, null_ids, null_subjects, repeated)
@@ -241,7 +244,12 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
         refuse_more_records(rows, stated_records(item.mechanism), f"column {item.column!r}")
     if not rows:
         raise NoRowsError("the source has no rows", "no budget used, nothing published")
-    facts = {"counts": counts.in_refusals(per_subject=policy.subject is not None and policy.unit == "subject")}
+    shown = {"rows": rows, "null_ids": null_ids}
+    if repeated is not None and not null_ids:
+        shown["doubled_ids"] = repeated
+    if policy.subject is not None and policy.unit == "subject":
+        shown["null_subjects"] = null_subjects
+    facts = {"counts": shown}
     problems = list[InputError]()
     if null_ids:
         msg, hint = (
@@ -284,6 +292,31 @@ def _repeated(ids: pl.LazyFrame, suspects: npt.NDArray[np.uint64]) -> int:
 def _hashes(ids: pl.Series) -> npt.NDArray[np.uint64]:
     hashed: npt.NDArray[np.uint64] = canonical_series(ids).hash().to_numpy()
     return hashed
+
+
+FEW = 5  # a row is in a small group if fewer rows than this share its values
+
+
+def groups_of(columns: Sequence[str]) -> Groups:
+    """Return the groups of columns that are counted: all together, each of them, and all without each of them."""
+    names = tuple(columns)
+    others = (tuple(other for other in names if other != name) for name in names)
+    groups = [names, *((name,) for name in names), *others]
+    return tuple(dict.fromkeys(group for group in groups if group))
+
+
+def hashes(groups: Groups) -> list[pl.Expr]:
+    """Return the 64-bit hash of the values of each group."""
+    return [pl.struct(map(by_name, group)).hash().alias(str(place)) for place, group in enumerate(groups)]
+
+
+def count(rows: pl.LazyFrame, groups: Groups) -> Counts:
+    """Count the rows that groups of columns single out."""
+    size = pl.col("rows")
+    sums = (size == 1).sum().alias("single"), size.filter(size < FEW).sum().alias("few")
+    frames = [rows.select(hashed).group_by(pl.all()).len("rows").select(*sums) for hashed in hashes(groups)]
+    with seam("counting the rows that kept columns single out", InputError, READ_HINT):
+        return [frame.row(0) for frame in pl.collect_all(frames, engine="streaming")]
 
 
 _COPY_ROWS = 1 << 14

@@ -67,11 +67,6 @@ class Choices:
     def cap(self, guess: Guess) -> float:
         return max(CAP if self.form == "rows" else RELEASES * TABLE_EPSILON, cost_of(guess, self.form))
 
-    @property
-    def cap_delta(self) -> float:
-        """Return a delta of the cap that covers the planned releases, each with one record of a person."""
-        return CAP_DELTA if self.form == "rows" else max(CAP_DELTA, float(RELEASES * Decimal(repr(self.delta))))
-
     def records_that_count(self, guess: Guess) -> tuple[int, int]:
         """Return the most rows of a person that count, and how many rows of the table do."""
         most = int(self.cap(guess) // cost_of(guess, self.form)) if self.form == "rows" else 1
@@ -216,10 +211,14 @@ def _roles(guess: Guess, choices: Choices) -> list[str]:
     hidden = ["# It is not published. Of all other columns, only public labels are."]
     lines = [_pair("id", guess.id), *(ids if rows else hidden)]
     if guess.subject is not None:
+        persons, alike = guess.spellings.get("persons", 0), guess.spellings.get("alike", 0)
+        variants = f"# {persons:,} variants of {alike:,} ids of persons differ in case or blanks."
+        several = persons - alike > persons / 100
+        normalize = [f"{variants} Without it, each has a cap.", 'normalize = ["nfc", "casefold", "strip"]']
         lines += [
             "# The person whose budget a record uses: caps add up over all records of a subject.",
             _pair("subject", guess.subject),
-            *_spelled(guess),
+            *(normalize if several else []),
             f"# Rows without a person: {nameless_of(guess)}.",
             '# "refuse" stops a run, "quarantine" leaves these rows out'
             + (', and "own" treats each as a separate person.' if rows else "."),
@@ -246,10 +245,18 @@ def nameless_of(guess: Guess) -> str:
 
 
 def _spending(guess: Guess, key: str, choices: Choices) -> list[str]:
-    unit = _unit(guess)
-    cost = "`dptext plan` shows the cost of a record" if choices.form == "shuffled" else None
-    delta = _tiny(choices.cap_delta)
-    cost = cost or f"a {'row' if choices.form == 'rows' else 'record'} costs {cost_of(guess, choices.form):g}"
+    unit, rows = _unit(guess), choices.form == "rows"
+    cost = f"a {'row' if rows else 'record'} costs {cost_of(guess, choices.form):g}"
+    cost = "`dptext plan` shows the cost of a record" if choices.form == "shuffled" else cost
+    # it covers the planned releases, each with one record of a person
+    delta = _tiny(CAP_DELTA if rows else max(CAP_DELTA, float(RELEASES * Decimal(repr(choices.delta)))))
+    limited = []
+    if guess.subject is not None and rows:
+        limited = [
+            "# The rows of a person that fit the cap. The key chooses them, in any order of rows; others are excluded.",
+            *(f"# {line}." for line in _kept(guess, choices)),
+            f"per_subject = {choices.records_that_count(guess)[0]}",
+        ]
     return [
         "# The secret behind all draws: guard it like the raw texts, and keep a copy. `dptext key new` makes one.",
         _pair("key", key),
@@ -262,39 +269,17 @@ def _spending(guess: Guess, key: str, choices: Choices) -> list[str]:
         '# With period = "all", a table that comes each month fills the cap, and later months lose rows. With',
         '# period = "2026-10" and so on, each month has its own cap: a person may lose it once in each.',
         f'cap = {{ measure = "approx", epsilon = {choices.cap(guess)}, delta = {delta}, period = "all" }}',
-        *_limited(guess, choices),
+        *limited,
         '# Records over the cap are excluded; "refuse" stops the run instead.',
         'on_cap = "quarantine"',
         "# false leaves the result staged.",
         "publish = true",
-        *(["# true releases only ids that are not published yet.", "incremental = false"] * (choices.form == "rows")),
+        *(["# true releases only ids that are not published yet.", "incremental = false"] if rows else []),
     ]
 
 
 def _unit(guess: Guess) -> str:
     return "subject" if guess.subject else "record"
-
-
-def _spelled(guess: Guess) -> list[str]:
-    """Write `normalize` where more than 1% of the persons have several variants of their id."""
-    persons, alike = guess.spellings.get("persons", 0), guess.spellings.get("alike", 0)
-    if persons - alike <= persons / 100:
-        return []
-    return [
-        f"# {persons:,} variants of {alike:,} ids of persons differ in case or blanks. Without it, each has a cap.",
-        'normalize = ["nfc", "casefold", "strip"]',
-    ]
-
-
-def _limited(guess: Guess, choices: Choices) -> list[str]:
-    """Write how many rows of a person fit the cap, a constant: the key chooses them, so that their order does not."""
-    if guess.subject is None or choices.form != "rows":
-        return []
-    return [
-        "# The rows of a person that fit the cap. The key chooses them, in any order of rows; others are excluded.",
-        *(f"# {line}." for line in _kept(guess, choices)),
-        f"per_subject = {choices.records_that_count(guess)[0]}",
-    ]
 
 
 def _kept(guess: Guess, choices: Choices) -> list[str]:

@@ -14,8 +14,8 @@ import polars as pl
 
 from dptext_etl.data_types import all_plain, by_name, kind_of
 from dptext_etl.errors import InputError, by_place, counted, meant, seam
-from dptext_etl.id_forms import normalized
-from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, Encoding
+from dptext_etl.keys import normalized
+from dptext_etl.policy.terms import CsvSpec, Encoding
 from dptext_etl.runner.forecast import EVERY_STEP
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.source.column_types import logical_types, restored
@@ -120,20 +120,22 @@ class _Columns:
         names = [name for name in self.schema if self.writable(name) and name not in without]
         named = [name for name in names if any(word in name.lower() for word in _PEOPLE)]
         whole = [name for name in named if not _ABOUT.intersection(_parts(name)[-1:])]
-        return [name for name in whole if not (name in self.shapes and self.shapes[name].like_category)]
+        return [name for name in whole if not (name in self.shapes and "category" in self.shapes[name].kinds)]
 
     def labels(self, without: Sequence[str] = ()) -> list[str]:
         """Return the columns that look like labels, those with such a name first; others are strings."""
         few = [name for name in self.shapes if name not in without and self.writable(name)]
         few = [name for name in few if not _NEVER_LABELS.intersection(_parts(name))]
-        named = [name for name in few if self.shapes[name].like_label and _LABELS.intersection(_parts(name))]
-        return named + [name for name in few if self.shapes[name].like_category and self.schema[name] == pl.String]
+        named = [name for name in few if "label" in self.shapes[name].kinds and _LABELS.intersection(_parts(name))]
+        return named + [
+            name for name in few if "category" in self.shapes[name].kinds and self.schema[name] == pl.String
+        ]
 
     def only(self, kind: str, without: Sequence[str]) -> str | None:
         """Return the one column of strings whose values have a shape; None if there are several, or none."""
         strings = [name for name in self.shapes if name not in without and self.schema[name] == pl.String]
         writable = [name for name in strings if self.writable(name) and not _LABELS.intersection(_parts(name))]
-        candidates = [name for name in writable if getattr(self.shapes[name], kind)]
+        candidates = [name for name in writable if kind in self.shapes[name].kinds]
         return candidates[0] if len(candidates) == 1 else None
 
 
@@ -149,32 +151,21 @@ def guess(  # noqa: PLR0917
 
     A column that you name as `label` gets no other role.
     """
-    files, other_byte = Files.find(Layout.of_source(source, PLAIN_CSV)), None
+    files, other_byte = Files.find(Layout(source.removeprefix("file://"), "")), None
     if files.kind.dialect and not is_remote(source):
         csv, other_byte = sniff(files.paths[0], encoding)
         files = replace(files, csv=csv)
     with naming_file(lambda: files):
-        return _guess(source, files, other_byte, id, subject, texts, label)
-
-
-def _guess(  # noqa: PLR0917
-    source: str,
-    files: Files,
-    other_byte: int | None,
-    id: str | None,  # noqa: A002
-    subject: str | None,
-    texts: Sequence[str],
-    label: str | None,
-) -> Guess:
-    types = logical_types(files)
-    scanned = files.scan()
-    scanned = restored(scanned, types, schema_of(scanned))
-    rows = all_plain(scanned, schema_of(scanned))
-    schema = schema_of(rows)
-    with seam("looking at the rows", InputError, READ_HINT):
-        if rows.head(1).collect(engine="streaming").is_empty():
-            raise InputError(f"{source} has no rows", "roles of columns follow from values: give some rows")
-    hidden, shapes = why_hidden(rows), shapes_of(rows, id)
+        types = logical_types(files)
+        scanned = restored(files.scan(), types)
+        rows = all_plain(scanned, schema_of(scanned))
+        schema = schema_of(rows)
+        with seam("looking at the rows", InputError, READ_HINT):
+            if rows.head(1).collect(engine="streaming").is_empty():
+                raise InputError(f"{source} has no rows", "roles of columns follow from values: give some rows")
+        hidden, shapes = why_hidden(rows), shapes_of(rows, id)
+        with seam("counting the rows", InputError, READ_HINT):
+            total = int(rows.select(pl.len()).collect(engine="streaming").item())
     header = not files.kind.dialect or hidden is None or any(map(_surely_named, schema, schema.values()))
     columns = _Columns(source, schema, shapes, hidden, header)
     _require(columns, [name for name in (id, subject) if name], texts, label)
@@ -184,7 +175,7 @@ def _guess(  # noqa: PLR0917
     named = sorted((rank, place, name) for place, name in enumerate(schema) if (rank := _rank(columns, name)) < 2)
     guessed = [name for _, _, name in named if name not in people] or [name for _, _, name in named]
     ids = [name for name in guessed if name not in {subject, label}] if id is None else [id]
-    if not ids and (shaped := columns.only("like_id", [*people, *texts, *labels])) is not None:
+    if not ids and (shaped := columns.only("id", [*people, *texts, *labels])) is not None:
         ids, why[shaped] = [shaped], _SHAPED
     texts = tuple(texts) or _texts(columns, [*ids, *labels], [*people, *filter(None, [subject])], why)
     ids = [name for name in ids if name not in texts]
@@ -212,10 +203,9 @@ def _guess(  # noqa: PLR0917
     others = tuple(columns.listing([name]) for name in schema if name not in {*taken, label})
     figures = {columns.listing([name]): str(shape) for name, shape in shapes.items() if name not in {*taken, label}}
     facts = (ids[0], person, texts, label, others, files.csv if files.kind.dialect else None, other_byte, why, figures)
-    known_ids = ids[0] in shapes and shapes[ids[0]].like_known_id
-    with seam("counting the rows", InputError, READ_HINT):
-        total = int(rows.select(pl.len()).collect(engine="streaming").item())
-    return Guess(*facts, known_ids, *_persons(rows, person), total)
+    known_ids = ids[0] in shapes and "known_id" in shapes[ids[0]].kinds
+    with naming_file(lambda: files):
+        return Guess(*facts, known_ids, *_persons(rows, person), total)
 
 
 def _surely_named(name: str, dtype: pl.DataType) -> bool:
@@ -248,7 +238,7 @@ def _person(
     likely = [name for name in people if name not in taken and id_kind(columns.schema[name]) is not None]
     if likely:
         return likely[0]
-    shaped = columns.only("like_person", taken)
+    shaped = columns.only("person", taken)
     if shaped is not None:
         why[shaped] = _SHAPED
     return shaped
@@ -284,7 +274,7 @@ def _texts(columns: _Columns, ids: list[str], people: list[str], why: dict[str, 
     nameless = tuple(name for name in strings if name not in people and columns.writable(name))
     if texts:
         return texts
-    shaped = nameless[0] if len(nameless) == 1 else columns.only("like_text", [*ids, *people])
+    shaped = nameless[0] if len(nameless) == 1 else columns.only("text", [*ids, *people])
     if shaped is not None:
         why[shaped] = _SHAPED if len(nameless) > 1 else "the only column of strings"
         return (shaped,)
@@ -311,7 +301,7 @@ def look_of(name: str, shape: Shape | None) -> str | None:
             return "is named like free text"
         if "name" in parts or any(word in name.lower() for word in _PEOPLE):
             return "is named like names or ids of people"
-    return "looks like free text" if shape is not None and shape.like_text else None
+    return "looks like free text" if shape is not None and "text" in shape.kinds else None
 
 
 def _parts(name: str) -> list[str]:
@@ -332,7 +322,8 @@ _CONTROLS = frozenset((0x81, 0x8D, 0x8F, 0x90, 0x9D))
 _CP1252 = frozenset(range(0x80, 0xA0)) - _CONTROLS
 _ROWS, _ENOUGH = 50_000, 100
 """The first rows that are looked at, and the fewest from which anything follows."""
-_TICKET, _ADDRESS = r"^\p{L}{1,8}[-_/# ]\d{2,}$|^\p{L}{2,8}\d{3,}$", r"^\S+@\S+\.\S+$"
+_WELL_KNOWN = r"^\p{L}{1,8}[-_/# ]\d{2,}$|^\p{L}{2,8}\d{3,}$|^\S+@\S+\.\S+$"
+"""Matches letters before a number ("T-00123"), and e-mail addresses."""
 _NEARLY = 0.9
 _MOST_LABELS = 64
 _FEW = 5
@@ -411,55 +402,17 @@ class Shape:
     rows: int
     nulls: float  # share of the rows
     distinct: int
-    length: float  # mean number of characters of a value, 0 for columns without strings
-    words: float  # mean number of words, likewise
-    dates: float  # share of the values that look like a date or a time
-    well_known: float  # share of the values that are letters before a number ("T-00123"), or e-mail addresses
+    words: float  # mean number of words of a value, 0 for columns without strings
     header: bool  # whether the column's name is one of its values: then it may be a cell, and is never written
+    kinds: frozenset[str]  # of values, by their look: "text", "id", "known_id", "person", "label", "category"
 
     def __str__(self) -> str:
         return f"{self.distinct:,} values in {self.rows:,} rows, {self.nulls:.0%} null"
 
     @property
-    def _distinct_share(self) -> float:
-        return self.distinct / max(1.0, self.rows * (1 - self.nulls))
-
-    @property
     def unique(self) -> float:
         """Return the share of distinct values that are not null in the rows."""
         return self.distinct / max(1, self.rows)
-
-    @property
-    def like_text(self) -> bool:
-        """Whether values are sentences, and mostly differ."""
-        return self.rows >= _ENOUGH and self.words >= 4 and self._distinct_share >= 0.3
-
-    @property
-    def like_id(self) -> bool:
-        """Whether each row has a short unique value."""
-        return self.rows >= _ENOUGH and self.nulls == 0 and self.distinct == self.rows and self.words <= 1
-
-    @property
-    def like_known_id(self) -> bool:
-        """Whether nearly all values look like ids that people outside know."""
-        return round(self.rows * (1 - self.nulls)) >= _ENOUGH and self.well_known > _NEARLY
-
-    @property
-    def like_person(self) -> bool:
-        """Whether values are short, are many, and occur several times each: ids or names of people do."""
-        plain = self.words <= 4 and self.length <= 60 and self.dates < 0.1 and self.nulls <= 0.5
-        return self.rows >= _ENOUGH and plain and self.distinct >= 20 and 0.005 <= self._distinct_share <= 0.9
-
-    @property
-    def like_label(self) -> bool:
-        """Whether there are few values, as of labels in a column that has such a name."""
-        return self.distinct >= 2 and self._distinct_share <= 0.2 and self.words <= 4
-
-    @property
-    def like_category(self) -> bool:
-        """Whether there are few values for many rows, as of labels."""
-        few = 2 <= self.distinct <= _MOST_LABELS and self._distinct_share <= 0.05
-        return self.rows >= _ENOUGH and few and self.words <= 4
 
 
 def shapes_of(frame: pl.LazyFrame, id: str | None = None) -> dict[str, Shape]:  # noqa: A002
@@ -477,13 +430,23 @@ def shapes_of(frame: pl.LazyFrame, id: str | None = None) -> dict[str, Shape]:  
 
 
 def _shape(column: pl.Series, name: str) -> Shape:
-    values = column.drop_nulls()
-    nulls = column.null_count() / max(1, column.len())
-    if values.dtype != pl.String:
-        return Shape(column.len(), nulls, values.n_unique(), 0.0, 0.0, 0.0, 0.0, header=False)
-    length = float(values.str.len_chars().mean() or 0.0)  # type: ignore[arg-type]
-    words = float((values.str.count_matches(r"\s+") + 1).mean() or 0.0)  # type: ignore[arg-type]
-    dates = float(values.str.contains(_DATE).mean() or 0.0)  # type: ignore[arg-type]
-    well_known = float(values.str.contains(f"{_TICKET}|{_ADDRESS}").mean() or 0.0)  # type: ignore[arg-type]
-    header = bool((values == name).any())
-    return Shape(column.len(), nulls, values.n_unique(), length, words, dates, well_known, header)
+    values, length, words, dates, well_known, header = column.drop_nulls(), 0.0, 0.0, 0.0, 0.0, False
+    rows, nulls, distinct = column.len(), column.null_count() / max(1, column.len()), values.n_unique()
+    if values.dtype == pl.String:
+        cell = pl.col("values").str
+        counts = cell.len_chars(), cell.count_matches(r"\s+") + 1, cell.contains(_DATE), cell.contains(_WELL_KNOWN)
+        means = (count.mean().fill_null(0.0).alias(str(place)) for place, count in enumerate(counts))
+        length, words, dates, well_known = values.to_frame().select(means).row(0)
+        header = bool((values == name).any())
+    enough, differing = rows >= _ENOUGH, distinct / max(1.0, rows * (1 - nulls))
+    kinds = {
+        "text": enough and words >= 4 and differing >= 0.3,  # sentences
+        "id": enough and nulls == 0 and distinct == rows and words <= 1,
+        "known_id": round(rows * (1 - nulls)) >= _ENOUGH and well_known > _NEARLY,  # known to people outside
+        # ids or names of people are short, are many, and occur several times each
+        "person": (enough and words <= 4 and length <= 60 and dates < 0.1 and nulls <= 0.5)
+        and (distinct >= 20 and 0.005 <= differing <= 0.9),
+        "label": distinct >= 2 and differing <= 0.2 and words <= 4,  # in a column that has such a name
+        "category": enough and 2 <= distinct <= _MOST_LABELS and differing <= 0.05 and words <= 4,
+    }
+    return Shape(rows, nulls, distinct, words, header, frozenset(kind for kind, fits in kinds.items() if fits))

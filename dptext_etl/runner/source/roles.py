@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, filterfalse
 from pathlib import Path, PurePosixPath
 from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
@@ -19,6 +20,7 @@ import polars as pl
 from pydantic import BaseModel
 
 import dptext_etl
+from dptext_etl.accounting.shuffling import OTHER
 from dptext_etl.artifacts import Lineage, made_from, sha256_file
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.data_types import by_name, from_text, kind_of, parts_of, plain, plain_type
@@ -34,10 +36,8 @@ from dptext_etl.errors import (
     together,
     unlike_names,
 )
-from dptext_etl.families.choice import OTHER
-from dptext_etl.file_formats import FORMATS, PARQUET, FileFormat, format_of
-from dptext_etl.id_forms import IdForm, Normalization
-from dptext_etl.keys import id_type
+from dptext_etl.file_formats import FORMATS, PARQUET, format_of
+from dptext_etl.keys import IdForm, Normalization, id_type
 from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.policy import Policy
@@ -79,19 +79,14 @@ def open_table(
     with naming_file(lambda: files, wanted):
         types = logical_types(files, wanted)
         scan = csv_scan(files, policy, layout) if files.kind.holds == "none" else files.scan
-        scanned = with_logical_types(scan(), types)
+        scanned = restored(scan(), types)
         schema = schema_of(scanned)
     files.kind.require_columns(schema.names(), wanted, files.facts)
     if added := from_folders(files, policy, scan, schema):
-        scanned = with_logical_types(scan(paths_as=_PATHS), types)
+        scanned = restored(scan(paths_as=_PATHS), types)
         scanned = scanned.with_columns(_by_path(values).alias(name) for name, values in added.items()).drop(_PATHS)
     table = table_of(scanned, policy, layout, coarsen=coarsen)
     return replace(table, origin=files.origin, exact=keeps_spelling(files, policy, layout, table.schema))
-
-
-def with_logical_types(scanned: pl.LazyFrame, types: Mapping[str, Any]) -> pl.LazyFrame:
-    """Return a scan with its UUIDs as strings; `types` are the `logical_types` of the files."""
-    return restored(scanned, types, schema_of(scanned)) if types else scanned
 
 
 _PATHS = "__dptext_path"
@@ -104,7 +99,11 @@ def folder_columns(paths: Sequence[str]) -> dict[str, dict[str, str | None]]:
     >>> folder_columns(["/raw/day=1/a.parquet", "/raw/day=2/b.parquet"])
     {'day': {'/raw/day=1/a.parquet': '1', '/raw/day=2/b.parquet': '2'}}
     """
-    pairs_of = {path: _pairs(path) for path in paths}
+    null, pairs_of = "__HIVE_DEFAULT_PARTITION__", dict[str, dict[str, str | None]]()
+    for path in paths:
+        parts = (part.partition("=") for part in PurePosixPath(path).parent.parts)
+        named = ((unquote(name), value) for name, sign, value in parts if sign and name)
+        pairs_of[path] = {name: None if value == null else unquote(value) for name, value in named}
     shared = set.intersection(*map(set, pairs_of.values())) if pairs_of else set()
     return {name: {path: pairs[name] for path, pairs in pairs_of.items()} for name in sorted(shared)}
 
@@ -140,12 +139,6 @@ def _other_values(rows: pl.LazyFrame, name: str, dtype: pl.DataType, values: Map
 
 def _by_path(values: Mapping[str, str | None]) -> pl.Expr:
     return pl.col(_PATHS).replace_strict([*values], [*values.values()], return_dtype=pl.String)
-
-
-def _pairs(path: str) -> dict[str, str | None]:
-    split = (part.partition("=") for part in PurePosixPath(path).parent.parts)
-    null = "__HIVE_DEFAULT_PARTITION__"
-    return {unquote(name): None if value == null else unquote(value) for name, sign, value in split if sign and name}
 
 
 def table_of(rows: pl.LazyFrame, policy: Policy, layout: Layout, *, coarsen: bool = True) -> Table[pl.LazyFrame]:
@@ -209,7 +202,14 @@ def check_roles(
     schema = coarse_schema(schema, policy)
     scores = {SCORES: pl.List(pl.Float32())} if policy.synthetic is not None and policy.synthetic.scores else {}
     schema = pl.Schema({**schema, **scores})
-    _require_fit(output_columns(policy), schema, FORMATS[layout.sink_format])
+    kind = FORMATS[layout.sink_format]
+    for name in output_columns(policy):
+        parts = [*parts_of(schema[name])]
+        empty = any(isinstance(part, pl.Struct) and not part.fields for part in parts)
+        if empty or any(isinstance(part, kind.unfit) for part in parts):
+            msg = f"column {name!r} of type {kind_of(schema[name])} cannot be in a {kind.title} file; no budget used"
+            hint = "publish as Parquet (a sink such as published/reviews.parquet)"
+            raise InputError(msg, f"{'cast it' if kind is PARQUET else hint}, or do not keep it")
     if (table := layout.table_format) is not None:
         # other columns hold texts, or counts
         clear = {*policy.kept_columns, *scores, *((policy.id,) if policy.ids == "keep" else ())}
@@ -218,16 +218,6 @@ def check_roles(
             {name: plain_type(schema[name], rename=True) if name in clear else pl.String() for name in names}
         )
     return dropped, check_id(policy.id, schema[policy.id])
-
-
-def _require_fit(names: Sequence[str], schema: pl.Schema, kind: FileFormat) -> None:
-    for name in names:
-        parts = [*parts_of(schema[name])]
-        empty = any(isinstance(part, pl.Struct) and not part.fields for part in parts)
-        if empty or any(isinstance(part, kind.unfit) for part in parts):
-            msg = f"column {name!r} of type {kind_of(schema[name])} cannot be in a {kind.title} file; no budget used"
-            hint = "publish as Parquet (a sink such as published/reviews.parquet)"
-            raise InputError(msg, f"{'cast it' if kind is PARQUET else hint}, or do not keep it")
 
 
 def wanted_columns(policy: Policy) -> tuple[str, ...]:
@@ -415,28 +405,20 @@ def refuse_raw(paths: Sequence[str], policies: Iterable[Path] = (), *, why: str)
             raise PolicyError(f"the policy {policy} cannot be read", "repair it, or move it away") from None
         if not isinstance(raw, str):
             continue
-        folder = policy.absolute().parent
-        local = [path for path in paths if not is_remote(path)]
-        copied = any(_holds(made_from(local), file) for place in _matches(raw, folder) for file in _inside(place))
-        if copied or _named(raw, folder, paths):
+        pattern, local = raw.removeprefix("file://").replace("{partition}", "*"), [*filterfalse(is_remote, paths)]
+        if is_remote(pattern):
+            named = any(path == raw or Path(path).match(pattern) for path in paths)
+        else:
+            places = existing_paths(str(policy.absolute().parent / pattern))
+            lineage, inside = made_from(local) if places else {}, chain.from_iterable(map(_inside, places))
+            named = any(_holds(lineage, file) for file in inside) or any(
+                place.resolve() in {path, *path.parents} or path.samefile(place)
+                for path in (Path(path).resolve() for path in local)
+                for place in places
+            )
+        if named:
             msg = f"the policy {policy} names this table as raw; {why}"
             raise PolicyError(msg, "give a public table of the same kind of texts")
-
-
-def _named(raw: str, folder: Path, paths: Sequence[str]) -> bool:
-    pattern = raw.removeprefix("file://").replace("{partition}", "*")
-    if is_remote(pattern):
-        return any(path == raw or Path(path).match(pattern) for path in paths)
-    matches = [place.resolve() for place in _matches(raw, folder)]
-    for path in (Path(path).resolve() for path in paths if not is_remote(path)):
-        if any(path == place or place in path.parents or path.samefile(place) for place in matches):
-            return True
-    return False
-
-
-def _matches(raw: str, folder: Path) -> list[Path]:
-    pattern = raw.removeprefix("file://").replace("{partition}", "*")
-    return [] if is_remote(pattern) else existing_paths(str(folder / pattern))
 
 
 def _inside(path: Path) -> Iterator[Path]:

@@ -28,8 +28,7 @@ from dptext_etl.checks.comparison import BYTES, Buckets, ByteRows, short_digests
 from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import by_name, kind_of, named_as
 from dptext_etl.errors import InputError, PolicyError, seam
-from dptext_etl.id_forms import normalized
-from dptext_etl.keys import canonical_ids
+from dptext_etl.keys import canonical_ids, normalized
 from dptext_etl.policy import Policy
 from dptext_etl.runner.forecast import ledger_of
 from dptext_etl.runner.layout import Layout
@@ -41,7 +40,7 @@ from dptext_etl.runner.source.roles import shown_columns
 from dptext_etl.runner.source.table import READ_HINT, batches
 from dptext_etl.storage import Storage
 
-LEFT_OUT = "left-out.json"
+LEFT_OUT, _NOTING = "left-out.json", "noting which rows were excluded"
 _WAYS = frozenset({"new", "resumed", "replayed", "changed_released"})
 """Counts of how released rows came to be: a run that was killed and continues has others, and the same table."""
 
@@ -51,14 +50,15 @@ def note(staging: Storage, manifest: str | None, rows: Mapping[str, int], verdic
     if manifest is not None:
         idle = [verdict.name for verdict in verdicts if not verdict.applicable]
         counts = {name: count for name, count in rows.items() if name not in _WAYS}
-        _write(staging, {"manifest": manifest, "rows": counts, "idle": idle})
+        facts = {"manifest": manifest, "rows": counts, "idle": idle}
+        staging.write(LEFT_OUT, json.dumps(facts).encode(), action=_NOTING)
 
 
 def carry(staging: Storage, before: str, now: str) -> None:
     """Take the counts over to a version that lacks forgotten people in addition."""
     facts = read(staging, before)
     if facts is not None:
-        _write(staging, {**facts, "manifest": now})
+        staging.write(LEFT_OUT, json.dumps({**facts, "manifest": now}).encode(), action=_NOTING)
 
 
 def read(staging: Storage, manifest: str) -> dict[str, Any] | None:
@@ -69,10 +69,6 @@ def read(staging: Storage, manifest: str) -> dict[str, Any] | None:
         return None
     complete = isinstance(facts, dict) and {"manifest", "rows", "idle"} <= facts.keys()
     return facts if complete and facts["manifest"] == manifest else None
-
-
-def _write(staging: Storage, facts: Mapping[str, object]) -> None:
-    staging.write(LEFT_OUT, json.dumps(facts).encode(), action="noting which rows were excluded")
 
 
 BATCH_ROWS = 1 << 18
@@ -193,7 +189,7 @@ def order_of(policy: Policy) -> Order:
 
 
 def limit_per_person(
-    frame: pl.LazyFrame, policy: Policy, most: int, scratch: Path | None, order: Order = by_digest
+    frame: pl.LazyFrame, policy: Policy, most: int, scratch: Path | None
 ) -> tuple[pl.LazyFrame, int, int]:
     """Leave out the records of a person beyond the first `most`; return the others, their number, and `sum_of_pairs`.
 
@@ -219,7 +215,7 @@ def limit_per_person(
             ids_of_persons = batch.select(by_name(policy.id)).with_columns(persons.alias(_PERSON))
             parts.append(ids_of_persons.filter(persons.hash().is_in(crowded.implode())))
         crowd = pl.concat(parts)
-        places = order(canonical_ids(crowd[policy.id].to_arrow()))
+        places = order_of(policy)(canonical_ids(crowd[policy.id].to_arrow()))
         place = pl.int_range(pl.len()).over(_PERSON, order_by=_ORDER)
         excluded = crowd.with_columns(places.alias(_ORDER)).filter(place >= most)
         if policy.per_subject is not None:  # it may have been lowered since

@@ -33,13 +33,12 @@ import pyarrow as pa
 from dptext_etl import extensions, object_stores
 from dptext_etl.data_types import by_name, kind_of
 from dptext_etl.errors import DPTextError, InputError, PolicyError, by_place, seam
-from dptext_etl.file_formats import FORMATS, PARQUET, FileFormat, Reading, Source, format_of, suffixes
+from dptext_etl.file_formats import FORMATS, PARQUET, TABLES, FileFormat, Reading, Source, format_of, suffixes
 from dptext_etl.object_stores import require_no_code, require_place
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import PLAIN_CSV, TABLE, CsvSpec
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.storage import Storage
-from dptext_etl.table_formats.table_format import LIBRARIES, NAMES
 
 TABLE_HINT = "check that the table is complete, and of a version that the library reads"
 _DELTA_LOG = "_delta_log"
@@ -87,10 +86,9 @@ def refuse_parts_of_tables(source: str, files: Iterable[str]) -> None:
 
 
 def require_library(kind: str) -> None:
-    if find_spec(LIBRARIES[kind]) is None:
-        msg = (
-            f"the source is a table of {NAMES[kind]}, which is read by its log, and {LIBRARIES[kind]} is not installed"
-        )
+    title, library = TABLES[kind]
+    if find_spec(library) is None:
+        msg = f"the source is a table of {title}, which is read by its log, and {library} is not installed"
         raise InputError(msg, f"`{extensions.pip_install('tables')}`; reading only its files returns deleted rows")
 
 
@@ -106,7 +104,7 @@ class Version:
     @classmethod
     def current(cls, source: str, kind: str, storage: Mapping[str, Any]) -> Version:
         require_library(kind)
-        with seam(f"opening the source ({NAMES[kind]})", InputError, TABLE_HINT):
+        with seam(f"opening the source ({TABLES[kind][0]})", InputError, TABLE_HINT):
             if kind == "delta":
                 name = str(_delta_table(source, storage).version())
             else:
@@ -114,7 +112,7 @@ class Version:
         return cls(source, kind, name, storage)
 
     def scan(self) -> pl.LazyFrame:
-        with seam(f"opening the source ({NAMES[self.format]})", InputError, TABLE_HINT):
+        with seam(f"opening the source ({TABLES[self.format][0]})", InputError, TABLE_HINT):
             options = dict(self.storage) or None
             if self.format == "iceberg":
                 return pl.scan_iceberg(self._iceberg(), storage_options=options)
@@ -295,7 +293,16 @@ class Files:
 
     @classmethod
     def find(cls, layout: Layout) -> Files:
-        source = _in_catalog(layout) if layout.source.startswith(TABLE) else layout.source
+        source = layout.source
+        if source.startswith(TABLE):  # then it is the metadata file of the version that the catalog says is current
+            if not layout.catalog:
+                msg = f"the source {source} is a table of Spark's catalog, which only Spark reads"
+                hint = "run with --engine spark, or describe a catalog of Iceberg: source_catalog = { … }"
+                raise InputError(msg, hint)
+            require_library("iceberg")
+            from dptext_etl.table_formats.iceberg import metadata_file
+
+            source = metadata_file(source.removeprefix(TABLE), layout.catalog)
         files = cls.at(source, layout.storage_options, layout.csv)
         if not files.kind.dialect and layout.csv != PLAIN_CSV:
             msg = f"the policy has an entry csv, and the source holds {files.format} files"
@@ -496,18 +503,6 @@ def _local_files(source: str) -> list[str]:
     return paths
 
 
-def _in_catalog(layout: Layout) -> str:
-    """Return the metadata file of the version that a catalog of Iceberg says is current."""
-    name = layout.source.removeprefix(TABLE)
-    if not layout.catalog:
-        msg = f"the source {layout.source} is a table of Spark's catalog, which only Spark reads"
-        raise InputError(msg, "run with --engine spark, or describe a catalog of Iceberg: source_catalog = { … }")
-    require_library("iceberg")
-    from dptext_etl.table_formats.iceberg import metadata_file
-
-    return metadata_file(name, layout.catalog)
-
-
 _HIDDEN = (".", "_")
 _HINT = "repair it, remove it, or name the other files by a pattern such as FOLDER/2026-*.parquet; no budget used"
 
@@ -517,21 +512,20 @@ def matching(pattern: str) -> list[str]:
     return sorted({str(path) for path in places(pattern) if not path.is_dir()})
 
 
-def places(pattern: str) -> Iterator[Path]:
+def places(pattern: str, check: Callable[[Path], Path] | None = None) -> Iterator[Path]:
     """Yield the files and folders that a pattern names; a part that is a folder as it is written is that folder.
 
     Raises:
         InputError: A folder cannot be listed, a file cannot be opened, or a link leads to nothing or in a circle.
     """
     path = Path(pattern)
-    return _below(Path(path.anchor), path.parts[bool(path.anchor) :], (), _opened)
+    return _below(Path(path.anchor), path.parts[bool(path.anchor) :], (), check or _opened)
 
 
 def existing_paths(source: str) -> list[Path]:
     """List the files and folders that exist under a path or pattern; they may be unreadable."""
     path = Path(source)
-    found = [path] if path.exists() else _below(Path(path.anchor), path.parts[bool(path.anchor) :], (), lambda at: at)
-    return [place for place in found if place.exists()]
+    return [place for place in ([path] if path.exists() else places(source, lambda at: at)) if place.exists()]
 
 
 def is_name(folder: Path, part: str) -> bool:
@@ -553,7 +547,11 @@ def _below(
         return
     if part == "**" and rest:
         yield from _below(folder, rest, above, check)
-    above = (*above, _identity(folder, above))
+    stat = folder.stat()
+    identity = stat.st_dev, stat.st_ino
+    if identity in above:
+        raise InputError(f"a link leads from {folder} back to a folder above it", _HINT)
+    above = (*above, identity)
     for name in _names(folder):
         if name.startswith(_HIDDEN) and not part.startswith(name[0]):
             continue
@@ -571,14 +569,6 @@ def _names(folder: Path) -> list[str]:
     except OSError as error:
         problem = f"the folder {folder} cannot be listed: {error.strerror}"
     raise InputError(problem, _HINT)
-
-
-def _identity(folder: Path, above: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    stat = folder.stat()
-    identity = stat.st_dev, stat.st_ino
-    if identity in above:
-        raise InputError(f"a link leads from {folder} back to a folder above it", _HINT)
-    return identity
 
 
 def _opened(path: Path) -> Path:

@@ -106,7 +106,7 @@ def rehearse(
     from dptext_etl.cli import terminal
     from dptext_etl.cli.options import load_policy
     from dptext_etl.errors import PolicyError, seam
-    from dptext_etl.html_output import document
+    from dptext_etl.markup import document
     from dptext_etl_eval import candidates, rehearsal, stand_in
     from dptext_etl_eval.baselines import CORPUS, Asked
     from dptext_etl_eval.forms import DISCRIMINANT, FORMS, USUAL

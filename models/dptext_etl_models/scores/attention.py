@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dptext_etl.allocation import score
 from dptext_etl.allocation.score import Score, Scores
 from dptext_etl.artifacts import Artifact
+from dptext_etl_models import likeness
 from dptext_etl_models.inference import language_model
 
 MODEL = "english-small"
@@ -41,7 +41,7 @@ class Attention(Score):
         for piece, word in enumerate(given.word_ids()):
             if word is not None:
                 scores[word] = max(scores[word], gets[piece])
-        return np.where(np.isfinite(scores), score.relative(np.where(np.isfinite(scores), scores, 0.0)), 1.0)
+        return np.where(np.isfinite(scores), likeness.relative(np.where(np.isfinite(scores), scores, 0.0)), 1.0)
 
     def artifacts(self) -> dict[str, Artifact]:
         return {f"attention_{role}": item for role, item in self._files().items()}

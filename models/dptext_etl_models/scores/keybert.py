@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from dptext_etl.allocation import score
 from dptext_etl.allocation.score import Score, Scores
 from dptext_etl.artifacts import Artifact
+from dptext_etl_models import likeness
 
 
 class KeyBert(Score):
@@ -22,10 +22,10 @@ class KeyBert(Score):
     title: ClassVar[str] = "KeyBERT"
 
     def compute(self, tokens: Sequence[str]) -> Scores:
-        words, _, whole = score.vectors(tokens, self.tools.encoder)
+        words, _, whole = likeness.vectors(tokens, self.tools.encoder)
         lengths = np.linalg.norm(words, axis=1) * np.linalg.norm(whole)
         close = (words @ whole) / np.where(lengths > 0, lengths, 1.0)
-        return np.where(lengths > 0, score.relative(close), 1.0)
+        return np.where(lengths > 0, likeness.relative(close), 1.0)
 
     def artifacts(self) -> dict[str, Artifact]:
-        return score.artifacts(self.tools.encoder)
+        return likeness.artifacts(self.tools.encoder)

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from dptext_etl.errors import without_panics
-from dptext_etl.parallel import single_threads
 from dptext_etl.sampling import Choices
 from dptext_etl_models.inference.masked.layout import Asked, Layout, Rows
 from dptext_etl_models.inference.masked.scorer import Batch, BatchScorer, Shape
 from dptext_etl_models.inference.masked.script import PADDED, Numbers, Script, Scripts
 from dptext_etl_models.inference.masked.steps import Answer
 from dptext_etl_models.inference.running import out_of_memory
+from dptext_etl_models.inference.torch_threads import single_threads
 
 
 class BatchThreads:

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from dptext_etl.allocation import score
 from dptext_etl.allocation.score import Score, Scores
 from dptext_etl.artifacts import Artifact
+from dptext_etl_models import likeness
 
 
 class SentenceDifference(Score):
@@ -22,13 +22,13 @@ class SentenceDifference(Score):
     title: ClassVar[str] = "Sentence Difference"
 
     def compute(self, tokens: Sequence[str]) -> Scores:
-        return score.relative(1.0 - score.rests_to_text(tokens, self.tools.encoder))
+        return likeness.relative(1.0 - likeness.rests_to_text(tokens, self.tools.encoder))
 
     def printed(self, tokens: Sequence[str]) -> Scores:
-        return score.rests_to_text(tokens, self.tools.encoder)
+        return likeness.rests_to_text(tokens, self.tools.encoder)
 
     def code(self, tokens: Sequence[str]) -> Scores:
-        return np.abs(1.0 - score.rests_to_text(tokens, self.tools.encoder))
+        return np.abs(1.0 - likeness.rests_to_text(tokens, self.tools.encoder))
 
     def artifacts(self) -> dict[str, Artifact]:
-        return score.artifacts(self.tools.encoder)
+        return likeness.artifacts(self.tools.encoder)

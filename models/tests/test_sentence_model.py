@@ -10,11 +10,11 @@ import pytest
 from dptext_etl import load
 from dptext_etl.column import draw
 from dptext_etl.corpora.building import Options, Source, build
-from dptext_etl.corpora.sentences import SentenceModel
 from dptext_etl.device import DTYPE_SETTING
 from dptext_etl.errors import ArtifactError
 from dptext_etl.keys import throwaway
-from dptext_etl.parallel import single_threads
+from dptext_etl_models.inference.torch_threads import single_threads
+from dptext_etl_models.sentence_transformers import SentenceModel
 from tests.corpus_texts import texts
 
 pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra: semantic)")

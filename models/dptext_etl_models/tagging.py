@@ -2,7 +2,7 @@
 
 Sources, as a score's field `tagger` names them:
 
-* "english": the small tagger that comes with this library (`dptext_etl/data/english-tags.md`), run by NLTK;
+* "english": the small tagger that comes with this package (`data/english-tags.md`), run by NLTK;
 * "nltk", or "nltk:FOLDER": NLTK's own English tagger, where NLTK finds its data, or in a folder of such data;
 * "spacy:NAME": a pipeline of spaCy, by the name of an installed package or by its folder.
 
@@ -23,7 +23,7 @@ from dptext_etl.errors import ArtifactError, PolicyError, seam
 from dptext_etl.extensions import pip_install
 
 ENGLISH = "english"
-OWN = Path(__file__).parent.parent / "data" / "english-tags.json"
+OWN = Path(__file__).parent / "data" / "english-tags.json"
 CLASSES = ("NN", "NNP", "PR", "VB", "CD", "JJ", "RB", "O")
 """Nouns, names (proper nouns), pronouns, verbs, numbers, adjectives, adverbs, all others."""
 _NLTK = "taggers/averaged_perceptron_tagger_eng"

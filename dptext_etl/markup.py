@@ -1,11 +1,57 @@
-"""Write HTML: pages that load nothing, and small tables for notebooks; never a text, an id or a key."""
+"""Write HTML, and escape names for HTML and Markdown: names of columns and datasets may hold any character.
+
+Pages load nothing. Pages and the small tables for notebooks hold no text, no id, and no key.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import Any
+from unicodedata import category
 
-from dptext_etl.escaping import html as escape
+_JOINERS = "\u200c\u200d"  # characters without their own shape that words of some languages need
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode categories of line breaks, control and format characters."""
+_MARKDOWN = re.compile(r"[\\`*\[\]<>|$~&#!{}]|(?<![^\W_])_|_(?![^\W_])")
+
+
+def one_line(text: str) -> str:
+    r"""Replace line breaks, control characters, and characters that turn the direction of writing.
+
+    >>> ascii(one_line("a\nb\u202ec"))
+    "'a\\ufffdb\\ufffdc'"
+    """
+    return "".join("\ufffd" if category(char) in _INVISIBLE and char not in _JOINERS else char for char in text)
+
+
+def html(text: str) -> str:
+    """Return text for HTML, within an element or an attribute in quotes.
+
+    >>> html("<b>")
+    '&lt;b&gt;'
+    """
+    return escape(one_line(text))
+
+
+def markdown(text: str) -> str:
+    r"""Return text for Markdown within a line, a cell, or the text of a link, also where "$" begins a formula.
+
+    >>> print(markdown("a|b [c](d) $e$ snake_case _f_"))
+    a\|b \[c\](d) \$e\$ snake_case \_f\_
+    """
+    return _MARKDOWN.sub(r"\\\g<0>", one_line(text))
+
+
+def one_line_each(value: Any) -> Any:
+    """Return plain data whose texts have one line each and no "`", which statements put around commands."""
+    if isinstance(value, str):
+        return one_line(value).replace("`", "'")
+    if isinstance(value, dict):
+        return {one_line_each(name): one_line_each(item) for name, item in value.items()}
+    return [one_line_each(item) for item in value] if isinstance(value, (list, tuple)) else value
+
 
 _EMPTY: tuple[Any, ...] = (None, "", (), [], {})
 _STYLE = """
@@ -28,9 +74,9 @@ table { border-collapse: collapse; width: 100% } th, td { text-align: left; padd
 def document(title: str, body: str, style: str = "") -> str:
     """Return a page: light and dark, narrow and wide, on paper."""
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{_STYLE}{style}</style></head><body><h1>{escape(title)}</h1>{body}</body></html>\n"
+        f"<style>{_STYLE}{style}</style></head><body><h1>{html(title)}</h1>{body}</body></html>\n"
     )
 
 
@@ -51,8 +97,8 @@ def facts(caption: str, entries: Mapping[str, Any]) -> str:
     >>> facts("a < b", {"rows": 3, "note": None})
     '<table><caption>a &lt; b</caption><tbody><tr><th>rows</th><td>3</td></tr></tbody></table>'
     """
-    rows = (f"<tr><th>{escape(name)}</th>{_cell(value)}</tr>" for name, value in entries.items() if value not in _EMPTY)
-    return f"<table><caption>{escape(caption)}</caption><tbody>{''.join(rows)}</tbody></table>"
+    rows = (f"<tr><th>{html(name)}</th>{_cell(value)}</tr>" for name, value in entries.items() if value not in _EMPTY)
+    return f"<table><caption>{html(caption)}</caption><tbody>{''.join(rows)}</tbody></table>"
 
 
 def table(caption: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -61,9 +107,9 @@ def table(caption: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
     >>> table("", ["gate"], [["raw"]])
     '<table><caption></caption><thead><tr><th>gate</th></tr></thead><tbody><tr><td>raw</td></tr></tbody></table>'
     """
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    head = "".join(f"<th>{html(name)}</th>" for name in names)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    return f"<table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<table><caption>{html(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _cell(value: Any) -> str:
@@ -77,4 +123,4 @@ def _cell(value: Any) -> str:
         text = ", ".join(map(str, value if isinstance(value, (tuple, list)) else sorted(value)))
     else:
         text = str(value)
-    return f"<td>{escape(text)}</td>"
+    return f"<td>{html(text)}</td>"

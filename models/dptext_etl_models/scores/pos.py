@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from dptext_etl.allocation import tagging
 from dptext_etl.allocation.score import Score, Scores
 from dptext_etl.artifacts import Artifact
+from dptext_etl_models import tagging
 
 WEIGHTS = {"NN": 14.0, "NNP": 14.0, "PR": 7.0, "VB": 15.0, "CD": 2.0, "JJ": 5.0, "RB": 5.0}
 OTHERS = 0.1

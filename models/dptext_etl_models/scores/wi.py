@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from dptext_etl.allocation import score
 from dptext_etl.allocation.score import Score, Scores
 from dptext_etl.artifacts import Artifact
+from dptext_etl_models import likeness
 
 
 class WordImportance(Score):
@@ -22,10 +22,10 @@ class WordImportance(Score):
     title: ClassVar[str] = "Word Importance"
 
     def compute(self, tokens: Sequence[str]) -> Scores:
-        return score.relative(1.0 - score.words_to_rest(tokens, self.tools.encoder))
+        return likeness.relative(1.0 - likeness.words_to_rest(tokens, self.tools.encoder))
 
     def code(self, tokens: Sequence[str]) -> Scores:
-        return np.abs(score.words_to_text(tokens, self.tools.encoder))
+        return np.abs(likeness.words_to_text(tokens, self.tools.encoder))
 
     def artifacts(self) -> dict[str, Artifact]:
-        return score.artifacts(self.tools.encoder)
+        return likeness.artifacts(self.tools.encoder)

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from dptext_etl.allocation import tagging
 from dptext_etl.allocation.score import Score, Scores
 from dptext_etl.artifacts import Artifact
+from dptext_etl_models import tagging
 
 
 class Named(Score):

@@ -21,15 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.artifacts import canon, sha256_file
+from dptext_etl.corpora.corpus import KIND, MOST_CHARACTERS, MOST_DIMENSIONS, Int8s
 from dptext_etl.device import Dtype, device, drops_with_gpu, place, threads
 from dptext_etl.errors import ArtifactError, PolicyError, seam, without_panics
 from dptext_etl.extensions import pip_install
-from dptext_etl.parallel import single_threads
+from dptext_etl_models.inference.torch_threads import single_threads
 
-Int8s = npt.NDArray[np.int8]
-KIND = "sentence-transformers"
-MOST_CHARACTERS = 2**16  # of a text that a tokenizer or a model reads; tokenizers may panic for millions of blanks
-MOST_DIMENSIONS = 1040  # inner products of int8 vectors of that many dimensions stay below 2^24
 _BUCKET = 8  # rows are padded to a multiple of that many tokens
 _TOKENS = {"cpu": 512, "cuda": 2**15}  # of a batch
 _AT_ONCE = 8192  # texts whose tokens are in memory
@@ -71,17 +68,17 @@ class SentenceModel:
 
     def __init__(self, name: str, dtype: Dtype, sha256: str | None = None) -> None:
         """Load a model, whose files must have the hash if there is one."""
-        version()
-        folder, self.device, self._lock = folder_of(name), device(), Lock()
-        self.sha256 = files_sha256(folder)
+        self.version = version()
+        self.folder, self.device, self._lock = folder_of(name), device(), Lock()
+        self.sha256 = files_sha256(self.folder)
         if self.sha256 != (sha256 or self.sha256):
-            msg = f"the files of the model {folder.name} are not those that encoded the corpus"
+            msg = f"the files of the model {self.folder.name} are not those that encoded the corpus"
             raise ArtifactError(msg, f"bring them back; their hash is {sha256}")
         with seam("loading a model of sentence-transformers", ArtifactError, _HINT):
             import torch
             from sentence_transformers import SentenceTransformer
 
-            model = SentenceTransformer(str(folder), device=place(self.device), local_files_only=True)
+            model = SentenceTransformer(str(self.folder), device=place(self.device), local_files_only=True)
             self._model: Any = model.to(getattr(torch, dtype)).eval()
             self._public = self._tokens("a")  # fills batches
             self._width = self._forward([self._public], self._length(self._public)).shape[1]
