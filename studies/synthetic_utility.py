@@ -11,7 +11,7 @@ import os
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from dptext_etl.corpora import Corpus
 from dptext_etl.families.aggregate import Noisy, Statistic, describe, linear_discriminant, noisy, partial_sum, table
 from dptext_etl.families.aggregate.classifier import floored, name_vectors
 from dptext_etl.families.aggregate.contributions import Partial, encoded
-from dptext_etl.families.aggregate.max_entropy import NAME_WEIGHT, corpus_points, fitted, shares_of_rows
+from dptext_etl.families.aggregate.max_entropy import NAME_WEIGHT, corpus_points, fitted
 from dptext_etl_eval.classifier import counted, fit
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -203,27 +203,6 @@ def labeled(released_sums: Noisy) -> Rows:
     ]
 
 
-def voted(data: Set, statistic: Statistic, seed: int, candidates: int) -> Rows:
-    """Draw from texts for which records of a label voted, in a second round that has half of the budget.
-
-    Each record votes for the nearest of its label's best texts. Noise of votes is Gaussian, not exact: a measurement.
-    """
-    first = summed(data, replace(statistic, variance=2 * statistic.variance), seed)
-    scores = linear_discriminant(first).scores(statistic.corpus.vectors)
-    sigma = statistic.sigma  # votes differ by sqrt(2), sums by 2 clips
-    points, random, labels = vectors(statistic, data.train[0]), np.random.default_rng(seed), np.array(data.train[1])
-    texts: list[str] = []
-    shares = shares_of_rows(floored(first.counts[: len(statistic.labels)]), ROWS)
-    for number, (label, share) in enumerate(zip(statistic.labels, shares, strict=True)):
-        best = np.argsort(-scores[:, number], kind="stable")[:candidates]
-        nearest = (points[labels == label] @ statistic.corpus.vectors[best].T).argmax(axis=1)
-        votes = np.bincount(nearest, minlength=candidates) + random.normal(0, sigma, candidates)
-        weights = np.where(votes > sigma, votes, 0.0)
-        weights = weights if weights.any() else np.ones(candidates)
-        texts += [statistic.corpus.texts[row] for row in random.choice(best, share, p=weights / weights.sum())]
-    return texts, np.repeat(statistic.labels, shares).tolist()
-
-
 CANDIDATES: dict[str, Callable[[Noisy], Rows]] = {
     "maximum entropy among the nearest (default)": drawn,
     "the default, 10,000 rows": lambda found: drawn(found, 10_000),
@@ -235,7 +214,6 @@ CANDIDATES: dict[str, Callable[[Noisy], Rows]] = {
     "pooled, sharpened by 2": lambda found: pooled(found, 2.0),
 }
 DEFAULT, *OTHERS = CANDIDATES
-VOTES = {f"two rounds, votes among {count} texts": count for count in (100, 500)}
 CLASSIFIER, WORDS = "linear discriminant", f"{DEFAULT}, learner on words"
 
 
@@ -271,8 +249,6 @@ def measured(
         released_sums = summed(data, statistic, seed)
         if what == CLASSIFIER:
             return f1(data.test[1], labels_of(released_sums, data.test[0]))
-        if what in VOTES:
-            return by_vectors(statistic, voted(data, statistic, seed, VOTES[what]), data.test)
         if what == WORDS:
             return by_words(statistic, drawn(released_sums), data.test)
         return by_vectors(statistic, CANDIDATES[what](released_sums), data.test)
@@ -307,7 +283,7 @@ def lines(kept: FigureCache, sets: Sequence[Set], seeds: Sequence[int]) -> Itera
     yield "|---" * (2 + len(EPSILONS)) + "|"
     for data in sets:
         yield f"| {data.name} | {DEFAULT} | {cells(data, DEFAULT, seeds[:1])} |"
-        yield from (f"| | {what} | {cells(data, what, seeds[:1])} |" for what in (*OTHERS, *VOTES))
+        yield from (f"| | {what} | {cells(data, what, seeds[:1])} |" for what in OTHERS)
 
 
 def brief(kept: FigureCache, sets: Sequence[Set], seeds: Sequence[int], corpus: str) -> Iterator[str]:

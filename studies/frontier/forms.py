@@ -108,7 +108,7 @@ def rows(kept: FigureCache, names: Sequence[str] = PLAN) -> Iterator[dict[str, A
 def keys_of(name: str, form: str) -> int:
     """Return how many keys a form of a data set has; 0 where it is not measured."""
     without_labels = form == "task_discriminant" and name not in measures.TAUGHT
-    if without_labels or (form == "static_scores" and name not in THRICE):
+    if without_labels or (form.startswith("static_") and form in READERS and name not in THRICE):
         return 0
     return 1 if (name, form) in ONCE else MORE.get((name, form), KEYS)
 

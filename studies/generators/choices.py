@@ -24,7 +24,8 @@ def readers() -> str:
 
     def below(name: str, some: tuple[str, ...], classifier: str) -> str:
         best, at = forms.reached(all_rows, name, classifier), [forms.reached(all_rows, name, form) for form in some]
-        return f"{max(best[epsilon] - max(one[epsilon] for one in at) for epsilon in best):.3f}"
+        common = set(best).intersection(*at)
+        return f"{max(best[epsilon] - max(one[epsilon] for one in at) for epsilon in common):.3f}"
 
     def lost(some: tuple[str, ...]) -> tuple[float, str]:
         every = ((forms.reached(all_rows, name, form), name) for name in forms.measured(all_rows) for form in some)

@@ -80,7 +80,7 @@ def test_the_tidy_file_has_every_line_and_encoder_at_every_epsilon(utility):
 
 
 def test_the_cost_of_encoding_is_measured_without_the_cache(utility, tmp_path, monkeypatch):
-    monkeypatch.setattr(utility.measures, "model_folder", lambda _: None)
+    monkeypatch.setattr(utility.measures, "model_folder", lambda: None)
     monkeypatch.setattr(utility, "TIMED", 3)
     rows = list(utility.speeds(utility.FigureCache(tmp_path / "kept"), utility.DataSet("toy", TRAIN, TEST)))
     assert [(row["variant"], row["figure"], row["n"]) for row in rows] == [("words", one, 3) for one in utility.BATCHES]

@@ -166,6 +166,20 @@ def test_rows_come_from_the_pool_under_the_encoder_of_the_statistic(statistic, t
     assert table(released(statistic, 300), 100, pool=statistic.corpus).equals(table(released(statistic, 300), 100))
 
 
+def test_a_label_with_few_texts_of_its_own_draws_from_a_quarter_of_an_even_share(statistic, tmp_path):
+    """All texts of the pool are about music, so that the classifier gives few of them to other labels."""
+    public, facts = statistic.corpus.texts, {"licence": "CC0", "provenance": "written for tests"}
+    texts = [f"{song} {first} {second}" for song in SAYS["music"] for first in public for second in public[:8]]
+    pool = Corpus.save(tmp_path / "pool", texts, facts, encoder=statistic.corpus.encoder)
+    summed = released(statistic, 300)
+    learned, quarter = linear_discriminant(summed), len(texts) // (4 * len(LABELS))
+    owned, drawn = Counter(learned.predict(learned.encode(texts))), table(summed, 3000, pool=pool)
+    for label in ("money", "health"):
+        assert owned[label] < quarter / 4
+        shares = Counter(drawn.filter(pa.compute.equal(drawn["label"], label))["text"].to_pylist())
+        assert entropy(np.log(list(shares.values()))) > np.log(quarter / 4)
+
+
 def test_every_text_has_its_scores_in_tenths_once(statistic):
     summed = released(statistic, 300)
     made, learned = scored(summed), linear_discriminant(summed)

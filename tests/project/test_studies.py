@@ -74,12 +74,8 @@ def test_every_way_to_draw_rows_is_measured(toy, monkeypatch):
     monkeypatch.setattr(utility, "ROWS", 200)
     monkeypatch.setattr(utility, "EPSILONS", (4.0,))
     monkeypatch.setattr(utility.measured, "__defaults__", ("example",))
-    monkeypatch.setattr(utility, "VOTES", {"two rounds, votes among 20 texts": 20})
     found = list(utility.lines(kept, [data], (0, 1)))
-    assert [line.split("|")[2].strip() for line in found[-len(utility.CANDIDATES) - 1 :]] == [
-        *utility.CANDIDATES,
-        *utility.VOTES,
-    ]
+    assert [line.split("|")[2].strip() for line in found[-len(utility.CANDIDATES) :]] == [*utility.CANDIDATES]
     assert all(0 <= float(line.rpartition(" | ")[2].strip(" |")) <= 1 for line in found if "| toy" in line)
 
 

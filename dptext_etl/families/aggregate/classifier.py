@@ -25,15 +25,17 @@ from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.corpus import Int8s, names
 from dptext_etl.errors import ArtifactError, InputError, bare, seam
 from dptext_etl.families.aggregate.contributions import Noisy, encode
-from dptext_etl.families.aggregate.statistic import Projection, Statistic
+from dptext_etl.families.aggregate.statistic import MANY_LABELS, Projection, Statistic
 from dptext_etl.parallel import single_threaded_products
 
 Floats = npt.NDArray[np.float64]
 FORMAT = "dptext-classifier/1"
 LEAST_SHARE = 0.2  # least share of a label, as a multiple of an even share
-NAME_WEIGHT = 10.0  # weight of a label's name in records, as a multiple of sigma
-CLEAR = 50.0  # records of a typical label, as a multiple of sigma, from which on offsets are not only noise
-SAMPLING = 3.0  # share of the mean eigenvalue that is added to the covariance, as a multiple of sqrt(d / n)
+SMALL = 0.1  # variance of all records, at least
+FEW, MANY = (0.02, 1.0), (1.0, 4.0)
+"""Share of the variance of records that their labels' means have, and multiple of the mean eigenvalue that is added to
+the covariance: with few labels, and from 16 on."""
+NAME_VARIANCE = 0.8  # of a label's mean around the unit vector of its name, in mean eigenvalues
 _STEPS = 2.0**16  # steps of the largest number, so that machines whose floats differ in the last bits write equal files
 
 
@@ -94,7 +96,10 @@ class Classifier:
         if vectors.ndim != 2 or vectors.shape[1] != self.projection.directions.shape[1] or vectors.dtype != np.int8:
             msg = f"vectors are int8 of shape (n, {self.projection.directions.shape[1]}), got another array"
             raise InputError(msg, "`encode` makes them from texts")
-        points = self.projection.contributions(vectors) / self.projection.clip
+        return self.scores_at(self.projection.contributions(vectors) / self.projection.clip)
+
+    def scores_at(self, points: Floats) -> Floats:
+        """Return the score of every label for contributions in clips, shape (n, labels)."""
         scores: Floats = (points - self.mean) @ self.slopes.T + self.offsets
         return scores
 
@@ -196,31 +201,30 @@ def linear_discriminant(noisy: Noisy, names: Mapping[str, str] | None = None) ->
     if not statistic.labels:
         raise InputError("the statistic has no labels, so it has no classifier", "list labels in [synthetic]")
     count, sigma, width = len(statistic.labels), statistic.sigma, statistic.projection.width
-    n, counts = float(floored(noisy.counts).sum()), floored(noisy.counts[:count])
+    n, counts = float(floored(noisy.counts).sum()), floored(noisy.counts[:count])[:, None]
     mean = noisy.vectors.sum(axis=0) / n
+    named = name_vectors(statistic, {} if names is None else names)
+    share, added = MANY if count >= MANY_LABELS else FEW
     with single_threaded_products():  # floats round by the number of threads
         spread, axes = np.linalg.eigh(noisy.moment / n - np.outer(mean, mean))
-        spread = np.maximum(spread, 0.0)
-        spread += SAMPLING * math.sqrt(width / n) * spread.mean()
-        named = name_vectors(statistic, {} if names is None else names)
-        weights = counts + NAME_WEIGHT * sigma * named.any(axis=1)
-        centered = named - named.mean(axis=0) if count > 2 else named
-        sums = noisy.vectors[:count] - counts[:, None] * mean + NAME_WEIGHT * sigma * centered
-        ridge = weights[:, None] * spread + sigma**2
-        slopes = (sums @ axes / ridge) @ axes.T
-        lengths = np.linalg.norm(slopes, axis=1, keepdims=True)
-        offsets = np.zeros(count)
-        if (counts**2).sum() >= CLEAR * sigma * counts.sum():
-            noise = (sigma**2 / (weights[:, None] * ridge)).sum(axis=1)
-            offsets = -0.5 * np.maximum(0.0, (slopes * sums).sum(axis=1) / weights - noise)
-        else:
-            slopes = unit_rows(slopes) * lengths.mean()
+        typical = min(max(float(spread.sum()), SMALL), 1.0) / width  # the norm of a contribution is at most 1
+        deviations = spread - typical
+        noise = (width**2 + width) * (sigma / n) ** 2 + (width * typical) ** 2 / n  # expected square of deviations
+        deviations *= max(0.0, 1.0 - noise / max(float(deviations @ deviations), noise))
+        spread = np.maximum(typical + deviations, 0.0) + added * typical
+        centered = (named - named.mean(axis=0) if count > 2 else named) @ axes
+        known = named.any(axis=1, keepdims=True) / (NAME_VARIANCE * typical)
+        precision = (counts / sigma) ** 2 + known + spread.sum() / (share * width * typical * spread)
+        means = (
+            (counts / sigma) ** 2 * ((noisy.vectors[:count] / counts - mean) @ axes) + known * centered
+        ) / precision
+        slopes = means / spread
     return Classifier(
         labels=statistic.labels,
         projection=statistic.projection,
         mean=_rounded(mean),
-        slopes=_rounded(slopes),
-        offsets=_rounded(offsets),
+        slopes=_rounded(slopes @ axes.T),
+        offsets=_rounded(-0.5 * (slopes * means).sum(axis=1)),
         corpus=statistic.corpus.sha256,
         name=str(statistic.corpus.description.get("name", "")),
         n_max=statistic.n_max,
@@ -248,13 +252,6 @@ def words_of(label: str) -> str:
     return " ".join(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", label).replace("_", " ").replace("-", " ").lower().split())
 
 
-def unit_rows(rows: Floats) -> Floats:
-    """Scale every row to length 1; a row of zeros stays."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    units: Floats = rows / np.where(lengths > 0, lengths, 1.0)
-    return units
-
-
 def name_vectors(statistic: Statistic, names: Mapping[str, str]) -> Floats:
     """Return unit vectors of the labels' names, zeros where a name says nothing, shape (labels, d)."""
     unlisted = set(names) - set(statistic.labels)
@@ -262,4 +259,7 @@ def name_vectors(statistic: Statistic, names: Mapping[str, str]) -> Floats:
         raise InputError(f"{len(unlisted)} names are of labels that the statistic does not list", "name listed labels")
     words = [names.get(label, words_of(label)) for label in statistic.labels]
     vectors = encode(statistic.corpus, pa.array(words, pa.large_string()), statistic.n_max)
-    return unit_rows(statistic.projection.contributions(vectors) / statistic.projection.clip)
+    points = statistic.projection.contributions(vectors) / statistic.projection.clip
+    lengths = np.linalg.norm(points, axis=1, keepdims=True)
+    units: Floats = points / np.where(lengths > 0, lengths, 1.0)
+    return units

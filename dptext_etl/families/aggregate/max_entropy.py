@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.corpus import Integers
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families.aggregate.classifier import floored, linear_discriminant, name_vectors, unit_rows
+from dptext_etl.families.aggregate.classifier import floored, linear_discriminant, name_vectors
 from dptext_etl.families.aggregate.contributions import Noisy, encoded
 from dptext_etl.families.aggregate.statistic import Statistic
 
@@ -101,7 +101,7 @@ def _newton_direction(slope: Floats, curvature_pairs: list[tuple[Floats, Floats]
 
 
 TABLE = 10  # purpose of the draws (docs/spec/stream.md#purposes)
-FEWEST = 20  # texts that each label has, at least, though others are nearer to them
+FEWEST = 40  # candidates of a label, at least, though the classifier gives them to other labels
 SPREAD = 500
 """Texts among which a label's rows are spread, at least, or a quarter of its candidates: exp of the entropy."""
 NAME_WEIGHT = 6.0  # weight of a label's name in records, as a multiple of sigma
@@ -142,24 +142,27 @@ def table(
         pool: Another public corpus, whose texts are drawn in the place of texts of the statistic's corpus. Its own
             vectors are not read.
 
-    A label's candidates are the texts of the pool of which it is the nearest label (slope . coordinates / |slope|), and
-    the 20 with the highest score. They are drawn with replacement, in proportion to exp(c slope . coordinates). c is
-    the largest number up to 1 at which the entropy is at least the entropy of 500 texts, or of a quarter of the
-    candidates if fewer. Labels share rows as their noisy counts do, but none has less than a fifth of an even share.
+    A label's candidates are the texts of the pool to which the classifier gives it. If these are fewer than 40, or than
+    a quarter of an even share of the pool, other texts with the highest score fill the list. Candidates are drawn with
+    replacement, in proportion to exp(c slope . coordinates). c is the largest number up to 1 at which the entropy is at
+    least the entropy of 500 texts, or of a quarter of the candidates if fewer. Labels share rows as their noisy counts
+    do, but none has less than a fifth of an even share.
     Draws depend only on the noisy sums.
     """
     if not 1 <= rows <= 2**31:
         raise PolicyError(f"rows is {rows}; allowed: from 1 to 2^31", "10_000 is usual")
     statistic, labels = noisy.statistic, noisy.statistic.labels or noisy.statistic.blocks
     texts_drawn = statistic.corpus.texts if pool is None else pool.texts
-    points = corpus_points(statistic) if pool is None else points_of(statistic, texts_drawn)
+    points = corpus_points(statistic, pool)
     slopes = slopes_of(noisy, points, names)
-    scores = points @ unit_rows(slopes).T
-    owners = scores.argmax(axis=1)
+    scores = linear_discriminant(noisy, names).scores_at(points) if statistic.labels else points @ slopes.T
+    owners, fewest = scores.argmax(axis=1), max(FEWEST, len(points) // (4 * len(labels)))
     drawn, at = [], 0
     for number, share in enumerate(shares_of_rows(floored(noisy.counts[: len(labels)]), rows)):
-        best = np.argsort(-scores[:, number], kind="stable")[:FEWEST]
-        candidates = np.union1d(np.flatnonzero(owners == number), best)
+        candidates = np.flatnonzero(owners == number)
+        if len(candidates) < fewest:
+            others = np.where(owners == number, -np.inf, -scores[:, number])
+            candidates = np.argsort(others, kind="stable")[:fewest]
         drawn.append(candidates[drawn_rows(noisy.digest, flattened(points[candidates] @ slopes[number]), at, share)])
         at += share
     owned = np.repeat(np.array(labels, object), [*map(len, drawn)])
@@ -197,8 +200,7 @@ def scored(noisy: Noisy, names: Mapping[str, str] | None = None, pool: Corpus | 
     """
     corpus = noisy.statistic.corpus if pool is None else pool
     classifier = linear_discriminant(noisy, names)
-    vectors = corpus.vectors if pool is None else encoded(noisy.statistic, pa.array(corpus.texts, pa.large_string()))
-    scores = classifier.scores(vectors)
+    scores = classifier.scores_at(corpus_points(noisy.statistic, pool))
     tenths = (np.rint(10 * scores) / 10 + 0.0).astype(np.float32)
     labels = [classifier.labels[number] for number in scores.argmax(axis=1)]
     order = sorted(range(len(labels)), key=lambda row: (labels[row], corpus.texts[row]))
@@ -208,16 +210,10 @@ def scored(noisy: Noisy, names: Mapping[str, str] | None = None, pool: Corpus | 
     return pa.table({**{name: pa.array(cells, pa.large_string()) for name, cells in columns.items()}, "scores": lists})
 
 
-def points_of(statistic: Statistic, texts: Sequence[str]) -> Floats:
-    """Return the contributions of texts, in clips, shape (n, d)."""
-    vectors = encoded(statistic, pa.array(texts, pa.large_string()))
+def corpus_points(statistic: Statistic, pool: Corpus | None = None) -> Floats:
+    """Return the contributions of the texts of the corpus, or of the pool, in clips, shape (m, d)."""
+    vectors = statistic.corpus.vectors if pool is None else encoded(statistic, pa.array(pool.texts, pa.large_string()))
     points: Floats = statistic.projection.contributions(vectors) / statistic.projection.clip
-    return points
-
-
-def corpus_points(statistic: Statistic) -> Floats:
-    """Return the contributions of the texts of the corpus, in clips, shape (m, d)."""
-    points: Floats = statistic.projection.contributions(statistic.corpus.vectors) / statistic.projection.clip
     return points
 
 

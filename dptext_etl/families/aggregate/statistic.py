@@ -185,11 +185,11 @@ def rho_of(sensitivity: int, variance: int) -> Fraction:
     return Fraction(sensitivity**2, 2 * variance)
 
 
-VERSION = 2  # version of the output: it is raised whenever equal inputs and keys would give another statistic or table
+VERSION = 3  # version of the output: it is raised whenever equal inputs and keys would give another statistic or table
 OTHER = "other"  # block of null and unlisted labels; it is one of the labels if they name it
 MOST_LABELS = 1_000
 MANY_LABELS = 16  # from that many labels on, the usual width is larger
-WIDTH, WIDTH_MANY = 64, 96
+WIDTH, WIDTH_MANY = 96, 192
 
 
 @dataclass(frozen=True, eq=False)
