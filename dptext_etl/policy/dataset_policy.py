@@ -375,11 +375,11 @@ class Policy(Checked):
         """
         if self.synthetic is not None:
             raise no_rows(self.dataset)
-        return self.charged_columns()
+        return list(self._column_policies)
 
     def charged_columns(self) -> list[ColumnPolicy]:
         """Return one `ColumnPolicy` per column for which records are charged: released texts, or the summed column."""
-        return list(self._column_policies)
+        return self.column_policies() if self.synthetic is None else list(self._column_policies)
 
     def placed(self, columns: Sequence[ColumnPolicy]) -> Self:
         """Return the same policy with the policies of its text columns as another machine has them.

@@ -28,7 +28,7 @@ from dptext_etl.mechanisms.surrogate import Surrogate
 from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl_eval.baselines import CORPUS
 from dptext_etl_eval.pairs import Values
-from dptext_etl_eval.readers import SCORES, VECTORS, WORDS, Readers
+from dptext_etl_eval.readers import SCORES, VECTOR_SCORES, VECTORS, WORDS, Readers
 from dptext_etl_eval.stand_in import StandIn
 
 LARGEST_DRAW = 16.0
@@ -265,6 +265,14 @@ FORMS: Mapping[str, Form] = {
         _TRAIN,
         "read texts of your records",
     ),
+    "synthetic_vector_scores": Form(
+        _read(VECTOR_SCORES, ("scores = true",)),
+        "central",
+        "every text of the corpus with the scores of the classifier (scores = true), regressed on vectors",
+        "a synthetic table with scores, read by the vectors of its texts,",
+        _TRAIN,
+        "read texts of your records",
+    ),
     DISCRIMINANT: Form(
         _linear_discriminant,
         "central",
@@ -275,7 +283,13 @@ FORMS: Mapping[str, Form] = {
     ),
 }
 """Forms by name."""
-READERS = {"synthetic": WORDS, "synthetic_vectors": VECTORS, "synthetic_scores": SCORES}
+READERS = {
+    "synthetic": WORDS,
+    "synthetic_vectors": VECTORS,
+    "synthetic_scores": SCORES,
+    "synthetic_vector_scores": VECTOR_SCORES,
+}
 """How labels are learned from forms of the synthetic table."""
-USUAL = tuple(name for name in FORMS if name != "custext")
-"""Forms that are compared by default: the bound of custext holds only between texts with equal disclosures."""
+USUAL = tuple(name for name in FORMS if name not in {"custext", "synthetic_vector_scores"})
+"""Forms that are compared by default: the bound of custext holds only between texts with equal disclosures, and scores
+regressed on vectors repeat the classifier."""

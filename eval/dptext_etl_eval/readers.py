@@ -1,4 +1,4 @@
-"""Learn labels from a synthetic table as its readers may: from words, from vectors, or from scores.
+"""Learn labels from a synthetic table as its readers may: from words, from vectors, from scores, or from both.
 
 Each reader has lines of scikit-learn that do the same outside this library. `dptext evaluate` measures all of them and
 names the best one. Scores follow from the published statistic, so they are measured for every table with labels.
@@ -24,6 +24,7 @@ from dptext_etl_eval.pairs import Values
 
 Floats = npt.NDArray[np.float64]
 WORDS, VECTORS, SCORES = "learned from the synthetic table", "reader of its vectors", "reader of its scores"
+VECTOR_SCORES = "reader of its vectors and scores"
 _RIDGE = 0.3
 _STRENGTH = 10.0
 _ITERATIONS = 100
@@ -43,6 +44,11 @@ LINES: Mapping[str, tuple[str, ...]] = {
         "words = TfidfVectorizer(sublinear_tf=True)",
         'model = make_pipeline(words, Ridge(alpha=0.3, solver="lsqr")).fit(table.text, list(table.scores))',
         "labels = np.array(classifier.labels)[model.predict(texts).argmax(axis=1)]",
+    ),
+    VECTOR_SCORES: (
+        "unit = lambda texts: normalize(classifier.encode(list(texts)).astype(float))",
+        "model = Ridge().fit(unit(table.text), list(table.scores))",
+        "labels = np.array(classifier.labels)[model.predict(unit(texts)).argmax(axis=1)]",
     ),
 }
 """Lines that reproduce a reader. `table` is the published table, `classifier` comes with it, and `texts` are yours."""
@@ -82,6 +88,7 @@ class Readers:
             WORDS: lambda: self._by_words(texts),
             VECTORS: lambda: self._by_vectors(texts),
             SCORES: lambda: self._by_scores(counted(texts)),
+            VECTOR_SCORES: lambda: self._by_vector_scores(texts),
         }
         return {name: learners[name]() for name in names}
 
@@ -109,8 +116,18 @@ class Readers:
             learnt = transformer.fit_transform(counted(table["text"].to_pylist()))
             there = np.unique(learnt.indices)
             ridge = library("sklearn.linear_model").Ridge(alpha=_RIDGE, solver="lsqr").fit(learnt[:, there], targets)
-            found = ridge.predict(transformer.transform(words)[:, there])
-        labels: Values = np.array(self.classifier.labels)[found.reshape(len(found), -1).argmax(axis=1)]
+            return self._named(ridge.predict(transformer.transform(words)[:, there]))
+
+    def _by_vector_scores(self, texts: Sequence[str]) -> Values:
+        table = scored(self.statistic, self.names, self.pool)
+        targets, learned = np.array(table["scores"].to_pylist()), _unit(self._vectors(table["text"].to_pylist()))
+        with seam("training a regression", InputError), single_threaded_products():
+            return self._named(
+                library("sklearn.linear_model").Ridge().fit(learned, targets).predict(_unit(self._vectors(texts)))
+            )
+
+    def _named(self, scores: Floats) -> Values:
+        labels: Values = np.array(self.classifier.labels)[scores.reshape(len(scores), -1).argmax(axis=1)]
         return labels
 
 

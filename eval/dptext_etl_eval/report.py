@@ -14,7 +14,7 @@ from dptext_etl.markup import document
 from dptext_etl_eval.baselines import BLIND
 from dptext_etl_eval.evidence import INSIDE, Evidence, Measured
 from dptext_etl_eval.measure import DISCRIMINANT, WAYS, Attack, Score
-from dptext_etl_eval.readers import LINES, SCORES, VECTORS, WORDS
+from dptext_etl_eval.readers import LINES, SCORES, VECTOR_SCORES, VECTORS, WORDS
 from dptext_etl_eval.verdict import baselines, best_reader, verdict
 
 
@@ -59,7 +59,7 @@ def _table(evidence: Evidence) -> Iterator[str]:
             continue
         values = {name: item.value for name, item in by_name.items() if item.value is not None}
         free = _free(measured.scores)
-        others = ", ".join(f"{name} {values[name]:.2f}" for name in (VECTORS, SCORES) if name in values)
+        others = ", ".join(f"{name} {values[name]:.2f}" for name in (VECTORS, SCORES, VECTOR_SCORES) if name in values)
         yield (
             f"The {DISCRIMINANT} reaches macro-F1 {values[DISCRIMINANT]:.2f} on raw texts, and a classifier that "
             f"learns words of the synthetic table {score.value:.2f} ({others}). From raw texts it reaches "

@@ -46,7 +46,8 @@ class LearnedFromTable(Metric):
         "TF-IDF and logistic regression, whose labels weigh the same. It learns from the synthetic table and is tested "
         "on raw texts, which may be among those that were summed. With raw texts in the place of the table it learns "
         "from other rows, in five folds. The linear discriminant of the statistic comes with the release. A reader of "
-        "vectors learns from the vectors of its texts, and a reader of scores regresses words on scores. Label names, "
+        "vectors learns from the vectors of its texts. A reader of scores regresses scores on words, or on vectors. "
+        "Label names, "
         "public data, written texts, public labeled texts, and zero-shot labels need no private text: a table "
         "that does no better brings nothing."
     )

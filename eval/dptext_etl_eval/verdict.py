@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dptext_etl_eval.baselines import BETTER, BLIND, FREE
 from dptext_etl_eval.evidence import Evidence
 from dptext_etl_eval.measure import DISCRIMINANT, Score
-from dptext_etl_eval.readers import SCORES, VECTORS, WORDS
+from dptext_etl_eval.readers import LINES, SCORES, VECTOR_SCORES, VECTORS, WORDS
 
 _MACRO_F1 = "macro-F1, "
 
@@ -83,13 +83,18 @@ def _differs(gain: float, name: str) -> str:
     return f"loses to {name} by {-gain:.2f}" if gain < 0 else f"beats {name} by only {gain:.2f}"
 
 
-_CALLED = {WORDS: "the synthetic table", VECTORS: "vectors of the synthetic table", SCORES: "scores of its texts"}
+_CALLED = {
+    WORDS: "the synthetic table",
+    VECTORS: "vectors of the synthetic table",
+    SCORES: "scores of its texts",
+    VECTOR_SCORES: "vectors and scores of its texts",
+}
 
 
 def best_reader(scores: Sequence[Score]) -> str:
     """Return the name of the reader of a synthetic table with the highest macro-F1; of equals, the first one."""
     by_name = {score.what.removeprefix(_MACRO_F1): score.value or 0.0 for score in scores}
-    return max((name for name in (WORDS, VECTORS, SCORES) if name in by_name), key=lambda name: by_name[name])
+    return max((name for name in LINES if name in by_name), key=lambda name: by_name[name])
 
 
 def _of_shares(scores: Sequence[Score]) -> str:

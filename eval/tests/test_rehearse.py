@@ -29,7 +29,7 @@ from tests.corpus_texts import static_package
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
 OPEN, PLUGGED = Corpus.open, {"plugged": "example"}
 SENTINEL = "zzqsentinelqzz"
-PREDICTING = {"linear_discriminant", "synthetic_vectors", "synthetic_scores"}
+PREDICTING = {"linear_discriminant", "synthetic_vectors", "synthetic_scores", "synthetic_vector_scores"}
 
 
 @pytest.fixture

@@ -64,13 +64,15 @@ CENTRAL = {
     "vectors": Line("synthetic_vectors", "reader of vectors"),
     "scores": Line("synthetic_scores", "reader of scores"),
     "linear_discriminant": Line("linear_discriminant", "linear discriminant of its statistic"),
+    "vector_scores": Line("synthetic_vector_scores", "reader of vectors and scores"),
     "static_vectors": Line("synthetic_vectors", "reader of static vectors", **_STATIC),
     "static_scores": Line("synthetic_scores", "reader of scores of static vectors", **_STATIC),
+    "static_vector_scores": Line("synthetic_vector_scores", "reader of static vectors and scores", **_STATIC),
     "static_discriminant": Line("linear_discriminant", "linear discriminant of static vectors", **_STATIC),
     "task_discriminant": Line("linear_discriminant", "the same, over reviews, with public labeled texts", **_TASK),
 }
 """Forms that are measured here; forms of `surrogate` row by row are at hand."""
-READERS = ("vectors", "scores", "static_vectors", "static_scores")
+READERS = ("vectors", "scores", "vector_scores", "static_vectors", "static_scores", "static_vector_scores")
 THRICE = ("Banking77", "UCI sentences")
 ONCE = {(name, form) for name in (measures.REQUESTS, measures.OPINIONS) for form in ("shuffled", "synthetic")}
 ONCE |= {(name, form) for name in PLAN if name not in THRICE for form in READERS}

@@ -36,9 +36,9 @@ def readers() -> str:
     tables = ("synthetic", *forms.READERS)
     kept, (table_lost, where) = lost(classifiers)[0], lost(tables)
     return (
-        f"On Banking77, the better one of the readers of vectors and of scores is at most "
-        f"{below('Banking77', ('vectors', 'scores'), 'linear_discriminant')} below the classifier, and over static "
-        f"vectors {below('Banking77', ('static_vectors', 'static_scores'), 'static_discriminant')}. On UCI sentences, "
+        f"On Banking77, the best one of the readers of vectors, of scores, and of both is at most "
+        f"{below('Banking77', forms.READERS[:3], 'linear_discriminant')} below the classifier, and over static "
+        f"vectors {below('Banking77', forms.READERS[3:], 'static_discriminant')}. On UCI sentences, "
         f"a reader of words is at most {below('UCI sentences', ('synthetic',), 'linear_discriminant')} below it. A "
         f"larger ε lowers the F1 of a classifier by {kept:.3f} at most, and the F1 of a reader by {table_lost:.3f} "
         f"({where})."
