@@ -71,7 +71,7 @@ def test_outputs_hold_figures_and_no_text(public, tmp_path):
     assert [one["person"] for one in facts["figures"][:2]] == pytest.approx([12, 24])
     assert all(3 * one["epsilon"] - 1e-9 <= one["person"] <= 3 * one["asked"] + 1e-5 for one in facts["figures"])
     assert [one["form"] for one in facts["figures"] if "cluster" in one["discloses"]] == ["custext"] * 2
-    assert [one["model"] for one in facts["figures"]] == ["local"] * 4 + ["central"] * 10
+    assert [one["model"] for one in facts["figures"]] == ["local"] * 4 + ["central"] * 12
     assert all((one["delta"] > 0) == (one["model"] == "central") for one in facts["figures"])
     assert [line in page.read_text() for line in facts["answers"]] == [True, True]
     assert all(f"{form}, {FORMS[form].model}: " in page.read_text() for form in FORMS)
