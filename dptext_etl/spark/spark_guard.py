@@ -163,17 +163,18 @@ class _Walk:
             problem = "a release is called by other names of arguments than text, id, and subject"
             raise GateError(problem, "write the columns in this order, without names: pt(review, id)")
         refuse([roles.get("subject", Content())], "a subject")
+        part = carried["mechanism"]
 
         def same(policy: ColumnPolicy) -> bool:
             written, artifacts = policy.model_dump(mode="json"), policy.mechanism.artifacts()
-            hashes = {role: located["sha256"] for role, located in carried["artifacts"].items()}
+            hashes = {role: located["sha256"] for role, located in part["artifacts"].items()}
             return (
                 all(carried["policy"][name] == written[name] for name in _COMPARED_FIELDS)
-                and carried["cfg"] == policy.mechanism.cfg()
+                and part["cfg"] == policy.mechanism.cfg()
                 and hashes == {role: artifact.sha256 for role, artifact in artifacts.items()}
             )
 
-        self._releases.require(roles["text"], roles["id"], carried["mechanism"].get("mode"), same)
+        self._releases.require(roles["text"], roles["id"], part["parameters"].get("mode"), same)
 
 
 def _carried(function: Any) -> dict[str, Any] | None:

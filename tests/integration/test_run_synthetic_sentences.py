@@ -1,10 +1,13 @@
 """A synthetic table over vectors of a sentence encoder: other floats of the same records buy no second noise."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from dptext_etl.corpora import Corpus, corpus, sentences
+from dptext_etl.corpora import Corpus, corpus
 from dptext_etl.errors import DPTextError, LedgerError
+from dptext_etl.families.aggregate import statistic
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.versions import clean
 from tests.quick import quick
@@ -30,11 +33,16 @@ class Encoder:
         return vectors
 
 
+def use(monkeypatch, encoder):
+    library = SimpleNamespace(loaded=lambda *_: encoder, version=lambda: "6")
+    for user in (corpus, statistic):
+        monkeypatch.setattr(user, "encoders", lambda: library)
+
+
 @pytest.fixture
 def encoder(monkeypatch):
     made = Encoder()
-    monkeypatch.setattr(corpus, "loaded", lambda *_: made)
-    monkeypatch.setattr(sentences, "version", lambda: "6")
+    use(monkeypatch, made)
     return made
 
 
@@ -90,8 +98,7 @@ def test_other_vectors_of_a_pinned_table_are_refused_before_noise(make_encoded, 
         job.run()
     assert "bring back the staged vectors" in refused.value.hint
     monkeypatch.undo()
-    monkeypatch.setattr(corpus, "loaded", lambda *_: encoder)
-    monkeypatch.setattr(sentences, "version", lambda: "6")
+    use(monkeypatch, encoder)
     for path in staged(job):
         path.unlink()
     encoder.moved = 0
