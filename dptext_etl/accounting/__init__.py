@@ -22,6 +22,7 @@ from dptext_etl.accounting.conversion import joint as joint
 from dptext_etl.accounting.conversion import least as least
 from dptext_etl.accounting.conversion import range_bounded as range_bounded
 from dptext_etl.accounting.conversion import require_delta as require_delta
+from dptext_etl.accounting.conversion import smallest_epsilon as smallest_epsilon
 from dptext_etl.accounting.conversion import spend as spend
 from dptext_etl.accounting.conversion import zcdp_epsilon as zcdp_epsilon
 from dptext_etl.guarantee import log10_odds as log10_odds

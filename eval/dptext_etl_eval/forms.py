@@ -18,12 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl import catalog, column, keys
-from dptext_etl.accounting import zcdp_epsilon
 from dptext_etl.accounting.shuffling import Shuffled
 from dptext_etl.corpora import Corpus
 from dptext_etl.families.aggregate import Noisy, Statistic, describe, linear_discriminant, noisy, partial_sum, table
-from dptext_etl.families.aggregate.statistic import rho_of, variance_of
-from dptext_etl.guarantee import exact, float_above, steps
+from dptext_etl.families.aggregate.statistic import epsilon_of, grid_of
+from dptext_etl.guarantee import exact, steps
 from dptext_etl.mechanisms.surrogate import Surrogate
 from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl_eval.baselines import CORPUS
@@ -192,10 +191,8 @@ def _statistic(rows: StandIn, epsilon: float, per_person: int, delta: float) -> 
     corpus = Corpus.open(rows.corpus)
     labels = sorted({str(label) for label in rows.labels})
     of_release = epsilon
-    if per_person > 1:  # k records of a person: k^2 rho
-        reach = describe(corpus, epsilon=epsilon, delta=delta, labels=labels).sensitivity
-        variance = variance_of(reach * per_person, epsilon * per_person, delta)
-        of_release = zcdp_epsilon(float_above(rho_of(reach, variance)), delta)
+    if per_person > 1:  # all records of a person count together
+        of_release = epsilon_of(*grid_of(epsilon * per_person, delta, per_person), delta)
     statistic = describe(corpus, epsilon=of_release, delta=delta, labels=labels, per_subject=per_person)
     key = keys.throwaway(statistic.cfg())
     ids = pa.array([str(row) for row in range(len(rows.texts))])

@@ -201,8 +201,10 @@ def linear_discriminant(noisy: Noisy, names: Mapping[str, str] | None = None) ->
     if not statistic.labels:
         raise InputError("the statistic has no labels, so it has no classifier", "list labels in [synthetic]")
     count, sigma, width = len(statistic.labels), statistic.sigma, statistic.projection.width
-    n, counts = float(floored(noisy.counts).sum()), floored(noisy.counts[:count])[:, None]
+    n, counts = max(1.0, noisy.total), floored(noisy.counts[:count])[:, None]
     mean = noisy.vectors.sum(axis=0) / n
+    of_noise = len(statistic.blocks) * width * (sigma / n) ** 2  # expected square of the noise in the mean
+    mean *= max(0.0, 1.0 - of_noise / max(float(mean @ mean), of_noise))
     named = name_vectors(statistic, {} if names is None else names)
     share, added = MANY if count >= MANY_LABELS else FEW
     with single_threaded_products():  # floats round by the number of threads

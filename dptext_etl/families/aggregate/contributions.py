@@ -223,6 +223,11 @@ class Noisy:
         counts: npt.NDArray[np.float64] = np.maximum(0.0, self.sums[:, -1] / self.statistic.count_step)
         return counts
 
+    @property
+    def total(self) -> float:
+        """Return the noisy number of all counted records, without bias: it may be below 0."""
+        return float(self.sums[:, -1].sum()) / self.statistic.count_step
+
     @cached_property
     def vectors(self) -> npt.NDArray[np.float64]:
         """Return the noisy sums of coordinates of every block, in clips, shape (blocks, d)."""

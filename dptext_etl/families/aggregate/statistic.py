@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import ConfigDict, Field, InstanceOf, PositiveInt
 
-from dptext_etl.accounting import Approximate, ZeroConcentrated, require_delta, spend, zcdp_epsilon
+from dptext_etl.accounting import Approximate, ZeroConcentrated, require_delta, smallest_epsilon, spend
 from dptext_etl.arrays import to_arrow
 from dptext_etl.artifacts import Artifact
 from dptext_etl.corpora import Corpus
@@ -29,12 +29,13 @@ from dptext_etl.corpora.static import version
 from dptext_etl.device import Computing
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import probe_encoder
-from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, Guarantee, Spend, exact, float_above
+from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, Guarantee, Spend, exact
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import DEFAULT_N_MAX, Mechanism
 from dptext_etl.parameters import configuration_hash
 
 LENGTH = 128  # length of a direction, before its entries are rounded
+LONGEST = 4.0  # length of a balanced direction, at most, as a multiple of that
 QUANTIZED = 127  # length of encoded vectors, before their entries are rounded
 MOST_WIDTH = 512  # largest width of a projection
 _ROUNDS = 40
@@ -93,7 +94,8 @@ def _products(vectors: Int8s, directions: npt.NDArray[np.int16]) -> Integers:
     return (vectors.astype(np.float32) @ directions.T.astype(np.float32)).astype(np.int64)
 
 
-def projection(vectors: Int8s, width: int) -> Projection:
+def projection(vectors: Int8s, width: int, *, balanced: bool = False) -> Projection:
+    """Return the principal directions of a corpus; balanced ones are longer where its texts differ less."""
     width = min(width, vectors.shape[1], MOST_WIDTH)
     m, k = vectors.shape
     rows = vectors.astype(np.float64)
@@ -106,17 +108,23 @@ def projection(vectors: Int8s, width: int) -> Projection:
     for _ in range(_ROUNDS):
         axes = _orthogonal(axes @ spread)
 
-    directions = np.rint(axes * (LENGTH / _FINE)).astype(np.int16)
+    count = len(vectors)
+    total = vectors.sum(axis=0, dtype=np.int64)
+    lengths_of_rows = np.ones(width)
+    for _ in range(1 + balanced):
+        directions = np.rint(axes * (LENGTH / _FINE) * lengths_of_rows[:, None]).astype(np.int16)
+        whole = directions.astype(np.int64)
+        center = (2 * (whole @ total) + count) // (2 * count)
+        projected = _products(vectors, directions) - center
+        spreads = np.maximum(1, np.einsum("ij,ij->j", projected, projected))
+        lengths_of_rows = np.minimum(LONGEST, np.sqrt(np.sqrt(spreads.max() / spreads)))
+
     lengths = np.einsum("ij,ij->i", vectors, vectors, dtype=np.int64)
     longest = max(int(lengths.max(initial=0)), (QUANTIZED + math.isqrt(vectors.shape[1]) // 2 + 1) ** 2)
-    whole = directions.astype(np.int64)
-    count = len(vectors)
-    center = (2 * (whole @ vectors.sum(axis=0, dtype=np.int64)) + count) // (2 * count)
     stretch = int(np.abs(whole @ whole.T).sum(axis=1).max())  # of squared lengths, at most
     reach = math.isqrt(stretch * longest) + math.isqrt(int((center**2).sum())) + 2
     if stretch * longest >= 2**48:
         raise PolicyError("the vectors of the corpus are too long for exact sums", "scale them to length 127")
-    projected = _products(vectors, directions) - center
     norms = np.sort(np.einsum("ij,ij->i", projected, projected))
     clip = math.isqrt(int(norms[len(norms) // 2])) // 4 * 4
     if not clip or (reach * clip) ** 2 >= _ROOM:
@@ -147,34 +155,43 @@ def _scaled(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return scaled
 
 
+LEAST_VARIANCE = 16  # smallest variance that the conversion to epsilon covers (docs/spec/synthetic.md#conversion)
+_ABOVE = 1 + 1e-12  # above the rounding of the conversion
+_FAR = 1e-27  # chance of noise so large that the conversion does not cover it, at most
 LARGEST_VARIANCE = 2**48  # largest variance that the kernel draws (docs/spec/stream.md#discrete-gaussian)
 GRIDS = (1024, 512, 256, 128, 64)
 """Integer lengths of the clip in a statistic, in the order of preference (docs/spec/synthetic.md#grid)."""
 _ROOM_OF_MOMENTS = 2**61  # above n G^2, a bound on the entries of the second moment
 
 
-def variance_of(sensitivity: int, epsilon: float, delta: float) -> int:
-    """Return the least whole variance at which sums of this L2 sensitivity are (epsilon, delta)-DP by their zCDP."""
+def epsilon_of(grid: int, variance: int, delta: float, records: int = 1) -> float:
+    """Return the epsilon at `delta` of a person with so many records, by the analytic conversion of Gaussian noise.
+
+    Discrete noise has nearly the law of rounded Gaussian noise (docs/spec/synthetic.md#conversion).
+    """
+    deviations = 2 * records * grid / math.sqrt(variance) * _ABOVE
+    near = (delta - _FAR) * math.exp(-45 * records / variance)
+    return (smallest_epsilon(deviations, near) + (200 * records + records**2) / variance) * _ABOVE
+
+
+def variance_of(grid: int, epsilon: float, delta: float, records: int = 1) -> int:
+    """Return the least whole variance at which so many records of a person are (epsilon, delta)-DP."""
     require_delta(delta)
     if not 0 < epsilon < math.inf:
         raise PolicyError(f"epsilon is {epsilon}; allowed: a number above 0", "1 for the whole table is a good start")
-
-    def enough(variance: int) -> bool:
-        return zcdp_epsilon(float_above(rho_of(sensitivity, variance)), delta) <= epsilon
-
-    if not enough(LARGEST_VARIANCE):
+    if epsilon_of(grid, LARGEST_VARIANCE, delta, records) > epsilon:
         raise PolicyError(f"epsilon is {epsilon}: the noise would not fit into its range", "raise epsilon")
-    low, high = 0, LARGEST_VARIANCE
+    low, high = LEAST_VARIANCE - 1, LARGEST_VARIANCE
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
+        low, high = (low, middle) if epsilon_of(grid, middle, delta, records) <= epsilon else (middle, high)
     return high
 
 
-def grid_of(epsilon: float, delta: float) -> tuple[int, int]:
+def grid_of(epsilon: float, delta: float, records: int = 1) -> tuple[int, int]:
     """Return the length of the clip in integers, and the variance of a sum (docs/spec/synthetic.md#grid)."""
     for grid in GRIDS:
-        variance = variance_of(2 * grid, epsilon, delta)
+        variance = variance_of(grid, epsilon, delta, records)
         if 2 * grid**2 * variance <= LARGEST_VARIANCE:
             return grid, variance
     raise PolicyError(f"epsilon is {epsilon}: the noise would not fit into its range", "raise epsilon")
@@ -185,7 +202,7 @@ def rho_of(sensitivity: int, variance: int) -> Fraction:
     return Fraction(sensitivity**2, 2 * variance)
 
 
-VERSION = 3  # version of the output: it is raised whenever equal inputs and keys would give another statistic or table
+VERSION = 4  # version of the output: it is raised whenever equal inputs and keys would give another statistic or table
 OTHER = "other"  # block of null and unlisted labels; it is one of the labels if they name it
 MOST_LABELS = 1_000
 MANY_LABELS = 16  # from that many labels on, the usual width is larger
@@ -224,8 +241,8 @@ class Statistic:
 
     @property
     def count_step(self) -> int:
-        """Return G / 4, the amount that a record adds to the count of its label."""
-        return self.grid // 4
+        """Return 11 G / 16, the amount that a record adds to the count of its label."""
+        return 11 * self.grid // 16
 
     @property
     def sensitivity(self) -> int:
@@ -249,8 +266,7 @@ class Statistic:
 
     def charge(self, guarantee: Guarantee) -> Spend:
         """Return what every counted record is charged; the claim says class, neighbors and assumptions."""
-        person = float_above(self.per_subject**2 * self.rho)
-        approx = Fraction(zcdp_epsilon(person, self.delta)) / self.per_subject
+        approx = Fraction(epsilon_of(self.grid, self.variance, self.delta, self.per_subject)) / self.per_subject
         return spend(guarantee, Approximate(ZeroConcentrated(self.per_subject * self.rho), approx, self.delta), 1)
 
     def configuration(self) -> dict[str, Any]:
@@ -299,7 +315,8 @@ def describe(
             raise PolicyError(f"{name} is {value}; allowed: 1 or more", "pass a positive whole number")
     if not 0 < delta <= LARGEST_DELTA:
         raise PolicyError(f"delta is {delta}; allowed: above 0, at most {LARGEST_DELTA}", "use 0.01 / n_rec or less")
-    axes = projection(opened.vectors, width or (WIDTH_MANY if len(labels) >= MANY_LABELS else WIDTH))
+    usual = WIDTH_MANY if len(labels) >= MANY_LABELS else WIDTH
+    axes = projection(opened.vectors, width or usual, balanced=opened.in_floats)
     grid, variance = grid_of(epsilon, delta)
     if int(LARGEST_SUM / exact(delta)) * grid**2 >= _ROOM_OF_MOMENTS:
         msg = f"delta is {delta}: sums over the records for which it may be stated would not fit into 64 bits"

@@ -39,8 +39,6 @@ DELTA = 1e-8
 CAP_DELTA = 1e-6
 FEW_LABELS = 5
 """Up to this number of labels are often opinions, which are a weak direction of word vectors."""
-_COEFFICIENT = 2_000
-"""Sensitivity of a statistic over its clip, in thousandths: noise is compared on this scale."""
 Form = Literal["rows", "shuffled", "synthetic"]
 
 
@@ -353,10 +351,10 @@ def _delta(choices: Choices) -> list[str]:
         return [f"# Delta of each record: the largest that at most {choices.at_most:,} records allow, a public bound."]
     lines = ["# Delta of each record; 0.01 / delta is at least the number of records, so 1e-8 allows a million."]
     if choices.form == "synthetic":
-        from dptext_etl.families.aggregate.statistic import variance_of  # other first policies start without it
+        from dptext_etl.families.aggregate.statistic import grid_of  # other first policies start without it
 
-        noise = [(delta, math.sqrt(variance_of(_COEFFICIENT, TABLE_EPSILON, delta))) for delta in (DELTA, CAP_DELTA)]
-        figures = " and ".join(f"{deviation / (_COEFFICIENT / 2):.1f} at {_tiny(delta)}" for delta, deviation in noise)
+        grids = [(delta, *grid_of(TABLE_EPSILON, delta)) for delta in (DELTA, CAP_DELTA)]
+        figures = " and ".join(f"{math.sqrt(noise) / grid:.1f} at {_tiny(delta)}" for delta, grid, noise in grids)
         lines.append(
             f"# A larger delta needs less noise: its standard deviation is {figures}, in units of the longest vector."
         )
