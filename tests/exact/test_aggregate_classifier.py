@@ -34,9 +34,11 @@ def test_the_classifier_follows_its_formula(copies, labels):
     """docs/spec/synthetic.md#classifier, written out label by label with general inverses."""
     noisy = released(describe("example", epsilon=4.0, delta=1e-6, labels=labels), copies)
     found, sigma, d = linear_discriminant(noisy), noisy.statistic.sigma, noisy.statistic.projection.width
-    n, counts = floored(noisy.counts).sum(), floored(noisy.counts[: len(labels)])
+    n, counts = max(1.0, noisy.sums[:, -1].sum() / noisy.statistic.count_step), floored(noisy.counts[: len(labels)])
     share, added = (1.0, 4.0) if len(labels) >= 16 else (0.02, 1.0)
     mean = noisy.vectors.sum(axis=0) / n
+    of_noise = len(noisy.vectors) * d * sigma**2 / n**2
+    mean *= max(0.0, 1 - of_noise / (mean**2).sum())
     before = noisy.moment / n - np.outer(mean, mean)
     typical = np.clip(np.trace(before), 0.1, 1.0) / d
     values, axes = np.linalg.eigh(before)

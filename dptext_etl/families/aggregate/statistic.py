@@ -171,7 +171,7 @@ def epsilon_of(grid: int, variance: int, delta: float, records: int = 1) -> floa
     """
     deviations = 2 * records * grid / math.sqrt(variance) * _ABOVE
     near = (delta - _FAR) * math.exp(-45 * records / variance)
-    return (smallest_epsilon(deviations, near) + (200 * records + records**2) / variance) * _ABOVE
+    return (smallest_epsilon(deviations, near) + (200 * records + deviations**2) / variance) * _ABOVE
 
 
 def variance_of(grid: int, epsilon: float, delta: float, records: int = 1) -> int:
