@@ -262,7 +262,7 @@ def budget(remaining: Mapping[str, Any]) -> Metadata:
     facts: Metadata = {
         f"{component} used, most": round(int(used["max"]) / MICRO, 6)
         for component, used in remaining["used"].items()
-        if used
+        if used and used["max"] != "inf"
     }
     for component, left in remaining["left"].items():
         for quantile, amount in left.items():

@@ -34,6 +34,14 @@ def test_a_report_says_where_it_stands_to_its_bound(capsys, copies, outcome, gat
     assert ("BEYOND CHANCE" in found._repr_html_()) == beyond
 
 
+def test_a_run_without_a_pure_epsilon_is_shown(capsys):
+    """Gaussian noise and statistics have none, and without a cap the balance counts it."""
+    found = summary().as_dict()
+    found["remaining"] |= {"units": 9, "used": {"eps_pure": {"max": "inf"}}}
+    run.show(found)
+    assert "most charged" not in capsys.readouterr().out
+
+
 def test_a_count_without_a_bound_is_no_verdict(capsys):
     run.show(summary(CopyReport(COPIES, "review", 512, 400, 500.0, None, 1e-9, gating=False)).as_dict())
     assert "counted" in capsys.readouterr().out

@@ -109,6 +109,12 @@ def test_an_asset_of_ones_own_takes_the_place_of_the_raw_one(make_policy, tmp_pa
         orchestration.check_lineage(dg.Definitions.merge(defs, dg.Definitions(assets=[dump, lengths])))
 
 
+def test_amounts_without_a_bound_are_not_plotted():
+    from dptext_etl.orchestration.steps import budget
+
+    assert budget({"used": {"eps_pure": {"max": "inf"}}, "left": {}, "unit": "record", "exhausted": 0}) == {}
+
+
 def test_tags_and_retries_reach_runs_and_steps(make_policy):
     policy = make_policy(dagster={"tags": K8S})
     for defs in (orchestration.build_definitions(policy), orchestration.build_definitions(make_policy(), op_tags=K8S)):

@@ -270,7 +270,9 @@ def _most_charged(scope: Mapping[str, Any]) -> dict[str, str]:
     name = next(iter(scope["used"]), "")
     if not name.startswith("eps") or not scope["units"]:
         return {}
-    epsilon, unit = scope["used"][name]["max"], "person" if scope["unit"] == "subject" else "record"
+    epsilon, unit = float(scope["used"][name]["max"]), "person" if scope["unit"] == "subject" else "record"
+    if math.isinf(epsilon):  # noise and metric claims have no pure epsilon
+        return {}
     delta = ", plus delta" if scope["used"].get("delta", {}).get("max") else ""
     odds = at_most(epsilon / math.log(10), 3)
     return {f"most charged {unit}": f"{name} {at_most(epsilon)} in all, odds move by 10^{odds} at most{delta}"}
