@@ -165,7 +165,7 @@ _ROOM_OF_MOMENTS = 2**61  # above n G^2, a bound on the entries of the second mo
 
 
 def epsilon_of(grid: int, variance: int, delta: float, records: int = 1) -> float:
-    """Return the epsilon at `delta` of a person with so many records, by the analytic conversion of Gaussian noise.
+    """Return the epsilon at `delta` of a number of records of a person, by the analytic conversion of Gaussian noise.
 
     Discrete noise has nearly the law of rounded Gaussian noise (docs/spec/synthetic.md#conversion).
     """
@@ -175,7 +175,7 @@ def epsilon_of(grid: int, variance: int, delta: float, records: int = 1) -> floa
 
 
 def variance_of(grid: int, epsilon: float, delta: float, records: int = 1) -> int:
-    """Return the least whole variance at which so many records of a person are (epsilon, delta)-DP."""
+    """Return the least whole variance at which that number of records of a person is (epsilon, delta)-DP."""
     require_delta(delta)
     if not 0 < epsilon < math.inf:
         raise PolicyError(f"epsilon is {epsilon}; allowed: a number above 0", "1 for the whole table is a good start")
