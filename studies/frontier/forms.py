@@ -77,7 +77,7 @@ THRICE = ("Banking77", "UCI sentences")
 ONCE = {(name, form) for name in (measures.REQUESTS, measures.OPINIONS) for form in ("shuffled", "synthetic")}
 ONCE |= {(name, form) for name in PLAN if name not in THRICE for form in READERS}
 """Cells that are measured under one key; all others under three, except `MORE`."""
-MORE = {("UCI sentences", "static_discriminant"): 10}
+MORE = dict.fromkeys((("UCI sentences", form) for form in ("static_discriminant", "task_discriminant")), 10)
 """Cells of more keys: noise moves three keys by more than a larger epsilon does."""
 PAGE = (
     "surrogate",
