@@ -132,12 +132,6 @@ class Request(NamedTuple):
     at: Index  # the places of the records in the plan, shape (records,)
     unit_at: Index  # the places of their units
 
-    @classmethod
-    def of(cls, db: Database, job: str, scope: Scope, pinned: Pinned, batch: PreparedBatch, *, again: bool) -> Request:
-        """Find a plan that covers the batch, or make one; nothing is read yet."""
-        places = db.covering(scope.dataset, batch.records.ids, batch.records.distinct, batch.unit_ids)
-        return cls(db, job, scope, pinned, batch, again, *places)
-
 
 class ColumnState(NamedTuple):
     """The state of a batch in one column before the request, shape (records,).
@@ -321,7 +315,8 @@ class Charges(LedgerReader):
             msg = "scope and releases must be of one dataset, and scope and batch of one unit"
             raise InputError(msg, "use the dataset and the unit of the policy in scope, batch, and releases")
         with db.store.snapshot():  # threads share plans: one at a time reads into them
-            request = Request.of(db, job, scope, db.scopes.find(scope), batch, again=again)
+            places = db.covering(scope.dataset, batch.records.ids, batch.records.distinct, batch.unit_ids)
+            request = Request(db, job, scope, db.scopes.find(scope), batch, again, *places)
             request.plan.read_ahead(db, batch.refs, request.at, request.pinned)
 
         def charge() -> U8:
@@ -357,7 +352,8 @@ class Charges(LedgerReader):
         with db.store.snapshot():
             terms = {"measure": None, "limits": ()} if cap is None else {"measure": cap.measure, "limits": limits(cap)}
             pinned = db.scopes.find(scope)._replace(**terms)
-            request = Request.of(db, "", scope, pinned, ready, again=again)
+            places = db.covering(scope.dataset, ready.records.ids, ready.records.distinct, ready.unit_ids)
+            request = Request(db, "", scope, pinned, ready, again, *places)
             request.plan.catch_up(db)
             return _judge(request, before)
 
@@ -489,6 +485,8 @@ def _replay(request: Request, state: ColumnState, released: Mask) -> None:
         return
     batches, ref = request.db.contents.latest().batches, state.column.ref
     # `abort` refuses to end a batch on which another job relies.
-    attached = [seq for seq in state.holdings.places.take(pending).batches() if batches[seq].job != request.job]
+    attached = [
+        seq for seq in np.unique(state.holdings.places.take(pending).batch).tolist() if batches[seq].job != request.job
+    ]
     counts = {"pending": int(pending.sum()), "committed": int(committed.sum()), "attached": attached}
     request.db.journal.append(Event.REPLAY, job=request.job, release=ref.id, nonce=ref.nonce, **counts)

@@ -322,7 +322,7 @@ class Ledger(Charges):
             ]
             if not rewritten.all():
                 places = holdings.places.take(~rewritten)
-                columns = places.columns() | {"digest": staged[~rewritten]}
+                columns = places._asdict() | {"digest": staged[~rewritten]}
                 facts = {"job": job, "release": ref.id, "nonce": ref.nonce, "spend": 0, "chain": chain}
                 db.journal.append_rows(Event.POST, columns, **facts, steps=[dict(step) for step in steps])
             return outcome
@@ -404,7 +404,7 @@ def _examine(db: Database, results: Results) -> PreparedCommit:
     for event, kind in ((Event.COMMIT, CommitOutcome.COMMITTED), (Event.DIVERGED, CommitOutcome.DIVERGED)):
         rows = np.flatnonzero(outcome == kind)
         if len(rows):
-            columns = holdings.places.take(rows).columns()
+            columns = holdings.places.take(rows)._asdict()
             columns |= {"positions": results.positions[rows], "digest": results.digests[rows]}
             sealed[event] = seal(event, columns)
     return PreparedCommit(results, holdings, outcome, sealed)
@@ -420,8 +420,8 @@ def _commit(db: Database, job: str, ready: PreparedCommit) -> U8:
         raise LedgerError(msg, "run again: forgotten records are excluded then")
     # Giving back changes balances, so the scopes come first, as in `reserve`; other commits leave them to reservations.
     if spent is not None:
-        batches = np.unique(ready.holdings.places.batch).tolist()
-        db.store.lock(*(scope_lock(db.scopes.of_batch(batch)) for batch in batches))
+        batches, contents = np.unique(ready.holdings.places.batch).tolist(), db.contents.latest()
+        db.store.lock(*(scope_lock(contents.scopes[contents.batches[batch].scope]) for batch in batches))
     db.store.lock(states_lock(ref))
     # `_examine` read the states without this lock; where another writer changed them since, it reads all once more.
     if (db.records.states_of(ready.holdings.places) != ready.holdings.state).any():
@@ -446,11 +446,12 @@ def _refund(db: Database, ref: ReleaseRef, names: dict[str, Any], places: Places
     from the released text or from coins that no text decides, never from anything else in the input. The guarantee of
     the record stays its worst case; only the balance of its unit gets the difference back.
     """
-    if not db.contents.latest().releases[ref.id].facts.get("expost", False):
+    contents = db.contents.latest()
+    if not contents.releases[ref.id].facts.get("expost", False):
         hint = "leave `spent` out; the worst case stays charged, because the number of steps may tell of a text"
         raise LedgerError(f"{ref} is not refundable: it was pinned without refundable=True", hint)
     for batch, group in places.groups():
-        pinned, rows, used = db.scopes.of_batch(batch), places.row[group], spent[group]
+        pinned, rows, used = contents.scopes[contents.batches[batch].scope], places.row[group], spent[group]
         worst = db.journal.read(batch, [PURE])[PURE][rows]
         if (used < 0).any() or (used > worst).any():
             msg = f"{counted(int((used > worst).sum()), 'record')} used more than was reserved; nothing was committed"
@@ -473,7 +474,7 @@ def _end(db: Database, batch: Batch, kind: Event, reason: str | None) -> int:
     if len(rows):
         places = Places(np.full(len(rows), batch.seq, np.int64), rows)
         facts = {} if reason is None else {"reason": reason}
-        db.journal.append_rows(kind, places.columns(), job=batch.job, release=release, nonce=nonce, **facts)
+        db.journal.append_rows(kind, places._asdict(), job=batch.job, release=release, nonce=nonce, **facts)
     return len(rows)
 
 
