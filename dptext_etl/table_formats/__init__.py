@@ -7,5 +7,5 @@ from dptext_etl.table_formats.table_format import Facts as Facts
 from dptext_etl.table_formats.table_format import OtherWriterError as OtherWriterError
 from dptext_etl.table_formats.table_format import TableFormat as TableFormat
 from dptext_etl.table_formats.table_format import TableState as TableState
-from dptext_etl.table_formats.table_opening import open_table as open_table
-from dptext_etl.table_formats.table_opening import rewrites as rewrites
+from dptext_etl.table_formats.table_format import open_table as open_table
+from dptext_etl.table_formats.table_format import rewrites as rewrites
