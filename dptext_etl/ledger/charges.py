@@ -155,9 +155,6 @@ class Decision(NamedTuple):
     used: I64  # the amounts that the units had used, by component of the cap, shape (components, records)
     admitted: I64  # the amounts that the cap admits, in the same shape
 
-    def charged_rows(self, state: ColumnState) -> Index:
-        return np.flatnonzero(state.new & np.isin(self.outcome, CHARGED))
-
     @property
     def asking(self) -> Mask:
         """Whether a column of a record is charged, or would be without the cap, shape (columns, records)."""
@@ -382,8 +379,9 @@ def _charge(request: Request, *, refuse: bool) -> U8:
         msg = f"{over} of {batch.size} records would exceed the cap of {request.scope}; none was charged"
         hint = '`dptext ledger remaining` shows balances; on_cap = "quarantine" leaves such records out'
         raise BudgetError(msg, hint, {"records": over, "of": batch.size, "scope": str(request.scope)})
+    charged = np.isin(decision.outcome, CHARGED)
     for state in decision.states:
-        rows, staged = decision.charged_rows(state), ahead.get(state.column.ref)
+        rows, staged = np.flatnonzero(state.new & charged), ahead.get(state.column.ref)
         _write(request, state, rows, staged if len(rows) == batch.size else None)
         # The staged blobs hold every row of the batch; where fewer are charged, `_write` encoded these anew.
         if staged is not None and len(rows) < batch.size:
