@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl.accounting import MEASURES, log10_odds
-from dptext_etl.arrays import starts
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import MICRO, PURE, Micro, millionths, steps
 from dptext_etl.ledger.caps import LARGEST, limits
@@ -55,13 +54,9 @@ def remaining(db: Database, scope: Scope, subjects: pa.Array | None) -> Remainin
     units = exhausted = 0
     for _, values in used_by_unit(db, pinned):
         units += values.shape[1]
-        if limited:
-            exhausted += int((values >= np.array(pinned.limits, np.int64)[:, None]).any(axis=0).sum())
+        exhausted += int((pinned.limits <= values.T).any(axis=1).sum()) if limited else 0
         for name, amounts in zip(names, values, strict=True):
-            ordered = np.sort(amounts)
-            firsts = starts(ordered)
-            counts = np.diff(firsts, append=len(ordered))
-            histograms[name].update(dict(zip(ordered[firsts].tolist(), counts.tolist(), strict=True)))
+            histograms[name].update(amounts.tolist())
     left: dict[str, Counter[int]] = {name: Counter() for name in limited}
     for name, limit in limited.items():
         for amount, count in histograms[name].items():
