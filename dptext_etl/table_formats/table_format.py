@@ -1,6 +1,6 @@
 """Define the methods of a table format: describe the current version, commit files as the next, retire old ones.
 
-Open the table of a policy by its format, and compare two sets of its files.
+Compare two sets of files of a table.
 """
 
 from __future__ import annotations
@@ -8,14 +8,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import polars as pl
 
 from dptext_etl.data_types import by_name, kind_of
 from dptext_etl.errors import BusyError, InputError
-from dptext_etl.extensions import pip_install
 from dptext_etl.file_formats import TABLES
 from dptext_etl.files import literal
 from dptext_etl.storage import Storage
@@ -100,18 +98,3 @@ def rewrites(files: Storage, before: Iterable[str], after: Iterable[str]) -> boo
         return left.collect(engine="streaming").is_empty()
     except (pl.exceptions.PolarsError, OSError):  # no files, files that are gone, or that hold other things than rows
         return False
-
-
-def open_table(spec: Any, files: Storage) -> TableFormat:
-    """Open a table by its entry in the policy and the storage of its files."""
-    title, library = TABLES[spec.format]
-    if find_spec(library) is None:
-        msg = f"publishing a table of {title} needs {library}, which is not installed"
-        raise InputError(msg, f"`{pip_install('tables')}`")
-    if spec.format == "delta":
-        from dptext_etl.table_formats.delta import Delta
-
-        return Delta(files)
-    from dptext_etl.table_formats.iceberg import Iceberg
-
-    return Iceberg(files, spec.name, spec.catalog)
