@@ -1,22 +1,16 @@
-"""Define the methods of a table format: describe the current version, commit files as the next, retire old ones.
-
-Compare two sets of files of a table.
-"""
+"""Define the methods of a table format: describe the current version, commit files as the next, retire old ones."""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import polars as pl
 
-from dptext_etl.data_types import by_name, kind_of
+from dptext_etl.data_types import kind_of
 from dptext_etl.errors import BusyError, InputError
 from dptext_etl.file_formats import TABLES
-from dptext_etl.files import literal
-from dptext_etl.storage import Storage
 
 
 class DataFile(NamedTuple):
@@ -77,24 +71,3 @@ def unfit(name: str, column: str, dtype: pl.DataType) -> InputError:
     """Return the error for a column whose type the format does not have."""
     msg = f"column {column!r} of type {kind_of(dtype)} cannot be stored in a table of {TABLES[name][0]}; no budget used"
     return InputError(msg, "cast it in the source, or do not keep it", {"column": column})
-
-
-def rewrites(files: Storage, before: Iterable[str], after: Iterable[str]) -> bool:
-    """Return whether two sets of Parquet files hold the same rows in any order, as after OPTIMIZE.
-
-    Rows are compared by two hashes of 64 bits under seeds that no one else knows.
-    """
-    old_paths, new_paths = ([literal(files.local_path(name)) for name in sorted(names)] for names in (before, after))
-    seeds = [secrets.randbits(64) for _ in range(2)]
-    try:
-        old, new = pl.scan_parquet(old_paths), pl.scan_parquet(new_paths)
-        schema = old.collect_schema()
-        if {*new.collect_schema()} != {*schema}:
-            return False
-        whole = pl.struct(by_name(name).cast(dtype) for name, dtype in schema.items())
-        hashes = [whole.hash(seed).alias(f"hash{number}") for number, seed in enumerate(seeds)]
-        rows = pl.concat([old.select(*hashes, often=1), new.select(*hashes, often=-1)])
-        left = rows.group_by("hash0", "hash1").agg(pl.col("often").sum()).filter(pl.col("often") != 0)
-        return left.collect(engine="streaming").is_empty()
-    except (pl.exceptions.PolarsError, OSError):  # no files, files that are gone, or that hold other things than rows
-        return False
