@@ -68,11 +68,8 @@ class MappedMechanism(WordMechanism):
         return {"table": self.table, **super().artifacts()}
 
     def require_charge(self) -> None:
-        require_charge(self, self._loss_of_draw, self._length_cost)
-
-    @cached_property
-    def _loss_of_draw(self) -> Loss:
-        return self._loss(self._mapped, self.table.path, self.table.sha256)[0]
+        loss, _ = self._loss(self._mapped, self.table.path, self.table.sha256)
+        require_charge(self, loss, self._length_cost)
 
     @cached_property
     def _mapped(self) -> _kernel.Table:

@@ -402,12 +402,29 @@ def states_lock(ref: ReleaseRef) -> str:
 
 def _judge(request: Request, before: EarlierCharges | None = None) -> Decision:
     """Return the answer of the ledger to a batch, as if it had admitted the batches in `before`; write nothing."""
-    batch, pinned = request.batch, request.pinned
-    states, outcome = _compare(request)
+    db, batch, scope, pinned = request.db, request.batch, request.scope, request.pinned
+    states = []
+    for column in batch.columns:
+        if column.ref.id != NEW:
+            db.contents.latest().require_usable(column.ref)
+        holdings = request.plan.holdings(db, column.ref, request.at)
+        same = holdings.present & holdings.idem_keys.equal(column.identities)
+        differs = holdings.present & ~same
+        new = ~holdings.present | differs if request.again else ~holdings.present
+        states.append(ColumnState(column, holdings, new, differs, same & (holdings.state == State.COMMITTED)))
+    db.contents.latest().refuse_frozen(scope.dataset, scope.group)
+    # First without regard to the cap. A later line outranks those before it: a forgotten record stays out, also if it
+    # was committed or changed.
+    outcome = np.full(batch.size, Outcome.PENDING, np.uint8)
+    outcome[np.all([state.committed for state in states], axis=0)] = Outcome.COMMITTED
+    outcome[np.any([state.new for state in states], axis=0)] = Outcome.RESERVED
+    changed = np.any([state.changed for state in states], axis=0)
+    outcome[changed] = Outcome.AGAIN if request.again else Outcome.CHANGED
+    outcome[are_forgotten(db, scope.dataset, batch.records.ids, batch.unit_ids)] = Outcome.FORGOTTEN
     used, totals = np.zeros((2, len(pinned.components), batch.size), np.int64)
     moved = ~batch.records.canary
     units = batch.unit_ids.take(moved)
-    moved[moved] = request.plan.moved(request.db, batch.refs, request.at[moved], units)
+    moved[moved] = request.plan.moved(db, batch.refs, request.at[moved], units)
     asking = np.isin(outcome, CHARGED) & ~batch.records.canary
     if pinned.measure is None or not asking.any():
         return Decision(states, outcome, moved, used, totals)
@@ -420,7 +437,7 @@ def _judge(request: Request, before: EarlierCharges | None = None) -> Decision:
                 msg = f"{state.column.ref} costs an infinite {name}; its scope is capped on {pinned.measure}"
                 raise LedgerError(msg, "cap a measure on which the mechanism is finite, in its own scope")
             totals[at] += np.where(taken, np.minimum(amounts, limit + 1), 0)
-    of_units = request.plan.used(request.db, pinned)
+    of_units = request.plan.used(db, pinned)
     # Canary rows belong to no unit, so they have no balance.
     used[:, ~batch.records.canary] = of_units[:, request.unit_at[~batch.records.canary]]
     places = request.unit_at
@@ -429,29 +446,6 @@ def _judge(request: Request, before: EarlierCharges | None = None) -> Decision:
     fits = admit(pinned.limits, places, batch.unit_order, totals, asking, of_units)
     outcome[asking & ~fits] = Outcome.OVER_CAP
     return Decision(states, outcome, moved, used, np.where(fits, totals, 0))
-
-
-def _compare(request: Request) -> tuple[list[ColumnState], U8]:
-    """Return the state of a batch, and the answer without regard to the cap; write nothing."""
-    db, batch, scope = request.db, request.batch, request.scope
-    states = []
-    for column in batch.columns:
-        if column.ref.id != NEW:
-            db.contents.latest().require_usable(column.ref)
-        holdings = request.plan.holdings(db, column.ref, request.at)
-        same = holdings.same_text(column.identities)
-        differs = holdings.present & ~same
-        new = ~holdings.present | differs if request.again else ~holdings.present
-        states.append(ColumnState(column, holdings, new, differs, same & (holdings.state == State.COMMITTED)))
-    db.contents.latest().refuse_frozen(scope.dataset, scope.group)
-    # A later line outranks those before it: a forgotten record stays out, also if it was committed or changed.
-    outcome = np.full(batch.size, Outcome.PENDING, np.uint8)
-    outcome[np.all([state.committed for state in states], axis=0)] = Outcome.COMMITTED
-    outcome[np.any([state.new for state in states], axis=0)] = Outcome.RESERVED
-    changed = np.any([state.changed for state in states], axis=0)
-    outcome[changed] = Outcome.AGAIN if request.again else Outcome.CHANGED
-    outcome[are_forgotten(db, scope.dataset, batch.records.ids, batch.unit_ids)] = Outcome.FORGOTTEN
-    return states, outcome
 
 
 def _write(request: Request, state: ColumnState, rows: Index, staged: int | None) -> None:

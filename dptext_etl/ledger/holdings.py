@@ -101,9 +101,6 @@ class Holdings(NamedTuple):
         committed: Mask = self.present & (self.state == State.COMMITTED)
         return committed
 
-    def same_text(self, idem_keys: HashedIds) -> Mask:
-        return self.present & self.idem_keys.equal(idem_keys)
-
 
 class Records:
     def __init__(self, contents: Contents, journal: Journal) -> None:

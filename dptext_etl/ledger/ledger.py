@@ -390,7 +390,7 @@ def _examine(db: Database, results: Results) -> PreparedCommit:
     """Compare results with the reserved and committed records, and encode them. Call it inside a snapshot."""
     db.contents.latest().require_usable(results.ref)
     holdings = db.look_up(results.ref, results.records.ids, results.records.distinct)
-    same = holdings.same_text(results.identities)
+    same = holdings.present & holdings.idem_keys.equal(results.identities)
     if not same.all():
         missing, other = int((~holdings.present).sum()), int((holdings.present & ~same).sum())
         msg = f"{counted(missing, 'record was', 'records were')} never reserved in this release, "

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
@@ -202,14 +201,13 @@ def seal(kind: Event, columns: Mapping[str, Column]) -> tuple[dict[str, Any], di
 def root(kind: Event, columns: Mapping[str, Column]) -> bytes:
     layout = LAYOUTS[kind]
     rows = len(columns[layout[0][0]])
-    return _kernel.merkle_root([(_sealed(columns[name]), width) for name, width in layout], rows)
-
-
-def _sealed(column: Column) -> pa.Array:
-    """Return a column as the kernel hashes it; one number represents many equal ones that share their memory."""
-    if column.ndim > 1:
-        return binaries(column)
-    return to_arrow((column if column.strides[0] else column[:1]).astype(np.int64, copy=False))
+    sealed = []
+    for name, width in layout:
+        column = columns[name]
+        # one number represents many equal ones that share their memory
+        numbers = column if column.ndim > 1 or column.strides[0] else column[:1]
+        sealed.append((binaries(column) if column.ndim > 1 else to_arrow(numbers.astype(np.int64, copy=False)), width))
+    return _kernel.merkle_root(sealed, rows)
 
 
 class Journal:
