@@ -6,7 +6,7 @@ import pytest
 
 from dptext_etl.errors import DPTextError
 from dptext_etl.ledger import Ledger
-from dptext_etl.ledger.storage.opening import ledger_exists
+from dptext_etl.ledger.ledger import ledger_exists
 from dptext_etl.runner import plan
 
 

@@ -20,16 +20,27 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from dptext_etl.artifacts import Artifact, canon, save_tensors, store
-from dptext_etl.embeddings.search import FreeWords
-from dptext_etl.embeddings.vectors import DEFAULT_VECTORS, Metric, WordVectors, stored_words, word_list, written
+from dptext_etl.embeddings.vectors import (
+    DEFAULT_VECTORS,
+    Integers,
+    Metric,
+    WordVectors,
+    stored_words,
+    word_list,
+    written,
+)
 from dptext_etl.errors import ArtifactError, seam
 
 Order = npt.NDArray[np.uint32]
+Guesses = npt.NDArray[np.float32]
 
 NEAR = 48  # words of a short list
 _FEW = 4  # a list with fewer unused words is made again together with the list of a near word
 BLOCK = 512  # largest number of short lists that are made at once
 _REPORT_SECONDS = 5
+_COMPACT = 0.7  # used words leave the matrix when the share of unused ones falls below this
+_GROUP = 16  # estimates per group; the best of each group serves to find a limit
+_UNIT = 2.0**-24  # rounding of float32
 
 log = logging.getLogger("dptext_etl.embeddings")
 
@@ -41,34 +52,44 @@ def nearest_walk(vectors: WordVectors, start: int = 0, metric: Metric = "euclide
     machine. The time grows with the square of the vocabulary's size, the memory only with its size.
     """
     total = len(vectors)
-    walk = _Walk(vectors, metric)
+    words = UnusedWords(vectors, metric)
     order = np.empty(total, dtype=np.uint32)
     began = reported = time.monotonic()
     current = start
     for place in range(total):
         order[place] = current
-        walk.use(current)
+        words.use(current)
         if (now := time.monotonic()) - reported >= _REPORT_SECONDS:
             reported = now
             log.info("list of neighbors: %d of %d words after %.0f s", place, total, now - began)
         if place + 1 < total:
-            current = walk.after(current)
+            current = words.after(current)
     return order
 
 
-class _Walk:
-    """Hold the unused words, and short lists of near words for most of them."""
+class UnusedWords:
+    """Hold the words that a list does not hold yet, and short lists of near words for most of them."""
 
     def __init__(self, vectors: WordVectors, metric: Metric) -> None:
-        self._none = len(vectors)  # padding of short lists; counts as used
-        self._free = FreeWords(vectors, metric)
+        self._vectors, self._metric = vectors, metric
+        self.left = len(vectors)  # number of unused words
         self._used = np.zeros(len(vectors) + 1, dtype=bool)
-        self._used[self._none] = True
-        self._near = np.full((len(vectors), NEAR), self._none, dtype=np.int32)
+        self._used[-1] = True  # padding of short lists counts as used
+        self._near = np.full((len(vectors), NEAR), len(vectors), dtype=np.int32)
+        terms = (vectors.vectors.shape[1] + 8) * _UNIT
+        self._error = terms / (1 - terms)
+        lengths = np.sqrt(np.maximum(vectors.norms, 1))
+        self._longest = float(lengths.max(initial=1))
+        # an estimate is product * factor + offset: |y|^2 - 2xy, or -xy / |y|; the offset of a used word is infinite
+        euclidean = metric == "euclidean"
+        self._factors: Guesses = (np.full(len(vectors), -2) if euclidean else -1 / lengths).astype(np.float32)
+        self._offsets: Guesses = (vectors.norms if euclidean else np.zeros(len(vectors))).astype(np.float32)
+        self._ids, self._matrix = np.arange(len(vectors)), vectors.vectors.astype(np.float32)
 
-    def use(self, word: int) -> None:
-        self._used[word] = True
-        self._free.use(np.array([word]))
+    def use(self, words: int | Integers) -> None:
+        self._used[words] = True
+        self._offsets[np.searchsorted(self._ids, words)] = np.inf
+        self.left -= np.size(words)
 
     def after(self, word: int) -> int:
         """Return the nearest unused word: the first one of the short list, since no nearer word is missing in it."""
@@ -77,17 +98,53 @@ class _Walk:
         return int(self._near[word, first]) if unused[first] else self._look(word)
 
     def _look(self, word: int) -> int:
-        self._free.first(0)  # used words leave the matrix
-        (guess,) = self._free.guesses(np.array([word]))
-        around = self._free.nearest(word, min(BLOCK, self._free.left), guess)
+        self.compact()
+        (guess,) = self.guesses(np.array([word]))
+        around = self.nearest(word, min(BLOCK, self.left), guess)
         block = around[(~self._used[self._near[around]]).sum(axis=1) <= _FEW]
-        count = min(NEAR + 1, self._free.left)  # one more, since an unused word is its own neighbor
-        for near, guess in zip(block.tolist(), self._free.guesses(block), strict=True):
-            neighbors = self._free.nearest(near, count, guess)
+        count = min(NEAR + 1, self.left)  # one more, since an unused word is its own neighbor
+        for near, guess in zip(block.tolist(), self.guesses(block), strict=True):
+            neighbors = self.nearest(near, count, guess)
             neighbors = neighbors[neighbors != near][:NEAR]
-            self._near[near] = self._none
+            self._near[near] = len(self._near)
             self._near[near, : len(neighbors)] = neighbors
         return int(around[0])
+
+    def compact(self) -> None:
+        """Drop used words from the matrix if they are many."""
+        if self.left < _COMPACT * len(self._ids):
+            unused = ~self._used[self._ids]
+            self._ids, self._matrix = self._ids[unused], self._matrix[unused]
+            self._factors, self._offsets = self._factors[unused], self._offsets[unused]
+
+    def guesses(self, words: Integers) -> Guesses:
+        """Return the estimates that `nearest` needs, for several words at once, shape (words, held words)."""
+        product: Guesses = self._vectors.vectors[words].astype(np.float32) @ self._matrix.T
+        return product
+
+    def nearest(self, word: int, k: int, guess: Guesses) -> Integers:
+        """Return the k nearest unused words of a word, nearest first; of equally near words, the earlier one first."""
+        length = float(np.sqrt(self._vectors.norms[word]))
+        reach = self._longest * (2 * length + self._longest) if self._metric == "euclidean" else length
+        slack = 2 * self._error * reach
+        guess *= self._factors
+        guess += self._offsets
+        limit = _kth(guess, k)
+        near = self._ids[guess <= np.nextafter(np.float32(limit + slack), np.float32(np.inf))]
+        (keys,) = self._vectors.rank_keys([word], near, self._metric)
+        nearest: Integers = near[np.argsort(keys, kind="stable")[:k]]
+        return nearest
+
+
+def _kth(guess: Guesses, k: int) -> float:
+    """Return the k-th smallest estimate, or a slightly larger one from the groups' best where that is much faster."""
+    width = len(guess) // _GROUP
+    if width >= 4 * k:
+        best = guess[: width * _GROUP].reshape(_GROUP, width).min(axis=0)
+        limit = np.partition(best, k - 1)[k - 1]
+        if np.isfinite(limit):
+            return float(limit)
+    return float(np.partition(guess, k - 1)[k - 1])
 
 
 FORMAT = "dptext-neighbour-lists/1"

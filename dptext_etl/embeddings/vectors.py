@@ -81,7 +81,7 @@ class WordVectors:
         path = _file(source)
         sha256 = sha256_file(path)
         kind = kind_of(path)
-        if kind == "grid" and (limit is None or limit >= len(_grid(path, sha256)[0])):
+        if kind == "grid" and (limit is None or limit >= len(read_grid(path, sha256)[0])):
             artifact = Artifact.open(path, sha256)
         else:
             artifact = store(
@@ -91,7 +91,7 @@ class WordVectors:
                 provenance=f"public, as declared by the user who named it: {path.name}, SHA-256 {sha256}",
                 license="that of the source",
             )
-        words, vectors, facts = _grid(artifact.path, artifact.sha256)
+        words, vectors, facts = read_grid(artifact.path, artifact.sha256)
         artifact = replace(
             artifact,
             provenance=str(facts.get("provenance", artifact.provenance)),
@@ -205,12 +205,6 @@ def _file(source: str | Path) -> Path:
     return Path(source)
 
 
-@lru_cache(maxsize=4)
-def _grid(path: Path, sha256: str) -> tuple[tuple[str, ...], Grid, dict[str, Any]]:  # noqa: ARG001
-    """Read a grid once per content; the caller computes the hash before every call. The arrays are read-only."""
-    return read_grid(path)
-
-
 FORMAT = "dptext-vectors/1"
 Grid = npt.NDArray[np.int8] | npt.NDArray[np.int16]
 Reals = npt.NDArray[np.float32]
@@ -260,7 +254,9 @@ def write_grid(path: Path, words: tuple[str, ...], vectors: Grid, facts: dict[st
     )
 
 
-def read_grid(path: Path) -> tuple[tuple[str, ...], Grid, dict[str, Any]]:
+@lru_cache(maxsize=4)
+def read_grid(path: Path, sha256: str) -> tuple[tuple[str, ...], Grid, dict[str, Any]]:  # noqa: ARG001
+    """Read a grid once per content; the caller computes the hash before every call. The arrays are read-only."""
     with seam(f"reading the word vectors {path.name}", ArtifactError, _HINT):
         with safe_open(path, "np") as file:
             metadata = file.metadata() or {}
@@ -297,7 +293,7 @@ def kind_of(path: Path) -> Kind:
 def convert(path: Path, kind: Kind, limit: int | None, out: Path) -> None:
     """Read any file of vectors, quantise it, and write it as a grid."""
     if kind == "grid":
-        words, vectors, facts = read_grid(path)
+        words, vectors, facts = read_grid(path, sha256_file(path))
         write_grid(out, words[:limit], vectors[:limit], facts)
         return
     entries = {"text": _text, "binary": _binary, "npz": _npz}[kind](path)

@@ -7,7 +7,6 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -31,7 +30,7 @@ from dptext_etl.families.words import UNKNOWN, Indices, WordMechanism, parts, re
 from dptext_etl.guarantee import Disclosure, Guarantee
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Released
-from dptext_etl.parallel import single_threaded_products
+from dptext_etl.parallel import for_each_product, single_threaded_products
 from dptext_etl.sampling import TOKEN, Slots, epsilon_implemented, largest_range_bounded, smallest_weight, weight_bits
 
 log = logging.getLogger("dptext_etl.families")
@@ -119,7 +118,6 @@ class PairWeights:
         ends = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         at_once = max(1, min(_BLOCKS, every, len(distinct)))
         step = max(1, min(CELLS // len(self.outputs), -(-len(distinct) // at_once)))
-        firsts = range(0, len(distinct), step)
 
         def draw_block(first: int) -> None:
             rows = distinct[first : first + step]
@@ -131,14 +129,10 @@ class PairWeights:
             drawn = law.draw(*block, to_arrow(row), *arrays, threads=block_threads, **named)
             chosen[block_draws] = to_numpy(pa.array(drawn))
 
-        if at_once == 1:  # a product over several threads leaves them spinning, in the way of what comes next
-            with single_threaded_products():
-                for first in firsts:
-                    draw_block(first)
-            return
-        # one block's products and places, which are one thread's work, next to another block's draws
-        with single_threaded_products(), ThreadPoolExecutor(at_once) as pool:
-            list(pool.map(draw_block, firsts))
+        # One block's products and places, which are one thread's work, next to another block's draws; a product over
+        # several threads leaves them spinning, in the way of what comes next.
+        with single_threaded_products():
+            for_each_product(draw_block, range(0, len(distinct), step), at_once)
 
     def worst_log_ratio(self) -> float:
         """Return the exact pure parameter of one draw: the largest log ratio of any output between any two words."""

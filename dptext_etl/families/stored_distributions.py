@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -68,11 +68,8 @@ class MappedMechanism(WordMechanism):
         return {"table": self.table, **super().artifacts()}
 
     def require_charge(self) -> None:
-        require_charge(self, self._loss_of_draw, self._length_cost)
-
-    @cached_property
-    def _loss_of_draw(self) -> Loss:
-        return self._loss(self._mapped, self.table.path, self.table.sha256)[0]
+        loss, _ = self._loss(self._mapped, self.table.path, self.table.sha256)
+        require_charge(self, loss, self._length_cost)
 
     @cached_property
     def _mapped(self) -> _kernel.Table:
@@ -302,15 +299,12 @@ def table_loss(tensors: Mapping[str, Any], outputs: int | None, uniform: bool) -
     size = len(members) if outputs is None else outputs
     most, least, rows = np.full(size, -np.inf), np.full(size, np.inf), np.zeros(size, np.int64)
     spread = 0.0
-    for first, last in parts(offsets, _CELLS):
-        ends = tensors["cumulative"][int(offsets[first]) : int(offsets[last])]
-        at, sizes = offsets[first:last] - offsets[first], np.diff(offsets[first : last + 1])
-        weights = np.diff(ends, prepend=np.uint64(0))
-        weights[at] = ends[at]
+    for first, last, at, weights in _rows(offsets, tensors["cumulative"]):
+        sizes = np.diff(offsets[first : last + 1])
         with np.errstate(divide="ignore"):
             logs = np.log(weights.astype(np.float64))
         logs -= np.repeat(np.log(np.add.reduceat(weights, at).astype(np.float64)), sizes)
-        places = np.repeat(starts[sets[first:last]] - at, sizes) + np.arange(len(ends))
+        places = np.repeat(starts[sets[first:last]] - at, sizes) + np.arange(len(weights))
         places = places if outputs is None else members[places]
         np.maximum.at(most, places, logs)
         np.minimum.at(least, places, logs)
@@ -329,14 +323,16 @@ def _largest_in_table(path: Path, sha256: str) -> float:  # noqa: ARG001  (the h
     """Bound the probabilities of a stored table from its integers, block of rows by block of rows."""
     with seam("reading the table"), safe_open(str(path), framework="numpy") as table:
         offsets = table.get_tensor("row_offsets").astype(np.int64)
-        running = table.get_slice("cumulative")
         best = 0.0
-        for first, last in parts(offsets, _CELLS):
-            ends = running[int(offsets[first]) : int(offsets[last])]
-            starts = offsets[first:last] - offsets[first]
-            weights = np.diff(ends, prepend=np.uint64(0))
-            weights[starts] = ends[starts]
-            totals = ends[offsets[first + 1 : last + 1] - offsets[first] - 1]
-            tops = np.maximum.reduceat(weights, starts)
-            best = max(best, float((tops / totals).max()))
+        for _, _, at, weights in _rows(offsets, table.get_slice("cumulative")):
+            best = max(best, float((np.maximum.reduceat(weights, at) / np.add.reduceat(weights, at)).max()))
         return min(1.0, best * ROUNDING)
+
+
+def _rows(offsets: npt.NDArray[np.int64], cumulative: Any) -> Iterator[tuple[int, int, Any, npt.NDArray[np.uint64]]]:
+    """Yield rows of a table, block by block: the first, the one after the last, where each begins, and all weights."""
+    for first, last in parts(offsets, _CELLS):
+        ends, at = cumulative[int(offsets[first]) : int(offsets[last])], offsets[first:last] - offsets[first]
+        weights = np.diff(ends, prepend=np.uint64(0))
+        weights[at] = ends[at]
+        yield first, last, at, weights

@@ -461,20 +461,20 @@ def maintain(
             for old in older:
                 old.unlink()
             removed = [str(old) for old in older]
+
+    def store(file: AnchorFile) -> None:
+        """Store the anchor of all datasets of the ledger, and the time."""
+        releases: dict[str, set[str]] = {}
+        for row in ledger.reports.show():
+            releases.setdefault(row["dataset"], set()).add(row["release"])
+        for dataset, names in releases.items():
+            file.add(ledger, dataset, names, ledger.losses.sharing(dataset)[1])
+        file.verified = _now()
+
     # Last, so that the stored time means that the backup was made, too.
-    _replace(ledger, place, partial(_maintained, ledger))
+    _replace(ledger, place, store)
     telemetry.count(METRIC, 0, ledger=ledger.ledger_id)
     return Maintained([], report.counts, str(anchor), copy, removed)
-
-
-def _maintained(ledger: Ledger, file: AnchorFile) -> None:
-    """Store the anchor of all datasets of a ledger, and the time."""
-    releases: dict[str, set[str]] = {}
-    for row in ledger.reports.show():
-        releases.setdefault(row["dataset"], set()).add(row["release"])
-    for dataset, names in releases.items():
-        file.add(ledger, dataset, names, ledger.losses.sharing(dataset)[1])
-    file.verified = _now()
 
 
 def seconds_since_verified(

@@ -42,13 +42,26 @@ class Verification:
             self.problems |= dict.fromkeys(self.contents.take(entry))
             with self._noting(f"event {entry.seq} ({entry.kind})"):
                 self._check_rows(entry)
-        self._compare_blobs()
+        # Name the events that lack a blob, and blobs that belong to no event
+        stored: dict[int, set[str]] = {}
+        for seq, name in db.store.rows("select seq, name from segment"):
+            stored.setdefault(seq, set()).add(name)
+        for seq in sorted({*self.blobs, *stored}):
+            if self.blobs.get(seq, set()) != stored.get(seq, set()):
+                self.note(f"blobs of batch {seq}: they differ from the journal")
         self.states = {seq: self._states(seq) for seq in self.contents.batches}
         for seq in self.contents.settlements:
             with self._noting(f"event {seq} (SETTLE)"):
                 for batch, rows, spent in db.records.refunds(seq):
                     self.settled.setdefault(batch, []).append((seq, rows, spent))
-        self._compare_counts()
+        # Compare the states of rows with the counts of their release, which events state
+        for key, batches in self.contents.of_release.items():
+            counts = np.bincount(np.concatenate([self.states[seq] for seq in batches]), minlength=len(State))
+            stated = self.contents.count(key)
+            if any(counts[State[name.upper()]] != stated[name] for name in COUNTED.values() if name != "diverged"):
+                self.note(
+                    f"{self.contents.releases[key[0]]}: its events state other counts than the states of its rows"
+                )
 
     def note(self, problem: str) -> None:
         self.problems[problem] = None
@@ -87,15 +100,6 @@ class Verification:
             if (columns["positions"] > reserved).any():
                 self.note(f"{name}: more positions than were reserved")
 
-    def _compare_blobs(self) -> None:
-        """Name the events that lack a blob, and blobs that belong to no event."""
-        stored: dict[int, set[str]] = {}
-        for seq, name in self._db.store.rows("select seq, name from segment"):
-            stored.setdefault(seq, set()).add(name)
-        for seq in sorted({*self.blobs, *stored}):
-            if self.blobs.get(seq, set()) != stored.get(seq, set()):
-                self.note(f"blobs of batch {seq}: they differ from the journal")
-
     def _states(self, seq: int) -> U8:
         """Return the states of a batch, and check that each row was committed and rewritten once under a chain."""
         batch, records = self.contents.batches[seq], self._db.records
@@ -112,16 +116,6 @@ class Verification:
                     problem = f"rows of batch {seq} are not in a state in which this event can rewrite them"
                     self.note(f"batch {last} (POST): {problem}")
         return states
-
-    def _compare_counts(self) -> None:
-        """Compare the states of rows with the counts of their release, which events state."""
-        for key, batches in self.contents.of_release.items():
-            counts = np.bincount(np.concatenate([self.states[seq] for seq in batches]), minlength=len(State))
-            stated = self.contents.count(key)
-            if any(counts[State[name.upper()]] != stated[name] for name in COUNTED.values() if name != "diverged"):
-                self.note(
-                    f"{self.contents.releases[key[0]]}: its events state other counts than the states of its rows"
-                )
 
 
 def verify(db: Database) -> VerifyReport:

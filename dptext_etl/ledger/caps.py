@@ -63,10 +63,6 @@ class Scopes:
             raise LedgerError(msg, "a scope keeps its unit: another one would start every balance at zero")
         return pinned
 
-    def of_batch(self, batch: int) -> Pinned:
-        contents = self._contents.latest()
-        return contents.scopes[contents.batches[batch].scope]
-
     def charge(
         self,
         scope: Scope,

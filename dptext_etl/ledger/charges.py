@@ -132,12 +132,6 @@ class Request(NamedTuple):
     at: Index  # the places of the records in the plan, shape (records,)
     unit_at: Index  # the places of their units
 
-    @classmethod
-    def of(cls, db: Database, job: str, scope: Scope, pinned: Pinned, batch: PreparedBatch, *, again: bool) -> Request:
-        """Find a plan that covers the batch, or make one; nothing is read yet."""
-        places = db.covering(scope.dataset, batch.records.ids, batch.records.distinct, batch.unit_ids)
-        return cls(db, job, scope, pinned, batch, again, *places)
-
 
 class ColumnState(NamedTuple):
     """The state of a batch in one column before the request, shape (records,).
@@ -160,9 +154,6 @@ class Decision(NamedTuple):
     moved: Mask  # whether a record was charged to another unit before, so that `reserve` refuses it, shape (records,)
     used: I64  # the amounts that the units had used, by component of the cap, shape (components, records)
     admitted: I64  # the amounts that the cap admits, in the same shape
-
-    def charged_rows(self, state: ColumnState) -> Index:
-        return np.flatnonzero(state.new & np.isin(self.outcome, CHARGED))
 
     @property
     def asking(self) -> Mask:
@@ -321,7 +312,8 @@ class Charges(LedgerReader):
             msg = "scope and releases must be of one dataset, and scope and batch of one unit"
             raise InputError(msg, "use the dataset and the unit of the policy in scope, batch, and releases")
         with db.store.snapshot():  # threads share plans: one at a time reads into them
-            request = Request.of(db, job, scope, db.scopes.find(scope), batch, again=again)
+            places = db.covering(scope.dataset, batch.records.ids, batch.records.distinct, batch.unit_ids)
+            request = Request(db, job, scope, db.scopes.find(scope), batch, again, *places)
             request.plan.read_ahead(db, batch.refs, request.at, request.pinned)
 
         def charge() -> U8:
@@ -357,7 +349,8 @@ class Charges(LedgerReader):
         with db.store.snapshot():
             terms = {"measure": None, "limits": ()} if cap is None else {"measure": cap.measure, "limits": limits(cap)}
             pinned = db.scopes.find(scope)._replace(**terms)
-            request = Request.of(db, "", scope, pinned, ready, again=again)
+            places = db.covering(scope.dataset, ready.records.ids, ready.records.distinct, ready.unit_ids)
+            request = Request(db, "", scope, pinned, ready, again, *places)
             request.plan.catch_up(db)
             return _judge(request, before)
 
@@ -386,8 +379,9 @@ def _charge(request: Request, *, refuse: bool) -> U8:
         msg = f"{over} of {batch.size} records would exceed the cap of {request.scope}; none was charged"
         hint = '`dptext ledger remaining` shows balances; on_cap = "quarantine" leaves such records out'
         raise BudgetError(msg, hint, {"records": over, "of": batch.size, "scope": str(request.scope)})
+    charged = np.isin(decision.outcome, CHARGED)
     for state in decision.states:
-        rows, staged = decision.charged_rows(state), ahead.get(state.column.ref)
+        rows, staged = np.flatnonzero(state.new & charged), ahead.get(state.column.ref)
         _write(request, state, rows, staged if len(rows) == batch.size else None)
         # The staged blobs hold every row of the batch; where fewer are charged, `_write` encoded these anew.
         if staged is not None and len(rows) < batch.size:
@@ -408,12 +402,29 @@ def states_lock(ref: ReleaseRef) -> str:
 
 def _judge(request: Request, before: EarlierCharges | None = None) -> Decision:
     """Return the answer of the ledger to a batch, as if it had admitted the batches in `before`; write nothing."""
-    batch, pinned = request.batch, request.pinned
-    states, outcome = _compare(request)
+    db, batch, scope, pinned = request.db, request.batch, request.scope, request.pinned
+    states = []
+    for column in batch.columns:
+        if column.ref.id != NEW:
+            db.contents.latest().require_usable(column.ref)
+        holdings = request.plan.holdings(db, column.ref, request.at)
+        same = holdings.present & holdings.idem_keys.equal(column.identities)
+        differs = holdings.present & ~same
+        new = ~holdings.present | differs if request.again else ~holdings.present
+        states.append(ColumnState(column, holdings, new, differs, same & (holdings.state == State.COMMITTED)))
+    db.contents.latest().refuse_frozen(scope.dataset, scope.group)
+    # First without regard to the cap. A later line outranks those before it: a forgotten record stays out, also if it
+    # was committed or changed.
+    outcome = np.full(batch.size, Outcome.PENDING, np.uint8)
+    outcome[np.all([state.committed for state in states], axis=0)] = Outcome.COMMITTED
+    outcome[np.any([state.new for state in states], axis=0)] = Outcome.RESERVED
+    changed = np.any([state.changed for state in states], axis=0)
+    outcome[changed] = Outcome.AGAIN if request.again else Outcome.CHANGED
+    outcome[are_forgotten(db, scope.dataset, batch.records.ids, batch.unit_ids)] = Outcome.FORGOTTEN
     used, totals = np.zeros((2, len(pinned.components), batch.size), np.int64)
     moved = ~batch.records.canary
     units = batch.unit_ids.take(moved)
-    moved[moved] = request.plan.moved(request.db, batch.refs, request.at[moved], units)
+    moved[moved] = request.plan.moved(db, batch.refs, request.at[moved], units)
     asking = np.isin(outcome, CHARGED) & ~batch.records.canary
     if pinned.measure is None or not asking.any():
         return Decision(states, outcome, moved, used, totals)
@@ -426,7 +437,7 @@ def _judge(request: Request, before: EarlierCharges | None = None) -> Decision:
                 msg = f"{state.column.ref} costs an infinite {name}; its scope is capped on {pinned.measure}"
                 raise LedgerError(msg, "cap a measure on which the mechanism is finite, in its own scope")
             totals[at] += np.where(taken, np.minimum(amounts, limit + 1), 0)
-    of_units = request.plan.used(request.db, pinned)
+    of_units = request.plan.used(db, pinned)
     # Canary rows belong to no unit, so they have no balance.
     used[:, ~batch.records.canary] = of_units[:, request.unit_at[~batch.records.canary]]
     places = request.unit_at
@@ -435,29 +446,6 @@ def _judge(request: Request, before: EarlierCharges | None = None) -> Decision:
     fits = admit(pinned.limits, places, batch.unit_order, totals, asking, of_units)
     outcome[asking & ~fits] = Outcome.OVER_CAP
     return Decision(states, outcome, moved, used, np.where(fits, totals, 0))
-
-
-def _compare(request: Request) -> tuple[list[ColumnState], U8]:
-    """Return the state of a batch, and the answer without regard to the cap; write nothing."""
-    db, batch, scope = request.db, request.batch, request.scope
-    states = []
-    for column in batch.columns:
-        if column.ref.id != NEW:
-            db.contents.latest().require_usable(column.ref)
-        holdings = request.plan.holdings(db, column.ref, request.at)
-        same = holdings.same_text(column.identities)
-        differs = holdings.present & ~same
-        new = ~holdings.present | differs if request.again else ~holdings.present
-        states.append(ColumnState(column, holdings, new, differs, same & (holdings.state == State.COMMITTED)))
-    db.contents.latest().refuse_frozen(scope.dataset, scope.group)
-    # A later line outranks those before it: a forgotten record stays out, also if it was committed or changed.
-    outcome = np.full(batch.size, Outcome.PENDING, np.uint8)
-    outcome[np.all([state.committed for state in states], axis=0)] = Outcome.COMMITTED
-    outcome[np.any([state.new for state in states], axis=0)] = Outcome.RESERVED
-    changed = np.any([state.changed for state in states], axis=0)
-    outcome[changed] = Outcome.AGAIN if request.again else Outcome.CHANGED
-    outcome[are_forgotten(db, scope.dataset, batch.records.ids, batch.unit_ids)] = Outcome.FORGOTTEN
-    return states, outcome
 
 
 def _write(request: Request, state: ColumnState, rows: Index, staged: int | None) -> None:
@@ -489,6 +477,8 @@ def _replay(request: Request, state: ColumnState, released: Mask) -> None:
         return
     batches, ref = request.db.contents.latest().batches, state.column.ref
     # `abort` refuses to end a batch on which another job relies.
-    attached = [seq for seq in state.holdings.places.take(pending).batches() if batches[seq].job != request.job]
+    attached = [
+        seq for seq in np.unique(state.holdings.places.take(pending).batch).tolist() if batches[seq].job != request.job
+    ]
     counts = {"pending": int(pending.sum()), "committed": int(committed.sum()), "attached": attached}
     request.db.journal.append(Event.REPLAY, job=request.job, release=ref.id, nonce=ref.nonce, **counts)

@@ -173,7 +173,9 @@ class Contents:
             if (facts["seq"], facts["event"]) != (entry.seq, entry.kind):
                 problems.append(f"{what}: it is in another place than it states")
             handler = self._HANDLERS[Event(entry.kind)]
-            problems.extend(f"{what}: {problem}" for problem in handler(self, entry.seq, Event(entry.kind), facts))
+            problems.extend(
+                f"{what}: {problem}" for problem in handler(self, entry.seq, Event(entry.kind), facts) or ()
+            )
         except LedgerError as exc:
             problems.append(f"{what}: {exc.message}")
         except MALFORMED as exc:
@@ -280,14 +282,12 @@ class Contents:
         if pin[1:] != now:
             yield f"it pins another table of {self.releases[facts['release']]}"
 
-    def _revoke(self, seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
+    def _revoke(self, seq: int, _kind: Event, facts: Facts) -> None:
         self.revoked.setdefault((facts["dataset"], facts["release"]), seq)
-        yield from ()
 
-    def _freeze(self, seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
+    def _freeze(self, seq: int, _kind: Event, facts: Facts) -> None:
         self.frozen[facts["dataset"]] = facts
         self.freezes.append((seq, facts))
-        yield from ()
 
     def _thaw(self, _seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
         if self.frozen.pop(facts["dataset"], None) is None:
@@ -337,10 +337,9 @@ class Contents:
         self.of_scope.setdefault(facts["scope"], []).append(seq)
         self.tallies.setdefault(key, Counter()).update(records=facts["rows"], canaries=facts["canaries"])
 
-    def _replay(self, _seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
+    def _replay(self, _seq: int, _kind: Event, facts: Facts) -> None:
         for at in facts["attached"]:
             self.batches[at].attached = True
-        yield from ()
 
     def _move(self, seq: int, kind: Event, facts: Facts) -> Iterator[str]:
         if kind in {Event.COMMIT, Event.DIVERGED}:
@@ -402,14 +401,13 @@ class Contents:
         self.published.append(facts)
         self.sinks.setdefault(facts["manifest"], set()).add(facts["sink"])
 
-    def _units(self, seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
+    def _units(self, seq: int, _kind: Event, facts: Facts) -> None:
         """Follow an acceptance of other units: columns and forms of units are pinned anew after it."""
         self.accepted[facts["dataset"]] = seq
         for scope in facts["scopes"]:
             for role in ("record", "subject"):
                 self.forms.pop(("name", scope, facts["dataset"], role), None)
                 self.forms.pop(("scope", scope, role), None)
-        yield from ()
 
     def _id_form(self, _seq: int, _kind: Event, facts: Facts) -> Iterator[str]:
         place = tuple(facts["place"])
@@ -422,7 +420,7 @@ class Contents:
             yield "it names neither records nor units"
         self.forgets.setdefault(facts["dataset"], []).append(seq)
 
-    _HANDLERS: ClassVar[dict[Event, Callable[[Contents, int, Event, Facts], Iterator[str]]]] = {
+    _HANDLERS: ClassVar[dict[Event, Callable[[Contents, int, Event, Facts], Iterator[str] | None]]] = {
         Event.RELEASE: _release,
         Event.PIN: _pin,
         Event.BURN: _revoke,

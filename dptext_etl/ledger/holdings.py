@@ -30,6 +30,7 @@ from dptext_etl.ledger.caps import LARGEST, Scopes
 from dptext_etl.ledger.contents import Batch, Contents, Key, Pinned
 from dptext_etl.ledger.releases import Releases
 from dptext_etl.ledger.storage.hashed_ids import (
+    RECENT,
     WIDTH,
     Bytes,
     HashedIds,
@@ -45,8 +46,6 @@ from dptext_etl.ledger.storage.journal import Head, Journal
 from dptext_etl.ledger.storage.store import MissingLedgerError, Store
 from dptext_etl.ledger.types import I64, NEW, U8, Event, Mask, ReleaseRef, State
 
-RECENT = 4
-"""Batches whose plans are kept between their reservation and their commit: as many as are under way at a time."""
 BLOCK = 1 << 17  # ids in a block, at most, unless one batch has more: small batches are gone through together
 KEPT = 1 << 24
 """Ids that are kept in memory, in all columns of a ledger: 256 MB. Later batches are read again for each plan."""
@@ -71,9 +70,6 @@ class Places(NamedTuple):
     def unpack(cls, packed: I64) -> Places:
         return cls(packed >> 32, packed & 0xFFFFFFFF)
 
-    def columns(self) -> dict[str, npt.NDArray[Any]]:
-        return {"batch": self.batch, "row": self.row}
-
     def packed(self) -> I64:
         return (self.batch << np.int64(32)) | self.row
 
@@ -91,10 +87,6 @@ class Places(NamedTuple):
         firsts = starts(batches)
         yield from zip(batches[firsts].tolist(), np.split(order, firsts[1:]), strict=True)
 
-    def batches(self) -> list[int]:
-        """Return the batches, each once."""
-        return [batch for batch, _ in self.groups()]
-
 
 class Holdings(NamedTuple):
     """The state of some records in a release, shape (records,)."""
@@ -108,9 +100,6 @@ class Holdings(NamedTuple):
     def committed(self) -> Mask:
         committed: Mask = self.present & (self.state == State.COMMITTED)
         return committed
-
-    def same_text(self, idem_keys: HashedIds) -> Mask:
-        return self.present & self.idem_keys.equal(idem_keys)
 
 
 class Records:
@@ -201,7 +190,7 @@ class Records:
 
     def _batches(self, places: Places) -> Iterator[Batch]:
         contents = self._contents.latest()
-        return (contents.batches[batch] for batch in places.batches())
+        return (contents.batches[batch] for batch in np.unique(places.batch).tolist())
 
     def _recorded(self, places: Places, events: set[int], *names: str) -> tuple[npt.NDArray[Any], ...]:
         """Return which rows some events hold, and what columns of theirs hold of them."""

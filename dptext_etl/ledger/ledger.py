@@ -5,6 +5,7 @@ The first result of a record is the release; a later one that differs is recorde
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -36,8 +37,15 @@ from dptext_etl.ledger.storage.hashed_ids import (
     resolve_id_key,
 )
 from dptext_etl.ledger.storage.journal import Blob, seal
-from dptext_etl.ledger.storage.opening import open_store
-from dptext_etl.ledger.storage.store import MemoryStore, Store
+from dptext_etl.ledger.storage.store import (
+    POSTGRES,
+    MemoryStore,
+    MissingLedgerError,
+    SqliteStore,
+    Store,
+    resolve_url,
+    sqlite_path,
+)
 from dptext_etl.ledger.types import I64, U8, CommitOutcome, Event, Mask, ReleaseRef, Scope, State, require_plain
 from dptext_etl.policy import Cap
 
@@ -322,7 +330,7 @@ class Ledger(Charges):
             ]
             if not rewritten.all():
                 places = holdings.places.take(~rewritten)
-                columns = places.columns() | {"digest": staged[~rewritten]}
+                columns = places._asdict() | {"digest": staged[~rewritten]}
                 facts = {"job": job, "release": ref.id, "nonce": ref.nonce, "spend": 0, "chain": chain}
                 db.journal.append_rows(Event.POST, columns, **facts, steps=[dict(step) for step in steps])
             return outcome
@@ -382,7 +390,7 @@ def _examine(db: Database, results: Results) -> PreparedCommit:
     """Compare results with the reserved and committed records, and encode them. Call it inside a snapshot."""
     db.contents.latest().require_usable(results.ref)
     holdings = db.look_up(results.ref, results.records.ids, results.records.distinct)
-    same = holdings.same_text(results.identities)
+    same = holdings.present & holdings.idem_keys.equal(results.identities)
     if not same.all():
         missing, other = int((~holdings.present).sum()), int((holdings.present & ~same).sum())
         msg = f"{counted(missing, 'record was', 'records were')} never reserved in this release, "
@@ -404,7 +412,7 @@ def _examine(db: Database, results: Results) -> PreparedCommit:
     for event, kind in ((Event.COMMIT, CommitOutcome.COMMITTED), (Event.DIVERGED, CommitOutcome.DIVERGED)):
         rows = np.flatnonzero(outcome == kind)
         if len(rows):
-            columns = holdings.places.take(rows).columns()
+            columns = holdings.places.take(rows)._asdict()
             columns |= {"positions": results.positions[rows], "digest": results.digests[rows]}
             sealed[event] = seal(event, columns)
     return PreparedCommit(results, holdings, outcome, sealed)
@@ -420,8 +428,8 @@ def _commit(db: Database, job: str, ready: PreparedCommit) -> U8:
         raise LedgerError(msg, "run again: forgotten records are excluded then")
     # Giving back changes balances, so the scopes come first, as in `reserve`; other commits leave them to reservations.
     if spent is not None:
-        batches = np.unique(ready.holdings.places.batch).tolist()
-        db.store.lock(*(scope_lock(db.scopes.of_batch(batch)) for batch in batches))
+        batches, contents = np.unique(ready.holdings.places.batch).tolist(), db.contents.latest()
+        db.store.lock(*(scope_lock(contents.scopes[contents.batches[batch].scope]) for batch in batches))
     db.store.lock(states_lock(ref))
     # `_examine` read the states without this lock; where another writer changed them since, it reads all once more.
     if (db.records.states_of(ready.holdings.places) != ready.holdings.state).any():
@@ -446,11 +454,12 @@ def _refund(db: Database, ref: ReleaseRef, names: dict[str, Any], places: Places
     from the released text or from coins that no text decides, never from anything else in the input. The guarantee of
     the record stays its worst case; only the balance of its unit gets the difference back.
     """
-    if not db.contents.latest().releases[ref.id].facts.get("expost", False):
+    contents = db.contents.latest()
+    if not contents.releases[ref.id].facts.get("expost", False):
         hint = "leave `spent` out; the worst case stays charged, because the number of steps may tell of a text"
         raise LedgerError(f"{ref} is not refundable: it was pinned without refundable=True", hint)
     for batch, group in places.groups():
-        pinned, rows, used = db.scopes.of_batch(batch), places.row[group], spent[group]
+        pinned, rows, used = contents.scopes[contents.batches[batch].scope], places.row[group], spent[group]
         worst = db.journal.read(batch, [PURE])[PURE][rows]
         if (used < 0).any() or (used > worst).any():
             msg = f"{counted(int((used > worst).sum()), 'record')} used more than was reserved; nothing was committed"
@@ -473,7 +482,7 @@ def _end(db: Database, batch: Batch, kind: Event, reason: str | None) -> int:
     if len(rows):
         places = Places(np.full(len(rows), batch.seq, np.int64), rows)
         facts = {} if reason is None else {"reason": reason}
-        db.journal.append_rows(kind, places.columns(), job=batch.job, release=release, nonce=nonce, **facts)
+        db.journal.append_rows(kind, places._asdict(), job=batch.job, release=release, nonce=nonce, **facts)
     return len(rows)
 
 
@@ -493,3 +502,39 @@ def _name(store: Store, secret: Secret) -> None:
             name = secrets.token_hex(16)
             store.execute("insert into meta values('ledger_id',?)", (name,))
             store.execute("insert into meta values('id_check',?)", (check_value(secret, name),))
+
+
+def open_store(url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0) -> Store:
+    url = resolve_url(url)
+    if url.startswith(POSTGRES):
+        from dptext_etl.ledger.storage.postgres import PostgresStore
+
+        return PostgresStore(url, create=create, read_only=read_only, timeout=timeout)
+    return SqliteStore(sqlite_path(url), create=create, read_only=read_only, timeout=timeout)
+
+
+def ledger_exists(url: str) -> bool:
+    """Return whether there is a ledger, or what opening it refuses; a full disk leaves empty files."""
+    try:
+        open_store(url, create=False, read_only=True).close()
+    except MissingLedgerError:
+        return False
+    except LedgerError as error:
+        if error.transient:  # an outage says nothing about the ledger
+            raise
+    return True
+
+
+def require_writable(url: str) -> None:
+    """Refuse a ledger that cannot be made or written to by this user; nothing is made."""
+    if (url := resolve_url(url)).startswith(POSTGRES):
+        from dptext_etl.ledger.storage import postgres
+
+        postgres.require_writable(url)
+        return
+    path = sqlite_path(url)
+    if not path.parent.is_dir() or path.is_dir():
+        why = "it is a folder" if path.is_dir() else "there is no such folder"
+        raise LedgerError(f"a ledger cannot be made at {path}: {why}", "the folder must exist and be writable")
+    if not os.access(path.parent, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise LedgerError(f"the ledger {path} cannot be written to", "file and folder must be writable")

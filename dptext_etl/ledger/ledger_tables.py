@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from dptext_etl.errors import DPTextError, InputError, file_failure
 from dptext_etl.guarantee import ADDITIVE, PURE, steps
 from dptext_etl.keys import IdForm, normalized
 from dptext_etl.ledger.caps import LARGEST
-from dptext_etl.ledger.contents import COUNTS, Contents, Facts, Key, Pinned
+from dptext_etl.ledger.contents import COUNTS, Contents, Key, Pinned
 from dptext_etl.ledger.holdings import Database, Places
 from dptext_etl.ledger.reports import charges, keys_of_releases, refunds, tracked_components, used_by_unit
 from dptext_etl.ledger.storage.hashed_ids import Bytes
+from dptext_etl.ledger.storage.journal import Entry
 from dptext_etl.ledger.types import I64, Mask, State
 
 EVENTS = 10_000  # events that are read at a time
@@ -35,7 +37,7 @@ HASH_BYTES = 16  # bytes of a keyed id in the tables, as in the ledger's index
 _EXACT = 1 << 52  # up to here, the nearest float to an amount in units rounds to the amount
 
 Floats = npt.NDArray[np.float64]
-Rows = Iterator[dict[str, Any]]
+Rows = Iterator[dict[str, Any] | list[dict[str, Any]]]  # parts, column by column or row by row
 _TYPES = {"int": pa.int64(), "str": pa.string(), "float": pa.float64(), "bool": pa.bool_()}
 _TYPES["time"] = pa.timestamp("ms", tz="UTC")
 
@@ -106,7 +108,8 @@ def _write_table(path: Path, schema: pa.Schema, parts: Rows) -> int:
     os.close(files.create(path))
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for part in parts:
-            pending.append(pa.record_batch([pa.array(part[field.name], field.type) for field in schema], schema=schema))
+            batch = pa.RecordBatch.from_pylist if isinstance(part, list) else pa.RecordBatch.from_pydict
+            pending.append(batch(part, schema=schema))
             rows += pending[-1].num_rows
             if sum(batch.num_rows for batch in pending) >= ROW_GROUP:
                 writer.write_table(pa.Table.from_batches(pending, schema))
@@ -170,41 +173,25 @@ def _balances(db: Database) -> Rows:
 
 def _events(db: Database) -> Rows:
     """Iterate over the journal, whatever kinds of events it holds."""
-    contents, rows = db.contents.latest(), list[dict[str, Any]]()
-    for entry in db.journal.entries():
-        facts = entry.facts
-        dataset, release = _about(facts, contents)
-        rows.append(
-            {
-                "event": entry.seq,
-                "kind": entry.kind,
-                "written_at": _time(facts),
-                "writer": facts["writer"],
-                "dataset": dataset,
-                "release": release,
-                **{name: facts.get(name) for name in ("job", "rows", "reason")},
-                "body": entry.body,
-                "event_hash": entry.hash.hex(),
-            }
-        )
-        if len(rows) == EVENTS:
-            yield _columns("event", rows)
-            rows = []
-    yield _columns("event", rows)
+    contents, entries = db.contents.latest(), db.journal.entries()
+    while rows := [_event(entry, contents) for entry in islice(entries, EVENTS)]:
+        yield rows
 
 
-def _about(facts: Facts, contents: Contents) -> tuple[str | None, str | None]:
-    named = facts.get("release")
-    if isinstance(named, str):
-        return facts.get("dataset"), named
-    numbers = [named] if isinstance(named, int) else [number for number, _ in facts.get("releases", ())]
-    about = {(contents.releases[number].dataset, contents.releases[number].release) for number in numbers}
-    dataset, release = about.pop() if len(about) == 1 else (None, None)
-    return facts.get("dataset", dataset), release
+def _event(entry: Entry, contents: Contents) -> dict[str, Any]:
+    facts, dataset = entry.facts, None
+    release = facts.get("release")
+    if not isinstance(release, str):
+        numbers = [number for number, _ in facts.get("releases", ())] if release is None else [release]
+        about = {(contents.releases[number].dataset, contents.releases[number].release) for number in numbers}
+        dataset, release = about.pop() if len(about) == 1 else (None, None)
+    names = {"dataset": facts.get("dataset", dataset), "release": release}
+    row = {"event": entry.seq, "kind": entry.kind, "body": entry.body, "event_hash": entry.hash.hex()}
+    return {**facts, **names, **row, "written_at": _time(facts)}
 
 
 def _releases(db: Database) -> Rows:
-    contents, rows = db.contents.latest(), []
+    contents, rows = db.contents.latest(), list[dict[str, Any]]()
     for key, item in keys_of_releases(contents):
         facts, tally = item.facts, contents.count(key)
         largest = charges(db, key)[0][PURE]
@@ -223,7 +210,7 @@ def _releases(db: Database) -> Rows:
                 f"largest_{PURE}": in_units(PURE, np.array([largest])).item(),
             }
         )
-    yield _columns("release", rows)
+    yield rows
 
 
 def _publications(db: Database) -> Rows:
@@ -234,7 +221,7 @@ def _publications(db: Database) -> Rows:
             about = {"version": version, "manifest": item.manifest, "rows": item.rows, "event": item.seq}
             about |= {"retired": item.manifest in retired, "published_at": datetime.fromisoformat(item.ts)}
             rows.append(_named(contents, key) | about)
-    yield _columns("publication", rows)
+    yield rows
 
 
 _ROWS: Mapping[str, Callable[[Database], Rows]] = {
@@ -268,10 +255,6 @@ def _named(contents: Contents, key: Key) -> dict[str, Any]:
 
 def _time(facts: Mapping[str, Any]) -> datetime:
     return datetime.fromisoformat(facts["ts"])
-
-
-def _columns(table: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {name: [row[name] for row in rows] for name in SCHEMAS[table].names}
 
 
 def _hex(rows: Bytes, valid: Mask | None = None) -> pa.Array:

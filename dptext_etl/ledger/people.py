@@ -154,12 +154,8 @@ def are_forgotten(db: Database, dataset: str, records: HashedIds, units: HashedI
 
 
 def _among(ids: HashedIds, names: Collection[bytes]) -> Mask:
-    hashes = hashed_ids(as_rows(names))
-    mask = np.isin(ids.hi, hashes.hi)
-    if mask.any():
-        pairs = set(zip(hashes.hi.tolist(), hashes.lo.tolist(), strict=True))
-        possible = ids.take(mask)
-        mask[mask] = [pair in pairs for pair in zip(possible.hi.tolist(), possible.lo.tolist(), strict=True)]
+    mask: Mask = np.zeros(ids.size, np.bool_)
+    mask[WantedIds(hashed_ids(as_rows(names))).find(ids)[0]] = True
     return mask
 
 
@@ -262,10 +258,9 @@ class People:
 
     def of_subjects(self, dataset: str, subjects: pa.Array, ids: pa.Array) -> Mask:
         """Return which records were ever charged to some subjects, in any release of a dataset, shape (records,)."""
-        hashes, records = self._db.id_key.subjects(subjects), self._db.id_key.records(ids).hashes
+        hashes, records = self._db.id_key.subjects(subjects), self._db.id_key.records(ids).ids
         with self._db.store.snapshot():
-            charged = _set(charged_to(self._db, dataset, hashes))
-        return np.array([row.tobytes() in charged for row in records], np.bool_)
+            return _among(records, _set(charged_to(self._db, dataset, hashes)))
 
     def known_subjects(self, dataset: str, subjects: pa.Array) -> Mask:
         """Return which subjects any record of a dataset was ever charged to, or are forgotten, shape (subjects,)."""
@@ -275,7 +270,7 @@ class People:
             known = set(forgotten(self._db, dataset).units)
             for batch in self._db.contents.latest().batches_of(dataset):
                 known |= _set(self._db.journal.read(batch.seq, ["unit"])["unit"]) & wanted
-        return np.array([row.tobytes() in known for row in hashes], np.bool_)
+        return _among(hashed_ids(hashes), known)
 
     def known_records(self, dataset: str, ids: pa.Array) -> Mask:
         """Return which records any release of a dataset holds, or are forgotten, shape (records,)."""

@@ -19,7 +19,7 @@ from dptext_etl.ledger.losses import Losses
 from dptext_etl.ledger.people import People
 from dptext_etl.ledger.reports import Remaining, Reports
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, binaries, hashed_ids
-from dptext_etl.ledger.storage.journal import Head
+from dptext_etl.ledger.storage.journal import Head, copy
 from dptext_etl.ledger.types import (
     I64,
     Anchor,
@@ -243,8 +243,6 @@ class LedgerReader:
         Raises:
             LedgerError: A ledger is there, or the copy is not intact.
         """
-        from dptext_etl.ledger.storage.opening import copy
-
         return copy(self._db.store, str(to))
 
     def write_tables(self, folder: Path, ids: Sequence[str] = ()) -> dict[str, int]:

@@ -278,7 +278,8 @@ class Releases:
         with self._store.transaction():
             _require_publication(listed, manifest)
             new = [ref for ref in listed if not self._is_recorded(ref, version, manifest, rows)]
-            new = new if self._is_in(where, manifest) else listed
+            # two sinks may hold equal manifests
+            new = new if where in self._contents.latest().sinks.get(manifest, {where}) else listed
             for ref in new:
                 self._contents.latest().require_usable(ref)
                 contents = self._contents.latest()
@@ -294,7 +295,8 @@ class Releases:
                     msg = f"{ref} has {committed:,} committed rows, got a publication of {rows:,}"
                     raise LedgerError(msg, "commit before publishing")
             if new:
-                self._record(Event.PUBLISH, new, where, version=version, manifest=manifest, rows=rows)
+                facts = {"version": version, "manifest": manifest, "rows": rows, "sink": where}
+                self._journal.append(Event.PUBLISH, releases=[[ref.id, ref.nonce] for ref in new], **facts)
 
     def retire(
         self, refs: Sequence[ReleaseRef], place: str, version: str, manifest: str, rows: int, *, sink: str
@@ -307,10 +309,10 @@ class Releases:
         with self._store.transaction():
             _require_publication(refs, manifest)
             is_recorded = all(self._is_recorded(ref, version, manifest, rows) for ref in refs)
-            if is_recorded and self._is_in(where, manifest):
+            contents = self._contents.latest()
+            if is_recorded and where in contents.sinks.get(manifest, {where}):
                 return
             before: dict[tuple[int, int], dict[str, int]] = {}
-            contents = self._contents.latest()
             for key, versions in contents.publications.items():
                 for name, item in versions.items() if contents.releases[key[0]].dataset == refs[0].dataset else ():
                     if item.manifest != manifest and name.startswith(place) and "/" not in name[len(place) :]:
@@ -326,14 +328,8 @@ class Releases:
             facts: dict[str, Any] = {"version": version, "manifest": manifest, "rows": rows, "retired": sorted(retired)}
             if before:
                 facts["others"] = [[*names, sorted(digests)] for names, digests in sorted(before.items())]
-            self._record(Event.RETIRE, refs, where, **facts)
-
-    def _record(self, kind: Event, refs: Sequence[ReleaseRef], sink: str, **facts: Any) -> None:
-        self._journal.append(kind, releases=[[ref.id, ref.nonce] for ref in refs], sink=sink, **facts)
-
-    def _is_in(self, sink: str, manifest: str) -> bool:
-        """Return whether a manifest was recorded in a sink, or in none: two sinks may hold equal ones."""
-        return sink in self._contents.latest().sinks.get(manifest, {sink})
+            releases = [[ref.id, ref.nonce] for ref in refs]
+            self._journal.append(Event.RETIRE, releases=releases, sink=where, **facts)
 
     def _is_recorded(self, ref: ReleaseRef, version: str, manifest: str, rows: int) -> bool:
         item = self._contents.latest().publications.get((ref.id, ref.nonce), {}).get(version)

@@ -13,23 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl.accounting import MEASURES, log10_odds
-from dptext_etl.arrays import starts
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import MICRO, PURE, Micro, millionths, steps
 from dptext_etl.ledger.caps import LARGEST, limits
-from dptext_etl.ledger.contents import COUNTS, Contents, Key, Pinned, Release
-from dptext_etl.ledger.holdings import REFUNDED, Database, LedgerPlan
-from dptext_etl.ledger.storage.hashed_ids import (
-    SATURATED,
-    HashedIds,
-    Index,
-    UnitSums,
-    WantedIds,
-    concatenated,
-    fold,
-    hashed_ids,
-)
-from dptext_etl.ledger.storage.journal import ScannedRows, id_ranges
+from dptext_etl.ledger.contents import COUNTS, Batch, Contents, Key, Pinned, Release
+from dptext_etl.ledger.holdings import Database, LedgerPlan
+from dptext_etl.ledger.storage.hashed_ids import SATURATED, Index, UnitSums, WantedIds, concatenated, fold, hashed_ids
+from dptext_etl.ledger.storage.journal import ALL_IDS, IdRange, id_ranges
 from dptext_etl.ledger.types import DECISIONS, I64, Event, ReleaseRef, Scope, State
 from dptext_etl.policy import Cap
 
@@ -64,13 +54,9 @@ def remaining(db: Database, scope: Scope, subjects: pa.Array | None) -> Remainin
     units = exhausted = 0
     for _, values in used_by_unit(db, pinned):
         units += values.shape[1]
-        if limited:
-            exhausted += int((values >= np.array(pinned.limits, np.int64)[:, None]).any(axis=0).sum())
+        exhausted += int((pinned.limits <= values.T).any(axis=1).sum()) if limited else 0
         for name, amounts in zip(names, values, strict=True):
-            ordered = np.sort(amounts)
-            firsts = starts(ordered)
-            counts = np.diff(firsts, append=len(ordered))
-            histograms[name].update(dict(zip(ordered[firsts].tolist(), counts.tolist(), strict=True)))
+            histograms[name].update(amounts.tolist())
     left: dict[str, Counter[int]] = {name: Counter() for name in limited}
     for name, limit in limited.items():
         for amount, count in histograms[name].items():
@@ -115,26 +101,30 @@ def used_by_unit(db: Database, pinned: Pinned) -> Iterator[UnitSums]:
     names = tracked_components(pinned)
     contents = db.contents.latest()
     batches = contents.of_scope.get(pinned.id, ())
-    refundable = pinned.components == REFUNDED
     for within in id_ranges(sum(contents.batches[seq].rows for seq in batches)):
-        parts = [
-            fold(*_charged(db, item, names, contents.batches[item.batch].settled if refundable else ()))
-            for item in db.journal.scan(batches, "unit", ["canary", *names], within)
-        ]
-        values = np.concatenate([np.zeros((len(names), 0), np.int64), *(part.values for part in parts)], axis=1)
-        yield fold(concatenated(part.ids for part in parts), values)
+        yield _added(len(names), (fold(*part) for _, part in _charged(db, batches, names, within)))
 
 
-def _charged(db: Database, item: ScannedRows, names: tuple[str, ...], settled: Iterable[int]) -> UnitSums:
-    """Return the units of the rows of a batch and the amounts that they used; an infinite one is above every cap."""
-    states = db.records.states(item.batch)
-    charged = (item.columns["canary"] == 0) & (states[item.rows] != State.ABORTED)
-    values = np.stack([np.minimum(item.columns[name], LARGEST) for name in names])
-    for rows, spent in refunds(db, item.batch, settled):  # settled amounts replace reserved ones
-        left = np.full(len(states), -1, np.int64)
-        left[rows] = spent
-        values[0] = np.where(left[item.rows] >= 0, left[item.rows], values[0])
-    return UnitSums(item.ids.take(charged), values[:, charged])
+def _charged(
+    db: Database, batches: Iterable[int], names: tuple[str, ...], within: IdRange = ALL_IDS
+) -> Iterator[tuple[Batch, UnitSums]]:
+    """Iterate over batches, and units and used amounts of their rows; an infinite amount is above every cap."""
+    for item in db.journal.scan(batches, "unit", ["canary", *names], within):
+        batch, states = db.contents.batches[item.batch], db.records.states(item.batch)
+        charged = (item.columns["canary"] == 0) & (states[item.rows] != State.ABORTED)
+        values = np.stack([np.minimum(item.columns[name], LARGEST) for name in names])
+        # settled amounts replace reserved ones; of a cap that was converted since, they do not
+        for rows, spent in refunds(db, item.batch, batch.settled if names[0] == PURE else ()):
+            left = np.full(len(states), -1, np.int64)
+            left[rows] = spent
+            values[0] = np.where(left[item.rows] >= 0, left[item.rows], values[0])
+        yield batch, UnitSums(item.ids.take(charged), values[:, charged])
+
+
+def _added(count: int, parts: Iterable[UnitSums]) -> UnitSums:
+    """Add up parts of `count` values by unit."""
+    ids, values = zip(UnitSums(concatenated(()), np.zeros((count, 0), np.int64)), *parts, strict=True)
+    return fold(concatenated(ids), np.concatenate(values, axis=1))
 
 
 def refunds(db: Database, batch: int, events: Iterable[int]) -> Iterator[tuple[Index, I64]]:
@@ -295,17 +285,15 @@ class Reports:
         Epsilons of pure and approximate caps, and of scopes without a cap, add up. Scopes that count rho are named. All
         units are in memory, 24 bytes each.
         """
-        ids, amounts, in_rho = list[HashedIds](), [np.zeros((1, 0), np.int64)], list[str]()
+        parts, in_rho = list[UnitSums](), list[str]()
         for pinned in self._db.contents.latest().scopes.values():
             if pinned.unit != "subject":
                 continue
             if pinned.measure == "zcdp":
                 in_rho.append(f"{pinned.name}, period {pinned.period}")
                 continue
-            for part in used_by_unit(self._db, pinned):
-                ids.append(part.ids)
-                amounts.append(part.values[:1])
-        total = fold(concatenated(ids), np.concatenate(amounts, axis=1)).values
+            parts += [UnitSums(part.ids, part.values[:1]) for part in used_by_unit(self._db, pinned)]
+        total = _added(1, parts).values
         return {"largest": _finite(PURE, int(total.max(initial=0))), "in_rho": in_rho}
 
     @_consistent
@@ -321,16 +309,13 @@ class Reports:
             for seq, item in contents.batches.items()
             if (contents.scopes[item.scope].unit == "subject" if releases is None else item.key[0] in numbers)
         ]
-        parts = [
-            fold(*_charged(self._db, item, names, contents.batches[item.batch].settled))
-            for item in self._db.journal.scan(batches, "unit", ["canary", *names])
-        ]
-        charged = [part.values for part in parts]
-        # a finite pure loss needs no delta, and refunds are subtracted from it
-        amounts = [np.where(value[0] < LARGEST, [value[0], np.zeros_like(value[0])], value[1:]) for value in charged]
-        total = fold(
-            concatenated(part.ids for part in parts), np.concatenate([np.zeros((2, 0), np.int64), *amounts], axis=1)
-        ).values.max(axis=1, initial=0)
+        parts = []
+        for _, charged in _charged(self._db, batches, names):
+            units, values = fold(*charged)
+            # a finite pure loss needs no delta, and refunds are subtracted from it
+            finite = [values[0], np.zeros_like(values[0])]
+            parts.append(UnitSums(units, np.where(values[0] < LARGEST, finite, values[1:])))
+        total = _added(2, parts).values.max(axis=1, initial=0)
         return {"epsilon": _finite(PURE, int(total[0])), "delta": _finite("delta", int(total[1]))}
 
     @_consistent
@@ -385,13 +370,10 @@ class Reports:
         hashes = self._db.id_key.subjects(units) if pinned.unit == "subject" else self._db.id_key.records(units).hashes
         wanted = WantedIds(hashed_ids(hashes))
         found: list[dict[tuple[Key, str], list[int]]] = [{} for _ in range(len(wanted))]
-        for seq in contents.of_scope.get(pinned.id, ()):
-            batch = contents.batches[seq]
-            for item in self._db.journal.scan([seq], "unit", ["canary", *names]):
-                ids, values = _charged(self._db, item, names, batch.settled if names == REFUNDED else ())
-                for row, at in zip(*(part.tolist() for part in wanted.find(ids)), strict=True):
-                    total = found[at].setdefault((batch.key, batch.ts[:10]), [0] * (1 + len(names)))
-                    total[:] = [have + more for have, more in zip(total, (1, *values[:, row].tolist()), strict=True)]
+        for batch, (ids, values) in _charged(self._db, contents.of_scope.get(pinned.id, ()), names):
+            for row, at in zip(*(part.tolist() for part in wanted.find(ids)), strict=True):
+                total = found[at].setdefault((batch.key, batch.ts[:10]), [0] * (1 + len(names)))
+                total[:] = [have + more for have, more in zip(total, (1, *values[:, row].tolist()), strict=True)]
 
         def entry(key: Key, day: str, records: int, *amounts: int) -> dict[str, Any]:
             item = contents.releases[key[0]]
@@ -430,11 +412,10 @@ class Reports:
         pinned = db.scopes.find(scope)._replace(measure=cap.measure, limits=limits(cap))
         count, bound = len(pinned.components), np.array(pinned.limits, np.int64)[:, None]
         refs, contents = db.releases.of_dataset(scope.dataset), db.contents.latest()
-        units = list[HashedIds]()
-        rows = list[I64]()  # used by component, asked by component, records without a person
-        for part in used_by_unit(db, pinned):
-            units.append(part.ids)
-            rows.append(np.concatenate([part.values, np.zeros((count + 1, part.ids.size), np.int64)]))
+        # used by component, asked by component, records without a person
+        parts = [
+            UnitSums(units, np.pad(values, ((0, count + 1), (0, 0)))) for units, values in used_by_unit(db, pinned)
+        ]
         largest = np.zeros((count, 1), np.int64)
         for column, cost in costs.items():
             ref = next((ref for ref in reversed(refs) if ref.column == column), refs[-1] if refs else None)
@@ -442,19 +423,16 @@ class Reports:
             batches = [] if ref is None else contents.of_release.get((ref.id, ref.nonce), [])
             facts = contents.releases[ref.id].facts if ref is not None and ref.column == column else None
             for item in db.journal.scan(batches, "unit", ["canary", "n_worst", "record", "unit"]):
-                charged_rows = (item.columns["canary"] == 0) & (
-                    db.records.states(item.batch)[item.rows] != State.ABORTED
-                )
+                states = db.records.states(item.batch)[item.rows]
+                charged_rows = (item.columns["canary"] == 0) & (states != State.ABORTED)
                 amounts = cost(facts, item.columns["n_worst"][charged_rows])
                 costs_of = np.stack([np.minimum(amounts[name], LARGEST) for name in pinned.components])
-                without_person = (
-                    (item.columns["record"] == item.columns["unit"]).all(axis=1)[charged_rows].astype(np.int64)
-                )
-                units.append(item.ids.take(charged_rows))
-                rows.append(np.concatenate([np.zeros_like(costs_of), costs_of, without_person[None]]))
+                without_person = (item.columns["record"] == item.columns["unit"]).all(axis=1)[charged_rows]
+                values = np.concatenate([np.zeros_like(costs_of), costs_of, without_person[None].astype(np.int64)])
+                parts.append(UnitSums(item.ids.take(charged_rows), values))
                 top = np.maximum(top, costs_of.max(axis=1, initial=0, keepdims=True))
             largest += top
-        _, values = fold(concatenated(units), np.concatenate([np.zeros((2 * count + 1, 0), np.int64), *rows], axis=1))
+        values = _added(2 * count + 1, parts).values
         used, costs_of, without_person = values[:count], values[count:-1], values[-1] > 0
         if most is not None:  # a release holds that many of a person's records, whatever an earlier one held
             costs_of = np.minimum(costs_of, np.minimum(largest, SATURATED // max(most, 1)) * most)

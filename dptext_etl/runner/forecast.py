@@ -32,8 +32,8 @@ from dptext_etl.keys import Normalization, normalized
 from dptext_etl.ledger import Ledger, Outcome, Scope
 from dptext_etl.ledger.caps import EarlierCharges, limits
 from dptext_etl.ledger.charges import Decision
+from dptext_etl.ledger.ledger import ledger_exists
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, add_at, plus
-from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.ledger.storage.store import MissingLedgerError
 from dptext_etl.ledger.types import EXCLUDED, NEW, Mask
 from dptext_etl.mechanism import worst_spend

@@ -36,10 +36,10 @@ from dptext_etl.errors import (
 from dptext_etl.guarantee import MICRO, Disclosure, refuse_more_records
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope, anchor_files
 from dptext_etl.ledger.caps import limits
+from dptext_etl.ledger.ledger import require_writable
 from dptext_etl.ledger.people import refuse_other_units
 from dptext_etl.ledger.releases import refuse_other_table
 from dptext_etl.ledger.storage.hashed_ids import resolve_id_key
-from dptext_etl.ledger.storage.opening import require_writable
 from dptext_etl.ledger.storage.store import POSTGRES, resolve_url, sqlite_path
 from dptext_etl.ledger.types import NEW
 from dptext_etl.mechanism import stated_records, worst_spend

@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 
 from dptext_etl import object_stores
+from dptext_etl.data_types import parts_of
 from dptext_etl.errors import InputError, seam
 from dptext_etl.storage import Storage
 from dptext_etl.table_formats.table_format import DataFile, Facts, OtherWriterError, TableState, unfit
@@ -60,7 +61,7 @@ class Delta:
                 raise InputError(msg, "rename the column in the source; no budget used", {"column": column})
             if not _fits(dtype):
                 raise unfit(self.name, column, dtype)
-            if not _is_naive(dtype):
+            if not any(isinstance(part, pl.Datetime) and part.time_zone is None for part in parts_of(dtype)):
                 continue
             with seam("reading the log of the table", InputError, _HINT):
                 table = self._open()
@@ -174,20 +175,10 @@ class Delta:
             return None
 
 
-def _is_naive(dtype: Any) -> bool:
-    """Return whether a type is, or has inside it, a timestamp without a time zone."""
-    if isinstance(dtype, pl.List):
-        return _is_naive(dtype.inner)
-    if isinstance(dtype, pl.Struct):
-        return any(_is_naive(field.dtype) for field in dtype.fields)
-    return isinstance(dtype, pl.Datetime) and dtype.time_zone is None
-
-
-def _fits(dtype: Any, *, nested: bool = False) -> bool:
-    if isinstance(dtype, pl.List):
-        return _fits(dtype.inner, nested=True)
-    if isinstance(dtype, pl.Struct):
-        return all(_fits(field.dtype, nested=True) for field in dtype.fields)
-    if isinstance(dtype, pl.Datetime):
-        return dtype.time_unit == "us" and not (nested and dtype.time_zone not in {None, "UTC"})
-    return isinstance(dtype, _TYPES)
+def _fits(dtype: Any) -> bool:
+    return all(
+        part.time_unit == "us" and (part is dtype or part.time_zone in {None, "UTC"})
+        if isinstance(part, pl.Datetime)
+        else isinstance(part, (pl.List, pl.Struct, *_TYPES))
+        for part in parts_of(dtype)
+    )

@@ -16,6 +16,7 @@ from typing import Any
 import polars as pl
 
 from dptext_etl import files, object_stores
+from dptext_etl.data_types import parts_of
 from dptext_etl.errors import InputError, PolicyError, counted, seam
 from dptext_etl.object_stores import CATALOG, require_no_code
 from dptext_etl.storage import Storage
@@ -238,10 +239,9 @@ def _version(table: Any) -> str:
 
 
 def _fits(dtype: Any) -> bool:
-    if isinstance(dtype, pl.List):
-        return _fits(dtype.inner)
-    if isinstance(dtype, pl.Struct):
-        return all(_fits(field.dtype) for field in dtype.fields)
-    if isinstance(dtype, pl.Datetime):
-        return dtype.time_unit == "us" and dtype.time_zone in {None, "UTC"}
-    return isinstance(dtype, _TYPES)
+    return all(
+        part.time_unit == "us" and part.time_zone in {None, "UTC"}
+        if isinstance(part, pl.Datetime)
+        else isinstance(part, (pl.List, pl.Struct, *_TYPES))
+        for part in parts_of(dtype)
+    )

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from dptext_etl.artifacts import Artifact, save_tensors
 from dptext_etl.embeddings import WordVectors
-from dptext_etl.embeddings.neighbor_lists import FORMAT, NeighborLists, nearest_walk
-from dptext_etl.embeddings.search import FreeWords
+from dptext_etl.embeddings.neighbor_lists import FORMAT, NeighborLists, UnusedWords, nearest_walk
 from dptext_etl.errors import ArtifactError
 from dptext_etl.mechanisms.custext import partition
 
@@ -202,10 +201,10 @@ def test_the_nearest_free_words_are_those_of_exact_arithmetic(tmp_path_factory, 
     reals[20:30] *= 100
     reals[5] = 0
     vectors = grid(tmp_path_factory, reals)
-    words, free = FreeWords(vectors, metric), np.ones(60, dtype=bool)
+    words, free = UnusedWords(vectors, metric), np.ones(60, dtype=bool)
     while words.left > k:
-        rows = words.first(block)
-        assert rows.tolist() == np.flatnonzero(free)[:block].tolist()
+        words.compact()
+        rows = np.flatnonzero(free)[:block]
         for row, guess in zip(rows, words.guesses(rows), strict=True):
             if not free[row] or words.left <= k:
                 continue
@@ -224,8 +223,8 @@ def test_differences_that_float32_cannot_see_decide(tmp_path_factory, metric):
     random = np.random.default_rng(1)
     reals = random.normal(size=300) + random.normal(size=(200, 300)) * 2e-5
     vectors = grid(tmp_path_factory, reals)
-    words = FreeWords(vectors, metric)
-    (row, *_), free = words.first(1), np.arange(200) > 0
+    words = UnusedWords(vectors, metric)
+    row, free = 0, np.arange(200) > 0
     (guess,) = words.guesses(np.array([row]))
     exact = plain(vectors, row, 50, metric, free)
     seen = guess * -2 + vectors.norms.astype(np.float32)

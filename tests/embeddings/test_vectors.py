@@ -234,7 +234,7 @@ def test_a_list_of_words_in_a_file(tmp_path):
 
 def test_grid_files_hold_int8_too(tmp_path):
     write_grid(tmp_path / "g.safetensors", ("a", "b"), np.array([[1], [-2]], dtype=np.int8), {"scale": "0.5"})
-    words, vectors, facts = read_grid(tmp_path / "g.safetensors")
+    words, vectors, facts = read_grid(tmp_path / "g.safetensors", "")
     assert (words, vectors.tolist(), vectors.dtype, facts) == (("a", "b"), [[1], [-2]], np.int8, {"scale": "0.5"})
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from dptext_etl import Ledger, _kernel
 from dptext_etl.errors import LedgerError
-from dptext_etl.ledger.storage.opening import require_writable
+from dptext_etl.ledger.ledger import require_writable
 from dptext_etl.ledger.storage.postgres_sql import WRITES, grants
 
 from ..refusals import foretold, same_refusal
@@ -54,7 +54,7 @@ def test_the_command_line_reads_it(make_job, ledger):
 
 
 def test_a_plan_makes_no_ledger(make_job, ledger, postgres):
-    from dptext_etl.ledger.storage.opening import ledger_exists
+    from dptext_etl.ledger.ledger import ledger_exists
     from dptext_etl.runner import plan
 
     job = make_job()

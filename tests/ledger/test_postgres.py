@@ -14,8 +14,8 @@ import pytest
 
 from dptext_etl.errors import KeyReferenceError, LedgerError, LockedLedgerError
 from dptext_etl.ledger import Ledger, Outcome
+from dptext_etl.ledger.ledger import ledger_exists
 from dptext_etl.ledger.storage import postgres_sql
-from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from tests.postgres_server import PostgresServer, free_port, missing
 

@@ -95,15 +95,6 @@ class WordNet:
             self.root_of_counts = roots["wordnet_ic"]
             self.counts: Any = WordNetICCorpusReader(roots["wordnet_ic"], [COUNTS]).ic(COUNTS)
 
-    def of_synsets(self, token: str) -> list[tuple[float, float]]:
-        """Return count and total of each sense of a word as a noun or a verb that was counted."""
-        contents = []
-        for sense in self.words.synsets(token.lower()):
-            total, count = (self.counts.get(sense.pos(), {}).get(key, 0.0) for key in (_ROOT, sense.offset()))
-            if count > 0 and total > 0:
-                contents.append((count, total))
-        return contents
-
 
 class Printed:
     """Counts in the place of information content, as the paper defines them, or as its code does."""
@@ -161,10 +152,12 @@ def content_of(source: str) -> Callable[[str], float]:
     net = wordnet(_folder(source))
 
     def largest(token: str) -> float:
-        contents = net.of_synsets(token)
-        if not contents:
-            return shipped(token)
-        return max(min(1.0, math.log(total / count) / math.log(total)) for count, total in contents)
+        contents = []
+        for sense in net.words.synsets(token.lower()):
+            total, count = (net.counts.get(sense.pos(), {}).get(key, 0.0) for key in (_ROOT, sense.offset()))
+            if count > 0 and total > 0:
+                contents.append(min(1.0, math.log(total / count) / math.log(total)))
+        return max(contents) if contents else shipped(token)
 
     return largest
 

@@ -196,7 +196,7 @@ def export(
 def init() -> None:
     """Create a ledger; if there is one, nothing changes."""
     from dptext_etl.ledger import Ledger
-    from dptext_etl.ledger.storage.opening import ledger_exists
+    from dptext_etl.ledger.ledger import ledger_exists
 
     url, id_key = named_ledger()
     is_new = not ledger_exists(url)

@@ -14,24 +14,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.artifacts import canon
 from dptext_etl.column import INFINITE
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import DPTextError, LedgerError, file_failure
+from dptext_etl.files import flush, temporary_folder
 from dptext_etl.guarantee import ADDITIVE, PURE
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, HashedIds, Index, binaries, hashed_ids
-from dptext_etl.ledger.storage.store import Store
+from dptext_etl.ledger.storage.store import COLUMNS, POSTGRES, SqliteStore, Store, resolve_url, sqlite_path
 from dptext_etl.ledger.types import DECISIONS, I64, Anchor, Event
 
 CONCURRENT_EVENTS = (Event.RESERVE, Event.REPLAY, Event.COMMIT, Event.DIVERGED, Event.SETTLE, Event.POST)
@@ -200,14 +201,13 @@ def seal(kind: Event, columns: Mapping[str, Column]) -> tuple[dict[str, Any], di
 def root(kind: Event, columns: Mapping[str, Column]) -> bytes:
     layout = LAYOUTS[kind]
     rows = len(columns[layout[0][0]])
-    return _kernel.merkle_root([(_sealed(columns[name]), width) for name, width in layout], rows)
-
-
-def _sealed(column: Column) -> pa.Array:
-    """Return a column as the kernel hashes it; one number represents many equal ones that share their memory."""
-    if column.ndim > 1:
-        return binaries(column)
-    return to_arrow((column if column.strides[0] else column[:1]).astype(np.int64, copy=False))
+    sealed = []
+    for name, width in layout:
+        column = columns[name]
+        # one number represents many equal ones that share their memory
+        numbers = column if column.ndim > 1 or column.strides[0] else column[:1]
+        sealed.append((binaries(column) if column.ndim > 1 else to_arrow(numbers.astype(np.int64, copy=False)), width))
+    return _kernel.merkle_root(sealed, rows)
 
 
 class Journal:
@@ -365,3 +365,61 @@ class Journal:
         self._intact.add((seq, name))
         blob: bytes = row[0]
         return blob
+
+
+_TAKEN = "there is something at the place of the copy already"
+_OTHER_SCHEMA = "name another schema with ?schema=NAME"
+_OTHER_FILE = "name a file that does not exist"
+
+
+def copy(source: Store, to: str) -> Anchor:
+    """Copy a ledger to a place where there is none, while others write.
+
+    The copy has the same name, journal and head as the ledger at one moment, and no id key. Writing to it instead of
+    the ledger means to continue with an old copy (docs/spec/privacy.md#lost-ledger).
+    """
+    to = resolve_url(to)
+    if to.startswith(POSTGRES):
+        from dptext_etl.ledger.storage.postgres import PostgresStore
+
+        with closing(PostgresStore(to)) as target:
+            return _copy(source, target)
+    path = sqlite_path(to)
+    failure: DPTextError | None = None
+    if path.exists():
+        raise LedgerError(_TAKEN, _OTHER_FILE)
+    try:
+        with temporary_folder(path.absolute().parent) as drafts:
+            draft = drafts / path.name
+            with closing(SqliteStore(draft)) as target:
+                anchor = _copy(source, target)
+            flush(draft)
+            os.link(draft, path)
+            flush(path.parent)
+    except FileExistsError:
+        failure = LedgerError(_TAKEN, _OTHER_FILE)
+    except OSError as exc:
+        hint = "the folder must exist and have room"
+        failure = file_failure(exc, "the copy cannot be written", hint, LedgerError)
+    if failure is not None:
+        raise failure
+    return anchor
+
+
+def _copy(source: Store, target: Store) -> Anchor:
+    if isinstance(source, SqliteStore) and isinstance(target, SqliteStore):
+        source.copy_pages(target)
+    else:
+        with target.transaction(), source.snapshot():
+            if target.meta("ledger_id") is not None:
+                raise LedgerError(_TAKEN, _OTHER_SCHEMA)
+            # Row by row; the target knows its schema, which is the same.
+            for table, names in COLUMNS.items():
+                columns, marks = ", ".join(names), ", ".join("?" * len(names))
+                select, insert = f"select {columns} from {table}", f"insert into {table}({columns}) values({marks})"  # noqa: S608
+                keys = names[: 2 if table == "segment" else 1]
+                where = " and ".join(f"{key}=?" for key in keys)
+                for key in source.rows(f"select {', '.join(keys)} from {table}"):  # noqa: S608
+                    for row in source.rows(f"{select} where {where}", key) if key != ("schema",) else ():
+                        target.execute(insert, row)
+    return Journal(target, target.meta("ledger_id") or "", "").anchor()

@@ -8,6 +8,7 @@ true until its commit. A lost connection is opened again before the next transac
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Generator
 from contextlib import suppress
@@ -16,12 +17,13 @@ from functools import cache
 from itertools import count
 from secrets import SystemRandom
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from zlib import crc32
 
 from dptext_etl import extensions, telemetry
 from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError, UnavailableLedgerError
 from dptext_etl.ledger.storage import postgres_sql as pg
-from dptext_etl.ledger.storage.store import APPLICATION, NOTHING_WRITTEN, VERSION, MissingLedgerError, Store
+from dptext_etl.ledger.storage.store import APPLICATION, NOTHING_WRITTEN, SCHEMA, VERSION, MissingLedgerError, Store
 
 if TYPE_CHECKING:
     import psycopg
@@ -35,7 +37,10 @@ class PostgresStore(Store):
     def __init__(self, url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0) -> None:
         super().__init__(read_only=read_only, timeout=timeout)
         self._conninfo, self.schema = pg.split_url(url)
-        self.name = self.place = pg.public_name(self._conninfo, self.schema)
+        # hosts without user and password
+        parts = urlsplit(self._conninfo)
+        hosts = parts.netloc.rpartition("@")[2].lower().translate({ord("["): None, ord("]"): None})
+        self.name = self.place = f"postgresql://{hosts}{parts.path} (schema {self.schema})"
         self._statement, self._last_used, self._reconnecting = "", 0.0, False
         self._connection = self._connect()
         try:
@@ -93,8 +98,10 @@ class PostgresStore(Store):
                 self._run(f'create schema if not exists "{self.schema}"', ())  # creation needs more rights
             if self._run(_TABLES, (self.schema,)).fetchall():
                 return  # another process was faster
-            for statement in pg.tables():
+            for statement in re.sub(r"--[^\n]*", "", SCHEMA).split(";\n"):
                 self._run(statement, ())
+            # blobs are random bytes: PostgreSQL must not try to compress them
+            self._run("alter table segment alter column data set storage external", ())
             self._run("insert into meta values('schema',?)", (str(VERSION),))
 
     def who(self) -> dict[str, str]:
@@ -112,7 +119,8 @@ class PostgresStore(Store):
         """Begin a transaction that holds the lock of the ledger: exclusively, or together with other writers."""
         self._begin("begin isolation level read committed")  # reads after a lock are current
         try:
-            self._run(pg.SET_HOLD, (pg.hold(rows),))
+            hold = pg.HOLD + pg.HOLD_PER_MILLION * rows / 1_000_000
+            self._run(pg.SET_HOLD, (pg.milliseconds(hold),))
             self._wait([(pg.LOCK_LEDGER_SHARED if shared else pg.LOCK_LEDGER, (APPLICATION, self.schema))])
         except BaseException:
             self._roll_back()
@@ -221,9 +229,14 @@ class _RightsStore(PostgresStore):
     def _prepare(self, *, create: bool) -> None:
         if self.rows("select pg_is_in_recovery()")[0][0]:
             raise self._standby()
+        what = None
         if self.rows(_TABLES, (self.schema,)):
             super()._prepare(create=create)
-            what = pg.missing_rights(self.rows(pg.LACKING, (self.schema, *pg.run_rights())))
+            # of these, the rights on the first table are named
+            if lacking := self.rows(pg.LACKING, (self.schema, *pg.run_rights())):
+                *others, last = [right for name, right in lacking if name == lacking[0][0]]
+                rights = f"{', '.join(others)} and {last}" if others else last
+                what = f"it lacks {rights} on the table {lacking[0][0]}", pg.PRINT_GRANTS.format(role="writer")
         elif self.rows("select 1 from pg_namespace where nspname=?", (self.schema,)):
             may_create = self.rows("select has_schema_privilege(?::text, 'create')", (self.schema,))
             what = None if may_create[0][0] else pg.missing_grant("create table")

@@ -21,13 +21,12 @@ import os
 import re
 import select
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.ledger.storage.store import SCHEMA
 from dptext_etl.markup import one_line
 
 HOLD = 10.0  # seconds for which the transaction of a writer may be silent
@@ -82,13 +81,6 @@ def split_url(url: str) -> tuple[str, str]:
     return urlunsplit(parts._replace(query=rest)), schema
 
 
-def public_name(conninfo: str, schema: str) -> str:
-    """Name a ledger by its hosts, without its user and password."""
-    parts = urlsplit(conninfo)
-    hosts = parts.netloc.rpartition("@")[2].lower().translate({ord("["): None, ord("]"): None})
-    return f"postgresql://{hosts}{parts.path} (schema {schema})"
-
-
 def database(conninfo: str) -> str:
     name = unquote(urlsplit(conninfo).path.strip("/"))
     if not name:
@@ -104,12 +96,6 @@ def dialect(sql: str) -> str:
         for old, new in ((" strict", ""), (" integer", " bigint"), (" blob", " bytea")):
             sql = sql.replace(old, new)
     return sql
-
-
-def tables() -> Iterator[str]:
-    """Return the statements that make the tables. Blobs are random bytes: PostgreSQL must not try to compress them."""
-    yield from (statement for statement in re.sub(r"--[^\n]*", "", SCHEMA).split(";\n") if statement.strip())
-    yield "alter table segment alter column data set storage external"
 
 
 def options(timeout: float) -> dict[str, Any]:
@@ -165,10 +151,6 @@ def refusal(conninfo: str) -> str:
         connection.finish()
         os.close(log)
     return states[-1].decode() if states else ""
-
-
-def hold(rows: int) -> str:
-    return milliseconds(HOLD + HOLD_PER_MILLION * rows / 1_000_000)
 
 
 def milliseconds(seconds: float) -> str:
@@ -263,16 +245,6 @@ LACKING = (
     " else has_column_privilege(space || '.' || name, part, operation) end"
 )
 """Lists which of `run_rights` this user lacks in a schema, as pairs of table and right."""
-
-
-def missing_rights(lacking: Sequence[tuple[Any, ...]]) -> tuple[str, str] | None:
-    """Return the missing rights of a role on the first table of such pairs, and a hint; None if it lacks nothing."""
-    if not lacking:
-        return None
-    table = lacking[0][0]
-    *others, last = [right for name, right in lacking if name == table]
-    rights = f"{', '.join(others)} and {last}" if others else last
-    return f"it lacks {rights} on the table {table}", PRINT_GRANTS.format(role="writer")
 
 
 def missing_grant(statement: str) -> tuple[str, str]:

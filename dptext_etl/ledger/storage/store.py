@@ -291,8 +291,15 @@ class SqliteStore(Store):
         if not self.read_only:
             self._use_log()
             run(f"pragma journal_size_limit={WAL_BYTES}")
-        if empty:
-            self._make_schema()
+        if not empty:
+            return
+        with self.transaction():
+            if run("select count(*) from sqlite_schema").fetchone()[0]:
+                return  # another process was faster
+            for statement in SCHEMA.split(";\n"):
+                run(statement)
+            run(f"pragma application_id={APPLICATION}")
+            run(f"pragma user_version={VERSION}")
 
     def _use_log(self) -> None:
         """Switch to a write-ahead log; SQLite does not wait for other processes here, so this method does."""
@@ -306,15 +313,6 @@ class SqliteStore(Store):
                 time.sleep(0.01)
             else:
                 return
-
-    def _make_schema(self) -> None:
-        with self.transaction():
-            if self._connection.execute("select count(*) from sqlite_schema").fetchone()[0]:
-                return  # another process was faster
-            for statement in SCHEMA.split(";\n"):
-                self._connection.execute(statement)
-            self._connection.execute(f"pragma application_id={APPLICATION}")
-            self._connection.execute(f"pragma user_version={VERSION}")
 
     def _begin_writing(self, rows: int, *, shared: bool) -> None:  # noqa: ARG002
         # The right to write comes before the first read, so no other write comes between judgment and charge.

@@ -20,7 +20,7 @@ import pyarrow as pa
 from dptext_etl.checks.sink_files import MANIFEST, TABLE, Manifest
 from dptext_etl.errors import InputError, PolicyError, bare
 from dptext_etl.ledger import Ledger
-from dptext_etl.ledger.storage.opening import ledger_exists
+from dptext_etl.ledger.ledger import ledger_exists
 from dptext_etl.policy import PARTITION, Policy, tables_of
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish.forgetting import (

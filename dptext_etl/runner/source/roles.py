@@ -39,7 +39,7 @@ from dptext_etl.errors import (
 from dptext_etl.file_formats import FORMATS, PARQUET, format_of
 from dptext_etl.keys import IdForm, Normalization, id_type
 from dptext_etl.ledger import IdForms, Ledger, Scope
-from dptext_etl.ledger.storage.opening import ledger_exists
+from dptext_etl.ledger.ledger import ledger_exists
 from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import SCORES
 from dptext_etl.runner.layout import Layout, is_remote
