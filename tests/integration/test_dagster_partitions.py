@@ -55,23 +55,6 @@ def parts(job):
 
 
 @pytest.mark.thorough
-def test_time_partitions_name_the_files(months):
-    calendar = dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m", end_date="2026-03")
-    summary = orchestration.materialize(months.policy(), partitions=calendar)
-    assert summary.success
-    assert [run.partition for run in summary.runs] == ["2026-01", "2026-02"]
-    assert published(months) == ["2026-01", "2026-02"]
-
-
-@pytest.mark.thorough
-def test_a_month_without_a_file_is_told(months):
-    calendar = dg.MonthlyPartitionsDefinition("2026-04", fmt="%Y-%m", end_date="2026-05")
-    summary = orchestration.materialize(months.policy(), partitions=calendar)
-    assert summary.exit_code == 5
-    assert "there is no file" in summary.runs[0].message
-
-
-@pytest.mark.thorough
 def test_a_backfill_in_one_run_is_the_same_release(months, make_job, instance):
     assert backfill(months.policy(), instance, "2026-01", "2026-03").success
     files, charged = parts(months), months.charged()

@@ -265,12 +265,6 @@ def test_sources_that_are_not_there(job, reviews, save):
     refused(job, InputError, "known format", source=str(job.folder / "raw.xlsx"))
 
 
-def test_no_write_access(job):
-    (job.folder / "file").touch()
-    refused(job, InputError, "staging", staging=str(job.folder / "file" / "below"))
-    refused(job, InputError, "writing to", sink=str(job.folder / "file" / "below"), staging=str(job.folder / "staging"))
-
-
 def test_keys(job):
     from dptext_etl import _kernel
 
