@@ -159,16 +159,6 @@ def test_one_fired_gate_publishes_no_partition_of_the_run(months, reviews, save,
     assert checks["raw_column_absent", "2026-01"].metadata["missing"].value == 0
 
 
-@pytest.mark.thorough
-def test_names_of_a_dynamic_definition_are_asked_at_run_time(months, instance):
-    dynamic = dg.DynamicPartitionsDefinition(name="months")
-    instance.add_dynamic_partitions("months", ["2026-03"])
-    defs = orchestration.build_definitions(months.policy(), partitions=dynamic)
-    job = defs.resolve_job_def("run_reviews")
-    assert job.execute_in_process(run_config=QUIET, instance=instance, partition_key="2026-03").success
-    assert published(months) == ["2026-03"]
-
-
 ROWS, CANARIES = 60, 8
 TWO = ("2026-01", "2026-02")
 

@@ -16,35 +16,22 @@ from polars.testing import assert_frame_equal
 from typer.testing import CliRunner
 
 from dptext_etl import device
-from dptext_etl.checks import canaries
 from dptext_etl.cli.app import app
 from dptext_etl.cli.commands import run as command
 from dptext_etl.engines import run, stage
 from dptext_etl.engines.spark import session, spark_engine, worker_policy
 from dptext_etl.engines.spark.session import read_source
 from dptext_etl.engines.spark.spark_engine import SparkEngine
-from dptext_etl.engines.spark.tasks import TaskMessages
 from dptext_etl.errors import DPTextError, InputError, LedgerError, PolicyError
 from dptext_etl.ledger import Scope
-from dptext_etl.mechanism import Mechanism
 from dptext_etl.polars import run_frame as run_polars
-from dptext_etl.runner import check, plan
+from dptext_etl.runner import plan
 from dptext_etl.spark import published as read_published
 from dptext_etl.spark import run_frame
 
 from ..quick import quick
 from ..refusals import same_refusal
 from .spark_runs import frame_of, published, used
-
-
-@pytest.mark.thorough
-def test_a_run_in_one_shard_plants_several_sets_of_canary_rows(spark, job, monkeypatch):
-    monkeypatch.setattr(canaries, "SET_ROWS", 100)
-    staged = stage(job.policy(shard_rows=300), engine=SparkEngine(frame_of(spark, job)))
-    assert (len(staged.shards), len(staged.canaries)) == (1, 3)
-    frame = pl.read_parquet(staged.parts[0])
-    assert frame.filter("__dptext_canary").height == 8 * 3
-    assert all(verdict.passed for verdict in check(staged))
 
 
 @pytest.mark.thorough
@@ -352,16 +339,6 @@ def test_a_task_computes_on_the_gpu_that_spark_gave_it(monkeypatch):
 
 
 @pytest.mark.thorough
-def test_an_executor_that_does_not_see_the_staging_folder(spark, job):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TaskMessages, "create", lambda self: None)
-        with pytest.raises(InputError, match="cannot use the staging folder") as caught:
-            run_frame(frame_of(spark, job), job.policy())
-    assert "share" in caught.value.hint
-    assert not (job.folder / "ledger.db").exists()
-
-
-@pytest.mark.thorough
 def test_a_defect_is_no_quotation(spark, job, sentinel, capfd):
     def checkpoint(name):
         from pyspark import TaskContext
@@ -374,16 +351,6 @@ def test_a_defect_is_no_quotation(spark, job, sentinel, capfd):
     assert caught.value.__cause__ is caught.value.__context__ is None
     assert "run it again" in caught.value.hint
     assert sentinel not in "".join([str(caught.value), *capfd.readouterr()])
-
-
-@pytest.mark.thorough
-def test_mechanisms_are_not_rebuilt_from_other_inputs(spark, job, monkeypatch):
-    """A worker whose configuration hash is another one refuses before it charges anything."""
-    real = Mechanism.cfg
-    monkeypatch.setattr(Mechanism, "cfg", lambda self: real(self)[::-1])
-    with pytest.raises(PolicyError, match="another hash"):
-        run_frame(frame_of(spark, job), job.policy())
-    assert not (job.folder / "ledger.db").exists()
 
 
 """About the size of the raw texts; the released ones have the same size."""
