@@ -18,6 +18,11 @@ from ..ledger_kit import binaries, digest
 
 
 @pytest.fixture
+def new_place(postgres):
+    return lambda name: postgres.url()
+
+
+@pytest.fixture
 def two(kit, new_kit):
     """Two writers of one ledger whose scope and releases are pinned."""
     kit.reserve(["a0"], ["zoe"], 1, cap=9)
