@@ -4,7 +4,6 @@ import importlib
 import json
 import math
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -21,7 +20,6 @@ from dptext_etl.allocation.scores.ic import OwnTable
 from dptext_etl.errors import PolicyError
 from tests.quick import quick
 
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "nltk_data"
 FOX = ("The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog")
 PRINTED = (2.17, 1.01, 0.43, 0.38, 0.38, 1.49, 2.07, 0.79, 0.28)
 """Figure 1 of paper 001."""
@@ -141,23 +139,6 @@ def test_the_printed_content_is_algorithm_1_or_what_the_papers_code_does(small_n
         1.0,
         1.0,
     ]
-
-
-@pytest.mark.thorough  # NLTK reads all of WordNet
-@pytest.mark.skipif(not SHARED.exists(), reason="NLTK's data lie not next to this checkout")
-def test_wordnet_says_how_much_a_word_tells_and_the_papers_counts_say_the_opposite():
-    pytest.importorskip("nltk")
-    place = f"wordnet:{SHARED}"
-    words = ("person", "dog", "armadillo", "quickly", "zzqx")
-    told = of("ic", words, information=place)
-    assert told["person"] < told["dog"] < told["armadillo"] <= told["zzqx"] == 1.0
-    assert 0 < told["quickly"] < 1, "an adverb is neither exempt nor unknown"
-    counted = of("ic", words, information=place, printed=True)
-    assert counted["person"] > counted["dog"] > counted["armadillo"] > counted["zzqx"] == counted["quickly"]
-    assert of("ic", words, information=place, printed="code") != counted
-    files, more = (score.load("ic")(Tools(information=place, printed=printed)).artifacts() for printed in (False, True))
-    assert set(files) == {"word_counts", "wordnet", "wordnet_counts"}
-    assert set(more) == {*files, "counts_brown"}
 
 
 @pytest.mark.parametrize(

@@ -155,14 +155,6 @@ def test_explain_states_what_a_model_can_tell(name):
     assert ("standard deviation" in shown) is (found["noise"] is not None)
 
 
-@pytest.mark.parametrize("name", quick(sorted(MODELS, key=("adept", "dpmlm").__contains__, reverse=True), first=2))
-def test_explain_says_where_a_model_computes(name, computing):
-    """As it is set; the LSTM of adept knows only float32."""
-    require_models()
-    dtype = "float32" if name == "adept" else computing.dtype
-    assert facts("explain", name)["computing"] == {"device": computing.device, "dtype": dtype, "auto": []}
-
-
 def test_models_and_post_processing_are_explained_with_their_rules():
     require_models()
     one, _, ten, _ = facts("explain", "dpbart", "-p", "epsilon=500")["conversions"]

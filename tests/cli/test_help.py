@@ -25,35 +25,6 @@ def commands(group, words=()):
 ALL = dict(commands(typer.main.get_command(app)))
 
 
-def test_the_commands_are_all_there_under_their_names():
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("dptext_etl_eval")
-    kept = ("init", "show", "remaining", "verify", "export", "anchor", "freeze", "thaw")
-    kept += ("backup", "jobs", "revoke", "readmit", "expire", "abort", "set-cap", "accept-units", "grants")
-    kept += ("history", "maintain")
-    ledger = {("ledger", name) for name in kept}
-    single = {
-        "init", "mechanisms", "explain", "plan", "run", "check", "clean", "forget", "audit", "evaluate", "rehearse",
-        "statement", "calibrate", "preview", "demo", "schema", "gx-suite", "export", "verify-export",
-        "label",
-    }  # fmt: skip
-    trainings = {words for words in ALL if words[0] == "train"}  # a file each
-    assert ("train", "masked-lm") in trainings
-    made = {
-        ("key", "new"),
-        ("corpus", "build"),
-        ("corpus", "vectors"),
-        ("corpus", "write"),
-        ("corpus", "show"),
-        ("corpus", "calibrate"),
-    }
-    assert set(ALL) == {(name,) for name in single} | ledger | made | trainings
-    group = typer.main.get_command(app)
-    context = typer.Context(group)
-    names = group.list_commands(context)
-    assert [group.get_command(context, name).name for name in names] == names
-
-
 FORBIDDEN = {
     "--column": "--text", "--output": "--out", "--hidden": "--width", "--person": "--subject", "--record-id": "--id",
 }  # fmt: skip

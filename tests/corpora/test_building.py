@@ -93,12 +93,6 @@ def test_a_command_that_leaves_texts_of_files_out_says_so(table: Path, tmp_path:
     assert "516 usable texts are excluded; --texts 2016 keeps all" in said
 
 
-@pytest.mark.parametrize("missing", sorted(STATED))
-def test_license_and_provenance_are_required(missing: str) -> None:
-    with pytest.raises(PolicyError, match=f"states its {missing}"):
-        Options(name="turns", **{**STATED, missing: " "})
-
-
 def test_too_few_texts_are_refused_with_what_became_of_them(tmp_path: Path) -> None:
     path = tmp_path / "few.txt"
     path.write_text("\n".join([*texts()[:900], "too short"]), "utf-8")

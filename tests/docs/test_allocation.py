@@ -1,4 +1,4 @@
-"""The figures of `studies/allocation_utility.py` on cells whose figures are known, and the page's own figure."""
+"""The page of `studies/allocation_utility.py` has every figure, and the library's own."""
 
 from pathlib import Path
 
@@ -28,26 +28,6 @@ def cells(utility):
     }
 
 
-def test_use_and_protection_are_counted_beyond_the_spread(utility, cells):
-    assert utility.clear([0.5, 0.6], [0.55, 0.7]) == 0.0
-    assert utility.clear([0.5, 0.6], [0.7, 0.8]) == pytest.approx(-0.2)
-    counted = utility.counts({"toy": cells})
-    assert counted["use"] == (0, 1, 4), "one of four figures of use is clearly lower"
-    assert counted["protection"] == (2, 0, 2)
-
-
-def test_at_equal_use_the_even_division_has_another_budget(utility, cells):
-    """At 20 the scores leave a use of 0.5, which the even division has halfway, where attacks find 0.4."""
-    assert utility.level([(0.4, 0.2), (0.6, 0.6)], 0.5) == pytest.approx(0.4)
-    assert utility.level([(0.4, 0.2), (0.6, 0.6)], 0.7) is None
-    pairs = utility.at_level(cells, utility.SCORED, "read", "found")
-    assert [(round(ours, 6), round(even, 6)) for ours, even in pairs] == [(0.1, 0.2), (0.5, 0.4)]
-    assert utility.counts({"toy": cells})["protection at equal use"] == (1, 1, 2)
-    assert utility.NOTHING in utility.conclusion({"custext": {"toy": cells}}), "half of the cells are no gain"
-    better = {cell: figures for cell, figures in cells.items() if cell != (utility.SCORED, 20.0)}
-    assert utility.NOTHING not in utility.conclusion({"custext": {"toy": better}})
-
-
 def test_the_page_leaves_no_figure_out_and_has_the_librarys_own(utility):
     names = ("figure", "custext", "single", "dpmlm", "conclusion", "when", "longest")
     page = utility.page({name: f"<{name}>" for name in names})
@@ -57,12 +37,3 @@ def test_the_page_leaves_no_figure_out_and_has_the_librarys_own(utility):
     made = utility.figure(Path("nowhere")).splitlines()
     shown = (ROOT / "studies" / "reports" / "allocation.md").read_text(encoding="utf-8").splitlines()
     assert (len(made), [line for line in made if line not in shown]) == (10, [])
-
-
-def test_a_release_is_measured_through_the_library(utility):
-    """Raw texts as their own release: everything stays, and every text is found."""
-    texts = ["play a song of the band now", "book a nice hotel room for us", "a loud song by the band", "rooms here"]
-    data = utility.measures.DataSet("toy", texts * 6, ["music", "hotel"] * 12, None, "", texts * 3, ["m", "h"] * 6)
-    found = utility.measures.figures(data, data.texts)
-    assert (found["kept"], set(found)) == (1.0, {"kept", "learnt", "read", "found"})
-    assert utility.measures.cut("one, two three " * 20).count("one") == 11

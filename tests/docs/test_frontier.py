@@ -64,17 +64,6 @@ def test_a_sample_of_the_tidy_file_is_measured_again(frontier, room, shared_data
             assert score[name] == pytest.approx(row[name], abs=2e-3), (row["figure"], name)
 
 
-@pytest.mark.thorough
-def test_a_stopped_run_goes_on_and_a_new_measure_takes_the_kept_release(frontier, room, shared_data, monkeypatch):
-    one = cell(frontier, "UCI", "custext", "", 5.0, 0)
-    monkeypatch.setattr(type(one), "rows", 60)
-    first = frontier.cells.measured(one, only=["words_kept"])
-    monkeypatch.setattr(frontier.cells, "released", lambda *_: pytest.fail("released once more"))
-    assert frontier.cells.measured(one, only=["words_kept"]) == first
-    more = frontier.cells.measured(one, only=["words_kept", "diversity"])
-    assert (set(more["scores"]), frontier.cells.kept_figures(one)) == ({"words_kept", "diversity"}, more)
-
-
 def test_the_file_has_every_mechanism_and_baseline_and_stays_small(frontier):
     table = frontier.tidy.read()
     assert dict(table.schema) == frontier.tidy.SCHEMA
@@ -119,38 +108,6 @@ def test_a_set_has_one_verdict(frontier):
     assert report.count("do not publish") == sum(row[1].count("do not publish") for row in rows)
 
 
-def test_shares_lie_between_not_looking_and_raw_texts(frontier):
-    use, attack = frontier.shares.USE, frontier.shares.AGAIN
-    common = {"dataset": "UCI", "mechanism": "m", "variant": "", "epsilon": 1.0, "key": 0}
-
-    def table(raw):
-        rows = [
-            {**common, "measure": use[0], "figure": use[1], "value": 0.7, "blind": 0.5, "raw": raw},
-            {**common, "measure": attack[0], "figure": attack[1], "value": 0.1, "blind": 0.1, "raw": 1.0},
-        ]
-        filled = [{**dict.fromkeys(frontier.tidy.SCHEMA), **row} for row in rows]
-        return pl.DataFrame(filled, schema=frontier.tidy.SCHEMA)
-
-    (row,) = frontier.shares.points(table(raw=0.9)).to_dicts()
-    assert (row["use_kept"], row["attack_kept"]) == (pytest.approx(0.5), pytest.approx(0.0))
-    assert (row["use"], row["attack"]) == (0.7, 0.1)
-    (row,) = frontier.shares.points(table(raw=0.54)).to_dicts()
-    assert row["use_kept"] is None
-
-
-def test_figures_of_one_family_take_the_place_of_its_earlier_ones(frontier, tmp_path):
-    path = tmp_path / "tidy.parquet"
-    before = frontier.tidy.read()
-    before.write_parquet(path)
-    row = {"dataset": "toy", "mechanism": "m", "variant": "", "figure": "f", "value": 1.0}
-    after = frontier.tidy.put("latent_utility", [row], path)
-    assert after.filter(pl.col("measure") == "latent_utility")["dataset"].to_list() == ["toy"]
-    kept = pl.col("measure") != "latent_utility"
-    assert after.filter(kept).equals(before.filter(kept))
-    assert frontier.tidy.families(path)[0]["measure"] in frontier.tidy.FAMILIES
-    assert frontier.tidy.read(path).equals(after)
-
-
 def test_a_form_is_advised_only_if_it_beats_every_guess(frontier):
     best_form, free = frontier.forms.best_form, {"label names": 0.6, "public data": 0.5}
     assert best_form(free, {"surrogate": 0.3, "synthetic": 0.61}) is None
@@ -185,71 +142,10 @@ def test_every_form_is_measured_under_every_key(frontier):
             assert set(forms.reached(table, name, form)) == expected, (name, form)
 
 
-@pytest.mark.thorough
-def test_a_form_of_a_set_is_measured_through_the_release(frontier, tmp_path):
-    from surrogate_measures import DataSet, FigureCache
-
-    from dptext_etl.corpora import Corpus
-
-    texts = ["play the new album of the band", "the bank closed my account"] * 200
-    labels = ["music", "money"] * 200
-    data = DataSet("toy", (texts, labels), (texts[:2], labels[:2]), names={"music": "music", "money": "money"})
-    for form in frontier.forms.CENTRAL:
-        line = frontier.forms.CENTRAL[form]
-        row = frontier.forms._row(FigureCache(tmp_path / form), data, form, 8.0, 0, Corpus.open("everyday-30k"))
-        assert (row["dataset"], row["mechanism"], row["n"], row["value"]) == ("toy (forms)", line.form, 400, 1.0)
-        assert row["delta"] == 1e-6
-
-
-def test_ways_to_draw_are_told_apart_by_two_standard_errors(frontier):
-    less = frontier.of_draws.LESS
-    common = {"dataset": f"toy{frontier.of_draws.SETS}", "mechanism": "dpmlm", "measure": "score_utility", "n": 9}
-    rows = [
-        {**common, "variant": name, "epsilon": epsilon, "figure": figure, "value": value, "low": low, "high": high}
-        for name, epsilon, figure, value, low, high in (
-            ("sequential", None, frontier.of_draws.RATE, 10.0, None, None),
-            ("parallel", None, frontier.of_draws.RATE, 50.0, None, None),
-            ("parallel", 25.0, f"BLEU of a text, 0 to 100{less}", -4.0, -5.0, -3.0),
-            ("parallel", 50.0, f"BLEU of a text, 0 to 100{less}", -1.0, -3.0, 1.0),
-        )
-    ]
-    filled = [{**dict.fromkeys(frontier.tidy.SCHEMA), **row} for row in rows]
-    (said,) = frontier.of_draws.verdicts(pl.DataFrame(filled, schema=frontier.tidy.SCHEMA))
-    assert said.startswith("<b>parallel</b>: 5.0 × as fast; BLEU level at 1 of 2 budgets, -4 at 25; cosine level at 2")
-
-
 def test_what_a_latent_tells_is_bounded_by_a_quarter_of_the_ratio_of_signal_to_noise(frontier):
     clip, size, nats = 0.1, 200, frontier.of_latents.nats(500.0)
     sigma = 2 * clip * math.sqrt(size) / math.sqrt(8 * nats)
     assert 0.5 * nats < size / 2 * math.log1p(clip**2 / sigma**2) < nats
-
-
-@pytest.mark.thorough
-def test_a_release_is_attacked_once_and_the_tidy_file_says_on_how_many_texts(frontier, room, shared_data, monkeypatch):
-    from dptext_etl_eval.measure import Score
-
-    seen = []
-
-    def of(_, pairs):
-        seen.append((len(pairs), pairs.words("released")))
-        return [Score("by bag", 0.25)]
-
-    monkeypatch.setattr(frontier.masked, "WORK_FOLDER", room)
-    monkeypatch.setattr(frontier.masked.MaskedTokens, "of", of)
-    one = cell(frontier, "UCI", "custext", "", 5.0, 0)
-    monkeypatch.setattr(type(one), "rows", 150)
-    assert not frontier.masked.attacked(one, {})
-    frontier.cells.measured(one, only=["words_kept"])
-    memory = {}
-    assert frontier.masked.attacked(one, memory)
-    assert not frontier.masked.attacked(one, memory)
-    other = cell(frontier, "UCI", "custext", "", 5.0, 1)
-    frontier.cells.measured(other, only=["words_kept"])
-    assert frontier.masked.attacked(other, memory)
-    assert [count for count, _ in seen] == [frontier.masked.ROWS] * 2
-    assert seen[0][1] != seen[1][1]  # one release is not confused with the next
-    sizes = {row["measure"]: row["n"] for row in frontier.tidy.rows([one])}
-    assert sizes == {"words_kept": 150, frontier.masked.NAME: frontier.masked.ROWS}
 
 
 @pytest.mark.thorough

@@ -107,15 +107,6 @@ def test_a_table_says_which_model_replaces_the_papers(reproduce, tmp_path, numbe
     assert not any("GPT-2" in line for line in described.differences(setup, "1")), "Table 1 has no perplexity"
 
 
-def test_opposite_signs_are_counted_by_column(reproduce):
-    from frontier import described, setups
-
-    rows = [["a", "-0.10 / 0.20", "– / 3"], ["b", "0.10 / 0.20", "1,000 / -2"]]
-    assert described.opposite(setups.Shown("", ["", "gain", "PP+"], rows)) == (
-        " Opposite signs: gain (1 of 2 cells); PP+ (1 of 1 cells)."
-    )
-
-
 def test_only_the_size_full_leaves_texts_whole(reproduce):
     from frontier import setups
 
@@ -203,32 +194,6 @@ def test_the_smallest_run_prints_the_papers_figures_and_ours(reproduce, tmp_path
     tables = out.read_text(encoding="utf-8")
     assert re.search(r"\d / -?\d", tables)
     assert reproduce.placed(PAGE, paper, tables).count(tables.strip()) == 1
-
-
-@pytest.mark.thorough
-def test_given_weights_are_used(reproduce, tmp_path):
-    """A folder with a model under the paper's name is fine-tuned and read in place of the included one."""
-    language_model = pytest.importorskip("dptext_etl_models.inference.language_model")
-    for name, ours in (("bert-base-uncased", "example-masked"), ("gpt2", "example-causal")):
-        (tmp_path / "weights" / name).mkdir(parents=True)
-        for role, item in language_model.model_files(ours).items():
-            shutil.copy(item.path, tmp_path / "weights" / name / role.removeprefix("model/"))
-    from frontier import setups
-
-    setup = setups.Setup("004", "smallest", models=tmp_path / "weights")
-    task = setup.task("sst2")
-    guessed = setups.learned(setup, task, *(part[:20] for part in (task.texts[0], task.labels[0])))(task.texts[1])
-    assert set(guessed) <= {str(label) for label in task.labels[0]}
-    assert setups.perplexity(setup, task.texts[1]) > 50
-    pairs = setup.task("mrpc")
-    assert 0 <= setups.figure(setup, pairs, *pairs.texts) <= 100
-
-
-@pytest.mark.parametrize("words", [["000", "--models", "no-such-folder"], ["005"]])
-def test_what_is_missing_is_named_before_anything_runs(reproduce, words, capsys):
-    with pytest.raises(SystemExit):
-        reproduce.main(words)
-    assert re.search("there is no folder|invalid choice", capsys.readouterr().err)
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")

@@ -1,7 +1,6 @@
-"""The figures of `studies/surrogate_utility.py` on texts whose figures are known, and the examples of its guide."""
+"""The learners of `studies/surrogate_utility.py` see words and vectors, and the examples of its guide run."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -31,30 +30,6 @@ def test_learners_are_shared_and_see_words_vectors_or_both(utility):
                 assert "LogisticRegression" not in path.read_text(encoding="utf-8"), path
 
 
-def test_a_stopped_run_goes_on_where_it_was(utility, tmp_path):
-    kept = utility.FigureCache(tmp_path / "figures.jsonl")
-    assert kept.figure(("one", 1), lambda: 0.5) == 0.5
-    again = utility.FigureCache(tmp_path / "figures.jsonl")
-    assert (again.figure(("one", 1), lambda: 0.9), again.figure(("one", 2), lambda: 0.9)) == (0.5, 0.9)
-
-
-def test_a_section_is_measured_through_the_mechanism(utility, tmp_path, monkeypatch):
-    monkeypatch.setattr(utility.measures, "corpus", lambda *_, **__: Corpus.open("example"))
-    data = utility.DataSet("toy", TRAIN, TEST)
-    data = replace(data, names={"music": "music", "hotel": "hotel"})
-    asked = {"lines": [utility.Line("example")], "epsilons": (2.0, 16.0)}
-    rows = list(utility.section(utility.FigureCache(tmp_path / "kept"), data, {"toy": data}, tmp_path, **asked))
-    assert {row["figure"]: row["value"] for row in rows if row["figure"] in utility.GUESSES} == {
-        "label names": 1.0,
-        "public data": 1.0,
-    }
-    assert {(row["dataset"], row["mechanism"], row["n"]) for row in rows} == {("toy (surrogate)", "surrogate", 40)}
-    assert next(row["value"] for row in rows if row["figure"] == utility.TESTED) == 3
-    found = {(row["epsilon"], row["key"]): row for row in rows if row["figure"] == utility.F1}
-    assert set(found) == {(epsilon, key) for epsilon in (2.0, 16.0) for key in utility.SEEDS}
-    assert all(row["value"] > 0.6 and row["raw"] == 1.0 for at, row in found.items() if at[0] == 16.0)
-
-
 def test_the_examples_of_the_how_to_page_run(capsys):
     page = (ROOT / "docs" / "surrogate-corpus.md").read_text(encoding="utf-8").partition("{#learn}")[2]
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -77,11 +52,3 @@ def test_the_tidy_file_has_every_line_and_encoder_at_every_epsilon(utility):
         assert set(here.group_by("variant", "epsilon").len().rows()) == {
             (line.title, epsilon, len(utility.SEEDS)) for line in lines for epsilon in (2.0, 4.0, 8.0)
         }
-
-
-def test_the_cost_of_encoding_is_measured_without_the_cache(utility, tmp_path, monkeypatch):
-    monkeypatch.setattr(utility.measures, "model_folder", lambda: None)
-    monkeypatch.setattr(utility, "TIMED", 3)
-    rows = list(utility.speeds(utility.FigureCache(tmp_path / "kept"), utility.DataSet("toy", TRAIN, TEST)))
-    assert [(row["variant"], row["figure"], row["n"]) for row in rows] == [("words", one, 3) for one in utility.BATCHES]
-    assert all(row["value"] > 0 for row in rows)

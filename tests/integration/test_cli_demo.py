@@ -1,7 +1,6 @@
 """`dptext demo` in a separate folder: rows, spend, budget, gates, and the planted bug that is stopped."""
 
 import json
-import subprocess
 
 import polars as pl
 import pytest
@@ -100,25 +99,3 @@ def test_a_folder_of_somebody_else_is_not_touched(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     refused = dptext("demo", tmp_path)
     assert (refused.exit_code, [path.name for path in tmp_path.iterdir()]) == (5, ["mine.txt"])
-
-
-@pytest.mark.thorough
-@pytest.mark.slow
-def test_with_dagster_anew_in_the_same_folder(done, warm):
-    """In a separate process, because Dagster redirects the output of the process in which a job runs."""
-    pytest.importorskip("dagster")
-    folder, _ = done
-    command = [*warm, "-m", "dptext_etl.cli", "demo"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder.parent)
-    assert shown.returncode == 0, shown.stderr
-    for words in (
-        "invented by us",
-        "the Dagster job",
-        "three forms, epsilon 1",
-        "left",
-        "canary_text_absent",
-        "echo $?\n  4",
-        "Files",
-    ):
-        assert words in shown.stdout
-    assert (folder / "dagster").is_dir()

@@ -6,7 +6,6 @@ import os
 import pty
 import re
 import subprocess
-import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from typer.testing import CliRunner
 from dptext_etl import extensions
 from dptext_etl.cli.app import app
 from dptext_etl.cli.commands import init, published_commands, run
-from dptext_etl.runner import Progress
 
 SENTINEL = "zzqsentinelqzz"
 
@@ -211,19 +209,6 @@ def test_partitions(folder, small_vectors, reviews, save):
     assert "partition a" not in refused.stderr
     assert refused.exit_code == 5
     assert dptext("run", "privacy.toml", "--all-partitions", "--partition", "a").exit_code == 2
-
-
-def test_progress_is_drawn_on_a_terminal_only(monkeypatch):
-    with run.progress_bar() as draw:
-        assert draw is None
-    assert str(Progress("release", 1200, 6000, 2.0, 8.0)) == "1,200 of 6,000 rows, 600 per second, 8 s left"
-    assert str(Progress("release", 1200, 6000, 2.0, 8.0, left=9.0)).endswith("9 s left")
-    assert str(Progress("release", 0, None, 0.0, None)) == "0 rows, 0 per second"
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    with run.progress_bar() as draw:
-        draw(Progress("release", 1200, 6000, 2.0, 8.0))
-        draw(Progress("publish", 10, None, 1.0, None))
 
 
 def test_a_terminal_sees_counts_and_stdout_stays_json(inited, warm):

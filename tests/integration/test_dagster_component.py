@@ -12,13 +12,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from dptext_etl import Policy, _kernel
+from dptext_etl import _kernel
 from tests.later import later
 
 later("dagster", reason="dagster is not installed")
 later("dagster_dg_cli", reason="dagster-dg-cli is not installed")
 
-TYPE = "dptext_etl.orchestration.PolicyComponent"
+
 PROJECT = """\
 [project]
 name = "clinic"
@@ -79,48 +79,6 @@ def dg(project, warm):
     return run
 
 
-def privacy(project, small_vectors):
-    """Turn the scaffolded policy into one with partitions and small tables."""
-    path = project / "reviews.toml"
-    said = path.read_text()
-    said = said.replace("raw/2026-01.parquet", "raw/{partition}.parquet").replace(
-        "published/reviews", "published/{partition}"
-    )
-    path.write_text(said.replace('name = "custext"', f'name = "custext", k = 5, vectors = "{small_vectors}"'))
-    return Policy.load(path)
-
-
-@pytest.mark.thorough
-@pytest.mark.slow
-def test_from_nothing_to_a_published_partition(project, dg, small_vectors, sentinel):
-    code, said = dg("list", "components")
-    assert code == 0, said
-    assert TYPE in said
-
-    code, said = dg("scaffold", "defs", TYPE, "reviews", "--source", "raw/2026-01.parquet", "--form", "rows")
-    assert code == 0, said
-    policy = privacy(project, small_vectors)
-    assert policy.dataset == "reviews"
-    assert "review" in {column.name for column in policy.columns}
-
-    defs = project / "src" / "clinic" / "defs" / "reviews" / "defs.yaml"
-    assert "executor: in_process" in defs.read_text()
-    months = "  partitions: {type: monthly, start_date: '2026-01', end_date: '2026-03'}\n"
-    defs.write_text(defs.read_text().rstrip() + "\n" + months)
-    assert dg("check", "yaml") == (0, "All component YAML validated successfully.\n")
-
-    code, said = dg("list", "defs")
-    assert code == 0, said
-    for name in ("raw_reviews", "staged_reviews", "published_reviews", "run_reviews", "canary_text_absent"):
-        assert name in said
-
-    code, said = dg("launch", "--assets", "*", "--partition", "2026-02")
-    assert code == 0, said
-    assert sentinel not in said
-    assert (project / "published" / "2026-02.manifest.json").exists()
-    assert not (project / "published" / "2026-01").exists()
-
-
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "dagster.md"
 
 
@@ -137,19 +95,6 @@ def test_the_commands_of_the_page_publish_a_table(project, dg, reviews, save):
             code, said = dg(*shlex.split(command)[1:])
             assert code == 0, said
     assert (project / "published" / "reviews.manifest.json").exists()
-
-
-@pytest.mark.thorough
-@pytest.mark.slow
-def test_wrong_yaml_is_told_by_its_line(project, dg):
-    room = project / "src" / "clinic" / "defs" / "reviews"
-    room.mkdir()
-    (room / "defs.yaml").write_text(f"type: {TYPE}\nattributes:\n  polcy: privacy.toml\n")
-    code, said = dg("check", "yaml")
-    assert code == 1
-    assert "defs.yaml:" in said
-    assert "polcy" in said
-    assert "'policy' is a required property" in said
 
 
 SAMPLE = Path(__file__).resolve().parents[2] / "dagster_project"
@@ -203,26 +148,3 @@ def test_loading_the_project_imports_nothing_heavy(checkout):
     (checkout / "load.py").write_text(code)
     done = shell(checkout, "load")
     assert done.stdout.strip() == "set()", done.stdout + done.stderr
-
-
-@pytest.mark.thorough
-def test_a_model_stages_in_the_pool_of_gpus():
-    pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
-    from dagster_project.sample import comments
-    from dptext_etl.orchestration import build_definitions
-
-    policy = comments()
-    assert policy.columns[0].mechanism.name == "dpmlm"
-    staged = build_definitions(policy, partitions=["2026-01"]).resolve_asset_graph().get_all_asset_keys()
-    assert {key.path[-1] for key in staged} == {"raw_comments", "staged_comments"}
-    from dptext_etl.orchestration.names import names
-    from dptext_etl.orchestration.resources import GPU, Settings
-
-    assert Settings(names(policy)).pool_of(policy) == GPU
-
-
-def test_without_a_model_the_project_has_its_notes_alone(monkeypatch):
-    from dagster_project import sample
-
-    monkeypatch.setattr(sample, "find_spec", lambda _: None)
-    assert sample.comments() is None

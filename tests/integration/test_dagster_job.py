@@ -302,14 +302,6 @@ def test_automation_does_not_publish_what_failed_its_gates(job, instance):
     assert automation.asks() == {}
 
 
-@pytest.mark.thorough
-def test_automation_takes_the_partition_that_was_staged(parted, instance):
-    automation = Automation(instance, orchestration.build_definitions(parted))
-    assert automation.asks() == {}
-    assert execute(parted, STAGED, partition="b", instance=instance).success
-    assert automation.asks() == {PUBLISHED: {"b"}}
-
-
 def test_staging_is_automatic_where_it_is_asked_for(job, instance):
     defs = orchestration.build_definitions(job.policy(), automation_condition=dg.AutomationCondition.eager())
     automation = Automation(instance, defs)
@@ -339,21 +331,3 @@ def test_the_job_publishes_what_a_run_publishes(make_synthetic, reviews, sentine
     assert manifest["columns"][0]["statistic"]["sums"] not in said
     assert not set(job.published()["review"]) & {part for part in said.split('"') if " " in part}
     assert verified(job) == []
-
-
-def test_definitions_state_the_guarantee(make_synthetic):
-    defs = orchestration.build_definitions(make_synthetic().policy(publish=False))
-    found = [spec for item in defs.resolve_asset_graph().assets_defs for spec in item.specs]
-    specs = {spec.key.to_user_string(): spec for spec in found}
-    assert "CENTRAL_ZCDP" in specs["staged_reviews"].metadata["guarantee"].value
-    assert specs["raw_reviews"].metadata["text columns"] == "review"
-
-
-@pytest.mark.thorough
-def test_the_job_publishes_the_shuffled_release_of_a_run(make_shuffled):
-    entry = {"rows": 70, "delta": 1e-9, "per_subject": 2, "form": "counts"}
-    job, other = (make_shuffled(name, shuffled=entry) for name in ("dagster", "run"))
-    other.run()
-    assert orchestration.materialize(job.policy()).success
-    mine, theirs = ({path.split("/")[-1]: data for path, data in one.files().items()} for one in (job, other))
-    assert (mine, pl.read_parquet(job.folder / "published" / "*.parquet")["count"].sum()) == (theirs, 80)

@@ -55,23 +55,6 @@ def parts(job):
 
 
 @pytest.mark.thorough
-def test_time_partitions_name_the_files(months):
-    calendar = dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m", end_date="2026-03")
-    summary = orchestration.materialize(months.policy(), partitions=calendar)
-    assert summary.success
-    assert [run.partition for run in summary.runs] == ["2026-01", "2026-02"]
-    assert published(months) == ["2026-01", "2026-02"]
-
-
-@pytest.mark.thorough
-def test_a_month_without_a_file_is_told(months):
-    calendar = dg.MonthlyPartitionsDefinition("2026-04", fmt="%Y-%m", end_date="2026-05")
-    summary = orchestration.materialize(months.policy(), partitions=calendar)
-    assert summary.exit_code == 5
-    assert "there is no file" in summary.runs[0].message
-
-
-@pytest.mark.thorough
 def test_a_backfill_in_one_run_is_the_same_release(months, make_job, instance):
     assert backfill(months.policy(), instance, "2026-01", "2026-03").success
     files, charged = parts(months), months.charged()
@@ -174,16 +157,6 @@ def test_one_fired_gate_publishes_no_partition_of_the_run(months, reviews, save,
     assert not any(check.passed for check in blocking if check.partition == "2026-03")  # the name is revoked
     assert "not evaluated" in checks["raw_column_absent", "2026-03"].description
     assert checks["raw_column_absent", "2026-01"].metadata["missing"].value == 0
-
-
-@pytest.mark.thorough
-def test_names_of_a_dynamic_definition_are_asked_at_run_time(months, instance):
-    dynamic = dg.DynamicPartitionsDefinition(name="months")
-    instance.add_dynamic_partitions("months", ["2026-03"])
-    defs = orchestration.build_definitions(months.policy(), partitions=dynamic)
-    job = defs.resolve_job_def("run_reviews")
-    assert job.execute_in_process(run_config=QUIET, instance=instance, partition_key="2026-03").success
-    assert published(months) == ["2026-03"]
 
 
 ROWS, CANARIES = 60, 8

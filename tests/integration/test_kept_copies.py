@@ -149,14 +149,6 @@ def test_spark_finds_the_same(spark, make_job, reviews, form):
     assert examine(open_table(frame, accepted, layout), accepted, layout).copied == ()
 
 
-@pytest.mark.thorough
-def test_spark_passes_few_copies(spark, make_job, reviews):
-    job = make_job(frame=few(reviews, 2, 201), keep=["body"])
-    layout = Layout.of(job.policy(), None)
-    frame = spark.read.parquet(str(job.folder / "raw.parquet")).repartition(3)
-    assert examine(open_table(frame, job.policy(), layout), job.policy(), layout).copied == ()
-
-
 def test_a_run_on_spark_is_refused_before_any_charge(spark, make_job, reviews):
     from dptext_etl.spark import run_frame
 

@@ -3,7 +3,6 @@
 import json
 import re
 
-import polars as pl
 import pytest
 
 from dptext_etl.runner import scan_published
@@ -46,13 +45,6 @@ def job(request, make_shared):
 def place(job):
     form = job.values["table"]["format"]
     return str(job.folder / "published") if form == "delta" else current(job).metadata_location
-
-
-def test_polars_reads_it(job):
-    scan = {"delta": pl.scan_delta, "iceberg": pl.scan_iceberg}[job.values["table"]["format"]]
-    expected = scan_published(str(job.folder / "published")).collect()
-    assert scan(place(job)).collect().sort("id").equals(expected)
-    assert scan(place(job)).filter(pl.col("id") == "r00007").collect().height == 1
 
 
 def test_duckdb_reads_it_through_the_library_of_the_format(job):

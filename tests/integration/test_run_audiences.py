@@ -18,12 +18,10 @@ from dptext_etl.runner.publish.erasing import erase
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.versions import clean
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.spark import run_frame as on_spark
 from tests.command_line import dptext, facts
 from tests.quick import quick
 
 from ..review_jobs import StopError
-from .spark_runs import frame_of
 
 TABLES = ("published", "analysts", "partners")
 
@@ -333,13 +331,3 @@ def test_partitions_and_variables(make_job, reviews, save, monkeypatch):
     save(reviews(120).filter(pl.col("user_id") != "u007"), job.folder / "raw/2026-01.parquet")
     assert [place.audience for place in erase(path, subjects=["u007"]).places] == [None, "analysts"]
     assert table(job, "analysts/2026-01").height == 117
-
-
-@pytest.mark.thorough
-def test_spark_publishes_the_same_tables(spark, shared):
-    on_spark(frame_of(spark, shared), shared.policy())
-    own, analysts, partners = (table(shared, name) for name in TABLES)
-    assert analysts.height == own.height == 240
-    assert texts(own).equals(texts(analysts))
-    assert texts(own).equals(texts(partners))
-    assert not {*own["id"]} & {*analysts["id"]}

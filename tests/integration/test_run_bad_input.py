@@ -13,23 +13,8 @@ from dptext_etl.errors import ArtifactError, DPTextError, InputError, KeyReferen
 from tests.quick import quick
 
 from ..command_line import dptext
-from ..refusals import foretold
 from ..review_jobs import SENTINEL, STAGED
 from .bad_input import child, refused, spent
-
-TABLES = {
-    "nothing fits": (lambda f: f.select(pl.all().name.suffix(" zzqsentinelqzz")), ["none of its 6 columns"]),
-    "null ids": (lambda f: f.with_columns(id=pl.when(pl.int_range(pl.len()) != 3).then("id")), ["1 record id is null"]),
-    "boolean ids": (lambda f: f.with_columns(id=pl.int_range(pl.len()) > 3), ["Boolean", "not allowed"]),
-    "naive timestamps": (
-        lambda f: f.with_columns(id=pl.datetime(2026, 1, 1) + pl.duration(days=pl.int_range(pl.len()))),
-        ["not allowed"],
-    ),
-    "list ids": (lambda f: f.with_columns(id=pl.concat_list("id")), ["not allowed"]),
-    "repeated ids": (lambda f: pl.concat([f, f.slice(3, 2), f.slice(3, 1)]), ["2 record ids occur more than once"]),
-    "no rows": (lambda f: f.clear(), ["no rows"]),
-}
-
 
 ENTRIES = [
     ({"id": "absent"}, ["no column 'absent'", "others"]),
@@ -42,24 +27,6 @@ ENTRIES = [
 @pytest.mark.parametrize(("entries", "said"), ENTRIES, ids=str)
 def test_entries(job, entries, said):
     refused(job, InputError, *said, **entries)
-
-
-@pytest.mark.parametrize(
-    ("case", "suffix"),
-    [(case, ".parquet") for case in TABLES] + [("null ids", ".csv"), ("no rows", ".csv"), ("no rows", ".ndjson")],
-)
-def test_tables(make_job, reviews, case, suffix):
-    """By a plan; the contract of engines has one case of each kind that runs."""
-    change, said = TABLES[case]
-    frame = change(reviews())
-    if suffix == ".ndjson" and case == "no rows":
-        said = ["is empty"]  # no line, no columns
-    job = make_job(frame=frame, suffix=suffix)
-    code, exit_code, message, hint, _ = foretold(job)
-    assert (code, exit_code, bool(hint)) == ("input", 5, True)
-    assert all(words in message for words in said)
-    assert not {SENTINEL, "r00003"} & {*message.split(), *hint.split()}
-    assert not (job.folder / "ledger.db").exists()
 
 
 def test_a_file_without_a_header(make_job, reviews):
@@ -263,12 +230,6 @@ def test_sources_that_are_not_there(job, reviews, save):
     refused(job, InputError, "csv, parquet", source=str(job.folder / "mixed"))
     (job.folder / "raw.xlsx").touch()
     refused(job, InputError, "known format", source=str(job.folder / "raw.xlsx"))
-
-
-def test_no_write_access(job):
-    (job.folder / "file").touch()
-    refused(job, InputError, "staging", staging=str(job.folder / "file" / "below"))
-    refused(job, InputError, "writing to", sink=str(job.folder / "file" / "below"), staging=str(job.folder / "staging"))
 
 
 def test_keys(job):

@@ -243,19 +243,6 @@ def test_eps_lo_must_fit_the_longest_text(films):
         films.run(column=column({"scores": ["ic"], "total": 10.0, "eps_lo": 0.1}))
 
 
-def test_noise_is_divided_by_a_template_through_a_whole_run(films):
-    budget = {"template": [3, 1], "total": 40.0}
-    made = [{"name": "review", "mechanism": {"name": "madlib", "limit": 600, "allocation": budget}}]
-    given = {"column": made, "cap": {"measure": "pure", "epsilon": 1000.0, "period": "all"}}
-    summary = films.run(**given)
-    assert summary.rows["released"] == 20
-    assert all(gate["passed"] for gate in summary.gates)
-    with films.ledger() as ledger:
-        assert ledger.verify().ok
-        used = ledger.used(Scope.of(films.policy(**given)), pl.Series(["0", "1"]).to_arrow())["eps_pure"].tolist()
-    assert used == [6 * 40_000_000] * 2
-
-
 ACCEPT = {"allow": ["sens_class"], "accept_unbounded": ["UMLDP"]}
 
 

@@ -9,7 +9,7 @@ from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
 from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.mechanism import Released
-from dptext_etl.runner import check, plan, publish, scan_published
+from dptext_etl.runner import check, plan, publish
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.spark import run_frame as run_on_spark
 from tests.quick import quick
@@ -59,32 +59,6 @@ def test_a_publication_in_between_is_noticed(job, reviews, save):
     (job.folder / "published.manifest.json").unlink()
     with pytest.raises(PolicyError, match="another run has published here"):
         publish(staged, verdicts)
-
-
-def test_partitions(make_job, reviews, save):
-    job = make_job()
-    for at, name in enumerate(("2026-01", "2026-02")):
-        save(reviews(120, 120 * at), job.folder / "raw" / f"{name}.parquet")
-    paths = {"source": str(job.folder / "raw/{partition}.parquet"), "sink": str(job.folder / "published/{partition}")}
-    from dptext_etl import run
-
-    policy = job.policy(**paths)
-    for name in ("2026-01", "2026-02"):
-        summary = run(policy, partition=name)
-        assert (summary.partition, summary.version, summary.rows["released"]) == (name, 1, 120)
-    whole = make_job("whole")
-    whole.run()
-    parts = [scan_published(str(job.folder / "published" / name)).collect() for name in ("2026-01", "2026-02")]
-    assert pl.concat(parts).equals(whole.published())
-    with job.ledger() as ledger:
-        assert ledger.verify().ok
-        assert ledger.reports.show()[0]["published"][0]["version"].startswith("2026-01/v1")
-    with pytest.raises(PolicyError, match="no partition was named"):
-        run(policy)
-    with pytest.raises(PolicyError, match="no place for it"):
-        run(job.policy(), partition="2026-01")
-    with pytest.raises(PolicyError, match=r"the partition '\.\./other': a name holds"):
-        run(policy, partition="../other")
 
 
 def passing_through(self, texts, keys):

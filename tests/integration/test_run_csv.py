@@ -4,24 +4,19 @@ import re
 
 import polars as pl
 import pytest
-from polars.testing import assert_frame_equal
 
 from dptext_etl import runner
 from dptext_etl.engines import run
 from dptext_etl.engines.local import LocalEngine
 from dptext_etl.engines.spark.session import read_source
 from dptext_etl.errors import InputError
-from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.shard import charging as cutting
 from dptext_etl.runner.source.roles import open_table
-from dptext_etl.spark import run_frame
 from tests.command_line import dptext
 from tests.quick import quick
 
 from .bad_input import refused
-
-WRITTEN = [(";", "cp1252", '"'), ("\t", "utf-16", "'"), ("|", "latin-1", '"'), (";", "utf-8", '"')]
 
 
 @pytest.fixture
@@ -38,16 +33,6 @@ def jobs(make_job, reviews):
         return plain, other
 
     return make
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("written", WRITTEN)
-def test_spark_reads_it(spark, jobs, written):
-    plain, other = jobs(*written)
-    plain.run()
-    run_frame(read_source(spark, other.policy()), other.policy())
-    found = [scan_published(str(job.folder / "published")).collect().sort("id") for job in (plain, other)]
-    assert_frame_equal(*found)
 
 
 def test_a_separator_that_is_not_the_files_is_named(job, jobs):

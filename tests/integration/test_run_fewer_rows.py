@@ -5,7 +5,6 @@ import pytest
 
 from dptext_etl import _kernel, run
 from dptext_etl.errors import PolicyError
-from dptext_etl.polars import run_frame
 from dptext_etl.runner import plan
 from tests.quick import quick
 
@@ -106,14 +105,6 @@ def test_a_shuffled_release_counts_its_texts(make_shuffled):
     shuffled = {**job.values["shuffled"], "per_subject": 3, "rows": 60}
     error = same_refusal(job, {"release": "next", "shuffled": shuffled}, PolicyError)
     assert "120 of 240 published rows" in error.message
-
-
-def test_frames_have_the_same_door(released):
-    job = released()
-    frame, entries = pl.read_parquet(job.folder / "raw.parquet"), rotated(job)
-    with pytest.raises(PolicyError, match="120 of 240 published rows"):
-        run_frame(frame, job.policy(**entries))
-    assert run_frame(frame, job.policy(**entries), accept_fewer_rows=True).published_rows == 120
 
 
 @pytest.mark.thorough

@@ -6,7 +6,6 @@ import tomllib
 import polars as pl
 import pytest
 
-from dptext_etl.errors import InputError
 from dptext_etl.runner import init
 from dptext_etl.runner.source.first_policy import Choices, lines_of
 from dptext_etl.runner.source.guessing import guess
@@ -17,13 +16,6 @@ def guessed(folder, frame, save, name="raw.parquet"):
     text = init(folder / name, form="rows")
     (folder / "privacy.toml").write_text(text)
     return tomllib.loads(text), text
-
-
-def test_no_person_means_records(tmp_path, reviews, save):
-    values, text = guessed(tmp_path, reviews().drop("user_id"), save)
-    assert values["unit"] == "record"
-    assert not {"subject", "per_subject", "normalize"} & values.keys()
-    assert "k times the loss" in text
 
 
 def test_odd_names_are_quoted(tmp_path, reviews, save):
@@ -80,17 +72,3 @@ def test_ids_that_others_know_are_hashed_and_spellings_are_joined(tmp_path, revi
 def test_roles_follow_from_names(tmp_path, save, names, found):
     values, _ = guessed(tmp_path, pl.DataFrame({name: ["a", "b"] for name in names}), save)
     assert (values["id"], values.get("subject"), tuple(item["name"] for item in values["column"])) == found
-
-
-def test_what_cannot_be_guessed(tmp_path, reviews, save):
-    save(reviews().drop("review", "secret", "note"), tmp_path / "no_text.parquet")
-    with pytest.raises(InputError, match="named like a text; columns of strings are user_id"):
-        init(tmp_path / "no_text.parquet")
-    save(reviews(rows=50).rename({"review": "one", "note": "two"}), tmp_path / "unnamed.parquet")
-    with pytest.raises(InputError, match="named like a text; columns of strings are user_id, one, two"):
-        init(tmp_path / "unnamed.parquet")
-    save(reviews().drop("id", "user_id"), tmp_path / "no_id.parquet")
-    with pytest.raises(InputError, match=r"none of the 4 columns(.|\n)*every record needs one"):
-        init(tmp_path / "no_id.parquet")
-    with pytest.raises(InputError, match="no file"):
-        init(tmp_path / "absent.parquet")

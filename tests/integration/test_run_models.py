@@ -159,16 +159,6 @@ def test_rows_that_are_kept_in_other_shards_keep_their_place(mixed, compute_in):
     assert stated(mixed) == in_both(HERE)
 
 
-def test_what_no_model_computed_is_as_it_was(job):
-    """Records and manifests of tables do not say where a model computed."""
-    job.run(publish=False)
-    records = {name: content for name, content in job.files("published.staging").items() if "shard-" in name}
-    job.run()
-    records |= {name: content for name, content in job.files().items() if name.endswith(".json")}
-    assert len(records) > 3
-    assert not any(b'"computed"' in content for content in records.values())
-
-
 CAP = {"measure": "approx", "epsilon": 1e6, "delta": 0.01, "period": "2026"}
 
 

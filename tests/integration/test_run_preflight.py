@@ -409,18 +409,6 @@ def test_a_plan_of_a_synthetic_table_foretells_refusals(topics, case, sentinel):
     assert "r00" not in str(error)
 
 
-def test_another_run_is_publishing_a_synthetic_table(topics):
-    topics.run()
-    topics.forget_that_nothing_changed()
-
-    @contextmanager
-    def busy():
-        with files.lock(topics.folder / "published.versions", "is publishing to this sink"):
-            yield
-
-    same_refusal(topics, {}, BusyError, busy)
-
-
 @pytest.mark.parametrize("rows", [240, 120])
 def test_the_same_synthetic_table_again_is_free_also_without_records_over_the_cap(topics, rows):
     if rows == 120:

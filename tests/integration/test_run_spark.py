@@ -15,36 +15,23 @@ import pytest
 from polars.testing import assert_frame_equal
 from typer.testing import CliRunner
 
-from dptext_etl import ColumnPolicy, device
-from dptext_etl.checks import canaries
+from dptext_etl import device
 from dptext_etl.cli.app import app
 from dptext_etl.cli.commands import run as command
 from dptext_etl.engines import run, stage
 from dptext_etl.engines.spark import session, spark_engine, worker_policy
 from dptext_etl.engines.spark.session import read_source
 from dptext_etl.engines.spark.spark_engine import SparkEngine
-from dptext_etl.engines.spark.tasks import TaskMessages
 from dptext_etl.errors import DPTextError, InputError, LedgerError, PolicyError
 from dptext_etl.ledger import Scope
-from dptext_etl.mechanism import Mechanism
 from dptext_etl.polars import run_frame as run_polars
-from dptext_etl.runner import check, plan
+from dptext_etl.runner import plan
 from dptext_etl.spark import published as read_published
-from dptext_etl.spark import register, register_view, run_frame
+from dptext_etl.spark import run_frame
 
 from ..quick import quick
 from ..refusals import same_refusal
 from .spark_runs import frame_of, published, used
-
-
-@pytest.mark.thorough
-def test_a_run_in_one_shard_plants_several_sets_of_canary_rows(spark, job, monkeypatch):
-    monkeypatch.setattr(canaries, "SET_ROWS", 100)
-    staged = stage(job.policy(shard_rows=300), engine=SparkEngine(frame_of(spark, job)))
-    assert (len(staged.shards), len(staged.canaries)) == (1, 3)
-    frame = pl.read_parquet(staged.parts[0])
-    assert frame.filter("__dptext_canary").height == 8 * 3
-    assert all(verdict.passed for verdict in check(staged))
 
 
 @pytest.mark.thorough
@@ -182,17 +169,6 @@ def test_the_command(spark, make_job):
     assert spark.range(1).count() == 1  # the session was there before, so it stays
 
 
-@pytest.mark.thorough
-def test_a_session_of_its_own(java, job, sentinel):
-    """The command on the page about Spark starts one, too."""
-    bare = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-    asked = [sys.executable, "-m", "dptext_etl.cli", "run", str(job.write_policy()), "--engine", "spark", "--json"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False, env=bare)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rows"]["released"] == 240
-    assert sentinel not in done.stdout + done.stderr
-
-
 def test_without_pyspark(monkeypatch, job):
     monkeypatch.setattr(session, "find_spec", lambda _: None)
     done = CliRunner().invoke(app, ["run", str(job.write_policy()), "--engine", "spark"])
@@ -311,14 +287,6 @@ def test_staging_in_a_store_and_a_sink_in_a_folder(spark, job):
     assert "executors may share nothing" in error.message
 
 
-def test_functions_and_views_refuse_what_only_a_run_can_do(spark, make_job, make_shuffled):
-    with pytest.raises(PolicyError, match="needs a run"):
-        register(spark, "released", make_shuffled().policy().column_policy())
-    job = make_job("coarsened", keep=[{"column": "stars", "bins": [2, 4]}])
-    with pytest.raises(PolicyError, match="a view shows kept columns as the table has them"):
-        register_view(spark, "shown", table="raw", policy=job.policy())
-
-
 def test_gpus_come_from_a_cluster(spark, job, monkeypatch):
     with pytest.raises(PolicyError, match="hands out no GPUs"):
         run_frame(frame_of(spark, job), job.policy(), gpus_per_task=1)
@@ -371,32 +339,6 @@ def test_a_task_computes_on_the_gpu_that_spark_gave_it(monkeypatch):
 
 
 @pytest.mark.thorough
-def test_an_executor_that_does_not_see_the_staging_folder(spark, job):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TaskMessages, "create", lambda self: None)
-        with pytest.raises(InputError, match="cannot use the staging folder") as caught:
-            run_frame(frame_of(spark, job), job.policy())
-    assert "share" in caught.value.hint
-    assert not (job.folder / "ledger.db").exists()
-
-
-def test_policies_of_one_column_that_make_no_run(spark, job):
-    whole = job.policy()
-    column = ColumnPolicy(**dict(whole.column_policies()[0]))
-    rest = {"id": "id", "sink": whole.sink, "ledger": whole.ledger.url}
-    for bad, error, words in (
-        (column.model_copy(update={"nonce": 1}), PolicyError, "nonce"),
-        (column.model_copy(update={"column": None}), PolicyError, "names no column"),
-    ):
-        with pytest.raises(error, match=words):
-            run_frame(frame_of(spark, job), bad, subject="user_id", **rest)
-    with pytest.raises(PolicyError, match="subject"):
-        run_frame(frame_of(spark, job), column, **rest)
-    with pytest.raises(PolicyError, match="ledger"):
-        run_frame(frame_of(spark, job), column, id="id", sink=whole.sink, subject="user_id")
-
-
-@pytest.mark.thorough
 def test_a_defect_is_no_quotation(spark, job, sentinel, capfd):
     def checkpoint(name):
         from pyspark import TaskContext
@@ -411,60 +353,4 @@ def test_a_defect_is_no_quotation(spark, job, sentinel, capfd):
     assert sentinel not in "".join([str(caught.value), *capfd.readouterr()])
 
 
-@pytest.mark.thorough
-def test_mechanisms_are_not_rebuilt_from_other_inputs(spark, job, monkeypatch):
-    """A worker whose configuration hash is another one refuses before it charges anything."""
-    real = Mechanism.cfg
-    monkeypatch.setattr(Mechanism, "cfg", lambda self: real(self)[::-1])
-    with pytest.raises(PolicyError, match="another hash"):
-        run_frame(frame_of(spark, job), job.policy())
-    assert not (job.folder / "ledger.db").exists()
-
-
-ROWS = 1_000_000
-WORDS = 12
-TEXT_BYTES = ROWS * WORDS * 7
 """About the size of the raw texts; the released ones have the same size."""
-
-DRIVER = """
-import json, os, sys
-values, settings, rows, words = json.loads(sys.argv[1])
-os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": f"{settings} pyspark-shell"}
-from pyspark.sql import SparkSession, functions as F
-from dptext_etl import Policy
-from dptext_etl.spark import run_frame
-
-def frame(first, last):
-    numbers = [(F.xxhash64("id", F.lit(i)) % 50 + 50).cast("int") for i in range(words)]
-    letters = [F.concat(F.lit("word"), F.chr(97 + n / 26), F.chr(97 + n % 26)) for n in numbers]
-    text = F.concat_ws(" ", *letters).alias("review")
-    return spark.range(first, last).select("id", (F.col("id") % 9973).alias("user_id"), text)
-
-def peak():
-    lines = open("/proc/self/status").read().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) << 10
-
-spark = SparkSession.builder.master("local[2]").getOrCreate()
-policy = Policy.parse(values)
-run_frame(frame(rows, rows + 20_000), policy, sink=policy.sink + "-small", release="small")
-small = peak()
-run = run_frame(frame(0, rows), policy)
-facts = {"rows": run.rows, "draws": run.draws, "published": run.published_rows}
-print(json.dumps(facts | {"grown": peak() - small}))
-"""
-
-
-@pytest.mark.thorough
-def test_the_driver_stays_small(java, spark_settings, make_job):
-    job = make_job("million")
-    column = job.policy().columns[0].model_dump(mode="json")
-    policy = job.policy(keep=None, column=[column], shard_rows=25_000, cap={"measure": "pure", "epsilon": 1e6})
-    settings = " ".join(f"--conf '{name}={value}'" for name, value in spark_settings.items())
-    given = json.dumps([policy.model_dump(mode="json", by_alias=True), settings, ROWS, WORDS])
-    done = subprocess.run([sys.executable, "-c", DRIVER, given], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    facts = json.loads(done.stdout)
-    assert (facts["rows"]["released"], facts["draws"], facts["published"]) == (ROWS, ROWS * WORDS, ROWS)
-    assert facts["grown"] < TEXT_BYTES / 4
-    with job.ledger() as ledger:
-        assert ledger.verify().ok

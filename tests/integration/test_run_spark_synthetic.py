@@ -9,7 +9,7 @@ from dptext_etl.errors import DPTextError
 from dptext_etl.polars import label
 from dptext_etl.spark import label_function
 
-from ..synthetic_runs import SCORED, labeled, used, verified
+from ..synthetic_runs import labeled, used, verified
 from .spark_runs import failing_once, frame_of
 
 
@@ -73,14 +73,6 @@ def test_a_source_that_changes_between_two_readings_is_not_published(spark, make
     save(labeled(reviews()), job.folder / "raw.parquet")
     assert job.run().rows["resumed"] == 240
     assert verified(job) == []
-
-
-@pytest.mark.thorough
-def test_a_table_with_scores_has_the_bytes_of_this_process(spark, make_pair):
-    here, expected, there = make_pair(synthetic=SCORED)
-    summary = run(there.policy(), engine=SparkEngine(frame_of(spark, there)))
-    assert (there.files(), summary.manifest) == (here.files(), expected.manifest)
-    assert spark.read.parquet(f"{there.folder}/published.versions/v1").schema["scores"].dataType.typeName() == "array"
 
 
 def test_a_column_of_spark_is_labeled_by_the_published_classifier(spark, make_synthetic):

@@ -147,17 +147,6 @@ def test_an_iceberg_table_is_read_by_the_ids_of_its_columns(spark, job, reviews,
     assert len(steps) == 1
 
 
-@pytest.mark.thorough
-def test_spark_publishes_a_table(spark, job, reviews):
-    job.values["table"] = {"format": "delta"}
-    policy = job.policy()
-    assert run_on_spark(spark, policy).version == 1
-    rows = pl.read_delta(str(job.folder / "published"))
-    assert rows["id"].sort().to_list() == reviews()["id"].to_list()
-    assert not run_on_spark(spark, policy).changed
-    assert deltalake.DeltaTable(str(job.folder / "published")).version() == 0
-
-
 def test_parquet_files_of_a_folder_are_read_as_polars_reads_them(spark, make_job, reviews, save):
     """Columns of folder names are kept and name persons, and a name of a folder is not a pattern."""
     job, other = (make_job(name, keep=["stars", "shop"], subject="user") for name in ("what[1]{a,b}?", "other"))

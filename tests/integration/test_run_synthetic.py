@@ -6,7 +6,7 @@ import json
 import polars as pl
 import pytest
 
-from dptext_etl import Ledger, Policy, _kernel, keys
+from dptext_etl import Ledger, _kernel, keys
 from dptext_etl.checks.published import check_published
 from dptext_etl.errors import GateError, InputError, LedgerError, LockedLedgerError
 from dptext_etl.families.aggregate import (
@@ -20,14 +20,13 @@ from dptext_etl.families.aggregate import (
 )
 from dptext_etl.guarantee import fine, micro
 from dptext_etl.policy.synthetic import CLAIM, Labels
-from dptext_etl.runner import scan_published
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.shard import summing
 from dptext_etl.runner.shard.staging import Staging
 from tests.quick import quick
 
 from ..review_jobs import make_reviews
-from ..synthetic_runs import CAP, CELLED, CELLS, COLUMN, SYNTHETIC, WITHOUT, graded, labeled, ref_of, used, verified
+from ..synthetic_runs import CAP, CELLED, CELLS, SYNTHETIC, WITHOUT, graded, labeled, ref_of, used, verified
 
 STEPS = ["reserved", "pinned", "committed", "version written", "staged", "gated", "parts written", "recorded"]
 STEPS += ["manifest written", "shown"]
@@ -141,15 +140,6 @@ def test_a_run_releases_what_the_core_computes_over_the_records_that_count(make_
         assert (getattr(expected, name) != getattr(partial_sums, name)).any()
     with job.ledger() as ledger:
         assert ledger.releases.pinned_table(ref_of(job, ledger)) == partial_sums.digest.hex()
-
-
-def test_a_policy_of_a_synthetic_table_is_written_and_read(make_synthetic):
-    policy = make_synthetic().policy()
-    again = Policy.parse(json.loads(policy.model_dump_json(by_alias=True)))
-    assert again == policy
-    assert again.statistic.cfg() == policy.statistic.cfg()
-    rows = make_synthetic("rows", synthetic=None, column=COLUMN, cap=None).policy()
-    assert "synthetic" not in rows.model_dump(mode="json", by_alias=True)
 
 
 def test_every_record_is_charged_and_a_person_pays_the_whole(released):
@@ -300,32 +290,6 @@ def test_a_shard_that_the_ledger_refused_counts_once(make_synthetic, monkeypatch
     assert (job.run().manifest, used(job)) == (expected.manifest, used(whole))
     assert failed
     assert verified(job) == []
-
-
-def test_a_table_that_is_not_published_waits_in_staging(make_synthetic):
-    job, whole = make_synthetic(publish=False), make_synthetic("whole")
-    assert job.run().version is None
-    assert not (job.folder / "published.manifest.json").exists()
-    job.values["publish"] = True
-    assert job.run().manifest == whole.run().manifest
-
-
-def test_staging_and_sink_may_be_object_stores(make_synthetic, store):
-    """The statistic does not depend on where the table lies."""
-    places = {"sink": "s3://bucket/topics", "staging": "s3://bucket/staging", "storage_options": store.options}
-    job, whole = make_synthetic(**places), make_synthetic("whole")
-    assert job.stop("committed")
-    assert job.run().published_rows == 50
-    assert all(verdict.passed for verdict in check_published("s3://bucket/topics", job.policy()))
-    whole.run()
-    there = scan_published("s3://bucket/topics", store.options).collect()
-    assert there.equals(whole.published())
-    assert not [name for name in store.objects if "synthetic" in name]
-
-
-def test_more_records_than_delta_allows_are_refused(make_synthetic):
-    made = {**SYNTHETIC["mechanism"], "delta": 1e-6}
-    assert make_synthetic(synthetic={**SYNTHETIC, "mechanism": made}).policy().synthetic.n_rec == 10_000
 
 
 def test_who_is_forgotten_is_noted_and_the_statistic_stays(make_synthetic, reviews, save):

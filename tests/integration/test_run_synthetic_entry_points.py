@@ -2,16 +2,14 @@
 
 import json
 import re
-from pathlib import Path
 
 import polars as pl
 import pytest
 
-from dptext_etl import privatize
 from dptext_etl.checks.published import check_published
 from dptext_etl.corpora.building import Options, Source, build
 from dptext_etl.engines import run, stage
-from dptext_etl.errors import ArtifactError, DPTextError, InputError, PolicyError
+from dptext_etl.errors import ArtifactError, DPTextError, InputError
 from dptext_etl.families.aggregate import read_statistic
 from dptext_etl.polars import run_frame
 from dptext_etl.policy.synthetic import CLAIM
@@ -72,49 +70,6 @@ def test_bad_tables_are_refused_before_any_charge(make_synthetic, reviews, save)
     with pytest.raises(InputError, match="occurs more than once"):
         job.run()
     assert not (job.folder / "ledger.db").exists()
-
-
-def _evaluate(policy, _):
-    from dptext_etl_eval.published import columns_of
-
-    return list(columns_of(policy, Path("elsewhere")))
-
-
-def _audit(policy, _):
-    from dptext_etl_eval.auditing.audit import audit
-
-    return audit(policy)
-
-
-def _sql(policy, _):
-    from dptext_etl.spark.functions import register
-
-    return register(None, "private", policy)
-
-
-def _view(policy, _):
-    from dptext_etl.spark import register_view
-
-    return register_view(None, "private", table="raw", policy=policy)
-
-
-DOORS = {
-    "privatize": lambda policy, frame: privatize(frame["review"].to_arrow(), frame["id"].to_arrow(), policy),
-    "frame": lambda policy, frame: frame.dptext.privatize(policy),
-    "lazy": lambda policy, frame: frame.lazy().dptext.privatize(policy).collect(),
-    "expression": lambda policy, frame: frame.select(pl.col("review").dptext.privatize(policy, id="id")),
-    "column": lambda policy, _: policy.column_policy(),
-    "evaluate": _evaluate,
-    "audit": _audit,
-    "SQL function": _sql,
-    "SQL view": _view,
-}
-
-
-@pytest.mark.parametrize("door", DOORS)
-def test_every_other_door_refuses_by_name(make_synthetic, reviews, door):
-    with pytest.raises(PolicyError, match="publishes a synthetic table"):
-        DOORS[door](make_synthetic().policy(), labeled(reviews()))
 
 
 def test_its_steps_may_be_taken_one_by_one(make_synthetic):
@@ -318,16 +273,6 @@ def test_a_table_with_scores_has_every_text_once_and_is_exported(make_synthetic,
     assert exported.exit_code == 0, exported.output
     assert verify(tmp_path / "export")["rows"] == len(corpus)
     assert "regress words on `scores`" in (tmp_path / "export" / "README.md").read_text()
-
-
-def test_the_page_of_an_export_with_many_labels_teaches_a_reader_of_vectors(make_synthetic, tmp_path):
-    from dptext_etl.runner.publish.export import export
-
-    values = ["music", "money", *(f"topic {number}" for number in range(6))]
-    job = make_synthetic(synthetic={**SYNTHETIC, "labels": {"column": "topic", "values": values}})
-    job.run()
-    export(job.policy(), tmp_path / "out")
-    assert "use vectors of the texts first" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_a_csv_file_cannot_hold_scores_and_nothing_is_charged(make_synthetic):

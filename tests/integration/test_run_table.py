@@ -6,7 +6,6 @@ import pickle
 
 import polars as pl
 import pytest
-from polars.testing import assert_frame_equal
 
 import dptext_etl.polars
 from dptext_etl import ColumnPolicy, load, run
@@ -14,7 +13,7 @@ from dptext_etl.checks.text_counts import SAMPLE_ROWS
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, PolicyError
 from dptext_etl.polars import guard, privatize, released, run_frame
-from dptext_etl.runner import check, publish, scan_published
+from dptext_etl.runner import check, publish
 
 from ..review_jobs import STAGED
 
@@ -75,27 +74,6 @@ def test_publish_false_stays_staged_and_can_be_published_later(job):
     charged = job.charged()
     later = job.run()
     assert (later.version, later.rows["new"], job.charged()) == (1, 0, charged)
-
-
-def test_folders_and_globs_keep_the_order_of_their_files(make_job, reviews, save):
-    whole = make_job("whole")
-    parts = make_job("parts")
-    for at in (2, 0, 1):
-        save(reviews(80, 80 * at), parts.folder / "many" / f"2026-0{at}.parquet")
-    whole.run()
-    parts.run(source=str(parts.folder / "many"))
-    assert parts.files() == whole.files()
-    parts.run(source=str(parts.folder / "many" / "*.parquet"))
-    assert parts.files() == whole.files()
-
-
-def test_column_order_and_shards_do_not_change_a_text(make_job, reviews):
-    one, two = make_job("one", frame=reviews(60)), make_job("two", frame=reviews(60).reverse())
-    one.run(shard_rows=7)
-    two.run()
-    first = scan_published(str(one.folder / "published")).collect()
-    second = scan_published(str(two.folder / "published")).collect()
-    assert_frame_equal(first, second.reverse())
 
 
 def test_a_faithful_mechanism_stays_staged(job, sentinel):

@@ -228,13 +228,6 @@ def test_released_records_stay_and_the_key_fills_what_remains(job, reviews, incr
     assert published(job) == first_of(frame, job, stay=before), "a lower limit removes nothing"
 
 
-def test_rows_without_a_person_have_no_limit(job, reviews):
-    frame = reviews().with_columns(user_id=pl.when(pl.int_range(pl.len()) % 4 > 0).then("user_id"))
-    keep(job, frame)
-    job.run(per_subject=MOST, on_null_subject="own")
-    assert published(job) == first_of(frame, job)
-
-
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -258,14 +251,6 @@ def units(nameless):
     with nameless.ledger() as ledger:
         assert ledger.verify().ok
         return ledger.remaining(Scope.of(nameless.policy())).as_dict()["units"]
-
-
-def test_refused_with_the_choices(nameless):
-    with pytest.raises(InputError, match="24 rows have no subject") as caught:
-        nameless.run()
-    assert '"quarantine"' in caught.value.hint
-    assert '"own"' in caught.value.hint
-    assert "record" not in caught.value.hint, "dropping all caps per person is no advice"
 
 
 def test_excluded(nameless):
@@ -310,14 +295,6 @@ def test_a_person_who_is_found_later_is_another_unit(nameless, reviews, save):
     save(reviews(), nameless.folder / "raw.parquet")
     with pytest.raises(LedgerError, match="24 of"):
         nameless.run(on_null_subject="own", shard_rows=1000)
-
-
-def test_incrementally(nameless, reviews, save):
-    nameless.run(on_null_subject="quarantine", incremental=True)
-    old = pl.read_parquet(nameless.folder / "raw.parquet")
-    save(pl.concat([old, reviews(10, 240)]), nameless.folder / "raw.parquet")
-    summary = nameless.run(on_null_subject="quarantine", incremental=True)
-    assert (summary.rows["new"], summary.rows["without_subject"], summary.published_rows) == (10, 24, 226)
 
 
 def test_synthetic_and_shuffled(make_synthetic, reviews):

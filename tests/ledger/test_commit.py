@@ -1,6 +1,5 @@
 """COMMIT: one digest per identity, expiry, abortion, and ex-post charges below the worst case."""
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import numpy as np
@@ -10,8 +9,7 @@ import pytest
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.ledger import CommitOutcome, Outcome, Scope
 from dptext_etl.ledger.holdings import LedgerPlan
-from dptext_etl.ledger.storage.hashed_ids import IdKey, WantedIds, concatenated, hashed_ids
-from dptext_etl.ledger.storage.journal import Journal
+from dptext_etl.ledger.storage.hashed_ids import WantedIds, concatenated, hashed_ids
 from dptext_etl.policy import Cap
 
 from .conftest import each_store
@@ -62,42 +60,6 @@ def test_a_reservation_that_another_job_goes_by_is_not_aborted(kit):
     kit.sound()
 
 
-def test_the_same_job_may_ask_again_and_still_abort(kit):
-    kit.reserve(["a"], cap=9)
-    kit.reserve(["a"], cap=9)
-    assert kit.ledger.abort("job", compute_never_started=True) == 1
-    kit.sound()
-
-
-def test_a_commit_neither_hashes_nor_looks_up_again_what_its_reservation_did(kit, monkeypatch):
-    batches = [kit.reserve([name, f"{name}-more"]) and seq_of_last(kit) for name in "abc"]
-    hashed, read = [], []
-    real_hash, real_read = IdKey._hash, Journal.read
-
-    def noted(self, seq, names, *more, **options):
-        read.append((seq, *names))
-        return real_read(self, seq, names, *more, **options)
-
-    monkeypatch.setattr(IdKey, "_hash", lambda self, kind, ids: hashed.append(kind) or real_hash(self, kind, ids))
-    monkeypatch.setattr(Journal, "read", noted)
-    names = ["d", "e", "f"]
-    kit.reserve(names)
-    assert (hashed, [seq for seq, *names in read if names == ["record"]]) == (["rec", "sub"], batches[-1:])
-    read.clear()
-    assert kit.commit(names) == [0, 0, 0]
-    assert len(hashed) == 2
-    assert {seq for seq, *_ in read} == {seq_of_last(kit)}, "only the batch that the reservation made is new"
-    read.clear()
-    assert kit.commit(["e", "d"]) == [1, 1], "other ids"
-    assert len(hashed) == 3
-    assert [seq for seq, *names in read if names == ["record"]] == [], "ids of earlier batches are in memory"
-    kit.sound()
-
-
-def seq_of_last(kit):
-    return max(kit.db.contents.latest().batches)
-
-
 def test_results_that_were_examined_ahead_are_committed_as_the_ledger_is_then(kit):
     kit.reserve(["a", "b", "c", "d"], cap=9)
     ready = kit.ledger.examine(*kit.results(["a", "b", "c"]))
@@ -122,26 +84,6 @@ def test_results_whose_reservation_is_given_back_are_not_committed(kit):
     with pytest.raises(LedgerError, match=r"0 records were never reserved .*, 1 was reserved with another text"):
         kit.ledger.commit("job", ready)
     assert kit.sound()["committed"] == 0
-
-
-def test_ids_that_other_threads_hashed_ahead_are_not_hashed_again(kit, monkeypatch):
-    """Shards are computed side by side: several are reserved before the first of them is committed."""
-    kit.ledger.read_key()
-    real, batches = IdKey._hash, [["a", "b"], ["c"], ["d", "e"], ["f", "g"]]
-    marks = [np.array([at == 1] + [False] * (len(names) - 1)) for at, names in enumerate(batches)]
-    with ThreadPoolExecutor(len(batches)) as pool:
-        ids = [pa.array(names) for names in batches]
-        list(pool.map(lambda ids, canary: kit.ledger.make_ready("record", ids, None, [], canary=canary), ids, marks))
-    hashed = []
-    monkeypatch.setattr(IdKey, "_hash", lambda self, kind, ids: hashed.append(kind) or real(self, kind, ids))
-    for names, canary in zip(batches, marks, strict=True):
-        kit.reserve(names, canary=canary, scope=Scope("reviews", "2026", unit="record"))
-    for names, canary in zip(batches, marks, strict=True):
-        assert kit.commit(names, canary=canary) == [DONE] * len(names)
-    assert not hashed
-    with pytest.raises(InputError, match="repeated"):
-        kit.ledger.make_ready("record", pa.array(["x", "x"]), None, [])
-    kit.sound()
 
 
 def test_what_a_writer_remembers_of_a_reservation_is_never_out_of_date(kit, new_kit):

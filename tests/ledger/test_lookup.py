@@ -8,7 +8,7 @@ import pytest
 
 from dptext_etl.checks import comparison
 from dptext_etl.checks.comparison import ANY, LedgerComparison, Mismatches, batches_of, compared, located
-from dptext_etl.ledger import Outcome, Scope
+from dptext_etl.ledger import Scope
 from dptext_etl.ledger.storage.hashed_ids import matrix
 from dptext_etl.ledger.storage.journal import Journal
 
@@ -131,16 +131,3 @@ def test_cells_on_the_disk_are_compared_batch_by_batch(kit, monkeypatch, tmp_pat
     assert cells.counts() == Mismatches(uncommitted=8, different=1)
     assert {count for (_, name), count in read.items() if name == "positions"} == {1}, "each batch is read once"
     assert sum(name == "positions" for _, name in read) == 8
-
-
-@each_store
-@pytest.mark.parametrize("cap", [None, 9])
-def test_a_scope_that_was_never_charged_is_previewed(kit, cap):
-    """In a new period, known records have their units, and no unit has used anything."""
-    kit.reserve(["a"], ["ann"], 3, cap=cap)
-    batch = pa.array(["a", "b"]), pa.array(["bob", "bob"]), [kit.charge(kit.ref(release="r2"), ["a", "b"])]
-    ready = kit.ledger.make_ready("subject", *batch)
-    found = kit.ledger.judge(Scope("reviews", "2027"), None, ready)
-    assert found.used.shape == (0, 2)
-    assert found.moved.tolist() == [True, False]
-    assert found.outcome.tolist() == [Outcome.RESERVED, Outcome.RESERVED]

@@ -3,14 +3,12 @@
 from contextlib import nullcontext
 from dataclasses import replace
 
-import pyarrow as pa
 import pytest
 
 from dptext_etl import _kernel
 from dptext_etl.accounting import Bound
 from dptext_etl.errors import KeyReferenceError, LedgerError
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
-from dptext_etl.ledger import Outcome
 from dptext_etl.ledger.releases import commitment
 from dptext_etl.ledger.types import Event
 from dptext_etl.mechanisms.custext import CusText
@@ -167,12 +165,6 @@ def test_a_column_policy_registers_itself(kit, monkeypatch):
     assert shown["disclosures"] == sorted(item.value for item in policy.mechanism.guarantee.disclosures)
     with pytest.raises(LedgerError, match="names no column"):
         kit.ledger.releases.register(policy.model_copy(update={"column": None}), "string")
-
-
-def test_a_release_keeps_its_records_apart_from_others(kit):
-    kit.reserve(["a"], cap=9)
-    assert kit.ledger.known(kit.ref(release="r2"), pa.array(["a"])).tolist() == [False]
-    assert kit.reserve(["a"], cap=9, refs=[kit.ref(column="title")]) == [Outcome.RESERVED]
 
 
 def test_a_commitment_is_the_one_of_the_specification():

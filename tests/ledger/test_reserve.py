@@ -1,7 +1,6 @@
 """RESERVE: who is charged, once, in row order, and refusals before anything is written."""
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +9,6 @@ import pytest
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import BudgetError, InputError, LedgerError
 from dptext_etl.ledger import Charge, Outcome, Scope
-from dptext_etl.ledger import charges as batches
-from dptext_etl.ledger.storage.journal import seal
 from dptext_etl.ledger.types import counts_of
 from dptext_etl.policy import Cap
 
@@ -25,23 +22,6 @@ def asked_for(kit, names, people):
     """A batch as arguments of `reserve` and `make_ready`."""
     ids = pa.array(names)
     return ids, pa.array(people), [kit.charge(kit.ref(), names, 1, "text")]
-
-
-def test_rows_that_were_encoded_ahead_are_not_encoded_again(kit, monkeypatch):
-    sealed, scope, cap = [], Scope("reviews", "2026"), Cap(epsilon=9, period="2026")
-    monkeypatch.setattr(batches, "seal", lambda *what: sealed.append(len(what[1]["canary"])) or seal(*what))
-    kit.ledger.read_key()
-    first, second = asked_for(kit, ["a", "b"], ["ann", "bob"]), asked_for(kit, ["b", "c"], ["bob", "cai"])
-    with ThreadPoolExecutor(2) as pool:
-        ready = list(pool.map(lambda batch: kit.ledger.make_ready("subject", *batch, sealed=True), [first, second]))
-    assert sealed == [2, 2]
-    assert kit.ledger.reserve("job", scope, cap, ready[0]).tolist() == [NEW, NEW]
-    assert sealed == [2, 2]
-    assert kit.ledger.reserve("job", scope, cap, ready[1]).tolist() == [Outcome.PENDING, NEW]
-    assert sealed == [2, 2, 1], "one of them is known: the other one is encoded alone"
-    assert kit.used("ann", "bob", "cai") == [1, 1, 1]
-    assert kit.commit(["a", "b", "c"]) == [0, 0, 0]
-    kit.sound()
 
 
 def test_a_batch_of_another_unit_than_the_scope_is_refused(kit):

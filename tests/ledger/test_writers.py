@@ -4,10 +4,8 @@ Specification: docs/spec/ledger-plan.md#locks.
 """
 
 import json
-import subprocess
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +15,6 @@ from dptext_etl.ledger.charges import scope_lock
 from dptext_etl.policy import Cap
 
 from ..ledger_kit import binaries, digest
-
-HERE = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
@@ -246,53 +242,3 @@ def test_locks_are_taken_in_one_order(two, monkeypatch):
     one.ledger.post("job", ref, "ab" * 32, [step], one.ids("a"), binaries([digest("a", "better")]))
     turns = [name.partition("/")[0] for name in taken]
     assert turns == [*order, "scope", "states", "append", "append", "states", "append"]
-
-
-WRITER = f"""
-import json, random, sys; sys.path.insert(0, {str(HERE)!r})
-import pyarrow as pa
-from ledger_kit import Kit
-from dptext_etl.errors import LockedLedgerError
-from dptext_etl.ledger import Scope
-from dptext_etl.ledger.storage.store import wait_for_ledger
-from dptext_etl.policy import Cap
-place, seed, writers, scopes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4].split(",")
-kit, mine = Kit(place), random.Random(seed)
-batches = [(name, start) for name in scopes for start in range(0, 60, 12)]
-mine.shuffle(batches)
-for name, start in batches:
-    if mine.random() < 0.5 and start // 12 % writers != seed:
-        continue  # others have it, and this writer has half of theirs, too
-    dataset, _, group = name.partition("/")
-    refs = [kit.ref(column, dataset=dataset, refundable=True) for column in ("review", "title")]
-    scope, cap = Scope(dataset, "2026", group or None), Cap(epsilon=10_000, period="2026", group=group or None)
-    ids = [f"r{{i}}" for i in range(start, start + 12)]
-    people = [f"p{{i % 17}}" for i in range(start, start + 12)]
-    spend = lambda: kit.reserve(ids, people, 3, cap, refs=refs, scope=scope, job=f"{{seed}}")
-    assert set(wait_for_ledger(spend)) <= {{0, 1, 2}}
-    for ref in refs:
-        used = [1_000_000] * 12
-        wait_for_ledger(lambda: kit.commit(ids, ref=ref, job=f"{{seed}}", spent=used))
-"""
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("scopes", ["reviews", "a,b/people,c/people"])
-def test_many_writers_charge_what_one_does(new_place, new_kit, warm, scopes):
-    """Four processes over the same batches, some by two of them: balances, counts and states of one writer."""
-    found = []
-    for writers in (1, 4):
-        kit = new_kit(new_place("of many"))
-        started = [
-            subprocess.Popen([*warm, "-c", WRITER, kit.place, str(seed), str(writers), scopes])
-            for seed in range(writers)
-        ]
-        assert [process.wait(600) for process in started] == [0] * writers
-        counts = kit.sound()
-        used = {}
-        for name in scopes.split(","):
-            dataset, _, group = name.partition("/")
-            people = (f"p{i}" for i in range(17))
-            used[group or dataset] = kit.used(*people, scope=Scope(dataset, "2026", group or None))
-        found.append(({name: counts[name] for name in ("records", "committed", "pending")}, used))
-    assert found[0] == found[1]

@@ -51,40 +51,6 @@ def test_a_result_keeps_what_is_known_of_its_run(tmp_path):
         assert [row["measured"] for row in found["rows"]] == ["fast"]
 
 
-@pytest.mark.thorough
-def test_a_package_that_does_not_install_is_named(monkeypatch, tmp_path):
-    import bench_alternatives
-
-    monkeypatch.setattr(bench_alternatives, "run", lambda command, **_: command[-1] if "pip" in command[0] else {})
-    refused = bench_alternatives.installed(tmp_path / "venv", ("absent-package",))
-    assert refused == "pip install absent-package fails"
-    tool = bench_alternatives.TOOLS[0]
-    assert bench_alternatives.compared(tool, refused, {}, tmp_path).measured == f"skipped: {refused}"
-
-
-def test_rotated_texts_differ_in_order_alone():
-    from tasks import rotated
-
-    texts = pl.DataFrame({"text": ["a b c", "one two", "x"]})
-    assert [texts.select(rotated("text", turn))["text"].to_list() for turn in range(3)] == [
-        ["a b c", "one two", "x"],
-        ["b c a", "two one", "x"],
-        ["c a b", "one two", "x"],
-    ]
-
-
-def test_surrogate_texts_are_distinct_and_stand_in_no_corpus():
-    from surrogate_tasks import LENGTH, made
-
-    from dptext_etl.corpora import Corpus
-
-    folder, texts, _ = made(300, 200)
-    with folder:
-        public = Corpus.open(folder.name).texts
-    assert len({*texts, *public}) == 500
-    assert all(len(text.split()) == LENGTH for text in texts)
-
-
 def test_texts_of_models_are_distinct_and_as_long_as_they_say():
     from dpmlm_tasks import LONG, alike, long_texts, texts
     from gpu_models import WHOLE

@@ -1,12 +1,10 @@
-"""`udfs` re-exports the doors of the library and may be shadowed; killed test runs leave nothing in memory."""
+"""`udfs` re-exports the doors of the library and may be shadowed."""
 
 import importlib
 import subprocess
 import sys
 
 import pytest
-
-from tests import memory_folder
 
 DOORS = {
     "polars": {
@@ -36,28 +34,3 @@ def test_a_users_own_folder_udfs_stands_in_nobodys_way(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-HOLD = """
-import os, sys, time
-from pathlib import Path
-from tests import memory_folder
-memory_folder.lock(Path(sys.argv[1]))
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-def test_folders_of_dead_runs_go_and_that_of_a_live_one_stays(tmp_path):
-    live, dead = tmp_path / "dptext-tests-live", tmp_path / "dptext-tests-dead"
-    for folder in (live, dead):
-        (folder / "pytest-of-a").mkdir(parents=True)
-    command = [sys.executable, "-c", HOLD, str(live)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"held\n"
-        memory_folder.remove_left_behind(tmp_path)
-        assert live.exists()
-        assert not dead.exists()
-        process.kill()
-    memory_folder.remove_left_behind(tmp_path)
-    assert not live.exists()

@@ -1,4 +1,4 @@
-"""Every module of the studies imports, and those that no other test runs give known figures on the smallest case.
+"""Every module of the studies imports, and each recipe is a policy whose head lists its commands.
 
 `tests/docs` runs the studies that write pages, `test_benchmark_inputs.py` the inputs of benchmarks.
 """
@@ -14,9 +14,6 @@ from dptext_etl.policy import Policy
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 RECIPES = sorted((STUDIES / "recipes").glob("*/policy.toml"))
-"""Columns of a static embedding, and of the vectors that are appended to it."""
-TRAIN = (["play a song of the band", "book a hotel room for us"] * 20, ["music", "hotel"] * 20)
-TEST = (["a new album by the singer", "rooms of a cheap hotel", "a song"], ["music", "hotel", "music"])
 
 
 @pytest.fixture
@@ -43,40 +40,6 @@ def test_every_module_imports(study):
             if (error.name or "").partition(".")[0] in {"", "dptext_etl", "dptext_etl_eval", "dptext_etl_models"}:
                 missing[name] = str(error)
     assert not missing
-
-
-@pytest.fixture
-def toy(study, tmp_path):
-    """The study of synthetic tables, a data set of two labels, and an empty store of figures."""
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
-    utility = study("synthetic_utility")
-    data = utility.Set("toy", TRAIN, TEST, ([], []))
-    return utility, data, utility.FigureCache(tmp_path / "figures")
-
-
-def test_a_synthetic_table_is_measured_once_per_key(toy, tmp_path):
-    utility, data, kept = toy
-    (line,) = list(utility.brief(kept, [data], (0,), "example"))[2:]
-    statistic = utility.describe("example", epsilon=4.0, delta=utility.DELTA, labels=data.labels)
-    assert data.labels == ("hotel", "music")
-    made = utility.summed(data, statistic, 0)
-    mean = utility.f1(TEST[1], utility.labels_of(made, TEST[0]))
-    assert utility.measured(kept, data, utility.CLASSIFIER, 4.0, (0,), "example") == [mean]
-    assert f" / {mean:.3f} |" in line
-    again = utility.FigureCache(tmp_path / "figures", measures=False)
-    assert list(utility.brief(again, [data], (0,), "example"))[2] == line
-
-
-@pytest.mark.thorough
-def test_every_way_to_draw_rows_is_measured(toy, monkeypatch):
-    utility, data, kept = toy
-    monkeypatch.setattr(utility, "EVERYDAY", "example")
-    monkeypatch.setattr(utility, "ROWS", 200)
-    monkeypatch.setattr(utility, "EPSILONS", (4.0,))
-    monkeypatch.setattr(utility.measured, "__defaults__", ("example",))
-    found = list(utility.lines(kept, [data], (0, 1)))
-    assert [line.split("|")[2].strip() for line in found[-len(utility.CANDIDATES) :]] == [*utility.CANDIDATES]
-    assert all(0 <= float(line.rpartition(" | ")[2].strip(" |")) <= 1 for line in found if "| toy" in line)
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.parent.name)
@@ -111,17 +74,3 @@ def test_a_recipe_runs_on_the_command_line(study, tmp_path, monkeypatch):
     assert utility.released(folder, recipe, 4.0, 0) == figures
     shown = list(utility.lines({"toy": {1.0: [figures], 4.0: [figures]}}, {"toy": 2.0}))
     assert shown[2].endswith(" | 1 | 2 |")
-
-
-def test_the_former_learner_learns_single_words_and_pairs(study):
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
-    pytest.importorskip("torch", reason="torch is not installed (extra: models)")
-    learner = study("former_learner")
-    corpus = learner.Corpus("toy", *TRAIN, *TRAIN)
-    assert learner.former(TRAIN[0], corpus) == 1.0
-    assert learner.former(["nothing to see", "something else"] * 20, corpus) == pytest.approx(1 / 3)
-
-
-def test_shapes_of_text_are_named_once(study):
-    rows = study("shapes").rows()
-    assert len({row[0] for row in rows}) == len(rows) == len(study("shapes").SHAPES)

@@ -19,7 +19,7 @@ from dptext_etl.spark import guard, label_function, register, worker
 from tests.later import later
 from tests.quick import quick
 
-from .film_queries import ARROW, EXAMPLE, FORMS, ROWS, column, failure, probe
+from .film_queries import ARROW, FORMS, ROWS, column, failure, probe
 
 later("pyspark", reason="pyspark is not installed (extra: spark)")
 
@@ -52,17 +52,6 @@ def test_a_name_that_queries_would_not_find_is_refused(films, policy):
         with pytest.raises(PolicyError, match=r"has a built-in function '\w+'|a name in SQL has only letters"):
             register(films, name, policy, form=FORMS[0])
     assert column(films, "SELECT reverse('abc')") == ["cba"]
-
-
-def test_a_policy_file_of_one_text_column(films, policy, expected, tmp_path):
-    entries = {"dataset": "films", "release": "1", "source": "a.parquet", "sink": "out", "id": "id", "unit": "record"}
-    lines = [f'{name} = "{value}"' for name, value in {**entries, "key": policy.key}.items()]
-    parameters = ", ".join(f"{name} = {json.dumps(value)}" for name, value in EXAMPLE.items())
-    lines += ['ledger = { url = "l.db" }', "[[column]]", 'name = "review"', 'allow = ["cluster"]']
-    lines += [f"mechanism = {{ {parameters} }}"]
-    (tmp_path / "privacy.toml").write_text("\n".join(lines))
-    register(films, "from_a_file", tmp_path / "privacy.toml", form=FORMS[0])
-    assert column(films, "SELECT from_a_file(review, id) FROM films ORDER BY n") == expected
 
 
 @pytest.mark.parametrize("form", quick(FORMS))
@@ -178,18 +167,6 @@ def test_records_that_are_repeated_or_filtered_have_one_release(films, policy, e
     assert [tuple(row) for row in frame.collect()] == [tuple(row) for row in frame.collect()]
 
 
-@pytest.mark.parametrize("form", quick(FORMS))
-def test_tables_views_and_batch_sizes(films, policy, expected, form, tmp_path):
-    register(films, "private_review", policy, form=form)
-    films.table("films").repartition(3).write.parquet(str(tmp_path / "films"))
-    films.read.parquet(str(tmp_path / "films")).createOrReplaceTempView("stored")
-    films.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "7")
-    try:
-        assert column(films, "SELECT private_review(review, id) FROM stored ORDER BY n") == expected
-    finally:
-        films.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-
-
 @pytest.mark.skipif(not ARROW, reason="Spark 3.5 has no Arrow UDFs")
 def test_large_strings(films, policy, expected):
     register(films, "private_review", policy)
@@ -200,28 +177,6 @@ def test_large_strings(films, policy, expected):
         assert column(films, "SELECT private_spend(review, id).text FROM films ORDER BY n") == expected
     finally:
         films.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
-
-
-@pytest.mark.thorough
-def test_streams_by_foreach_batch(films, policy, expected, tmp_path):
-    register(films, "private_review", policy, form=FORMS[0])
-    source = films.table("films").repartition(2)
-    source.write.parquet(str(tmp_path / "in"))
-
-    def publish(batch, number):
-        batch.selectExpr("n", "private_review(review, id) AS review").write.mode("overwrite").parquet(
-            str(tmp_path / "out" / f"batch={number}")
-        )
-
-    def run():
-        stream = films.readStream.schema(source.schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
-        query = stream.writeStream.foreachBatch(publish).trigger(availableNow=True)
-        query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
-
-    run()
-    released = films.read.parquet(str(tmp_path / "out"))
-    assert [row.review for row in released.orderBy("n").collect()] == expected
-    assert len(list((tmp_path / "out").glob("batch=*"))) > 1
 
 
 def test_a_worker_loads_once_and_uses_one_thread(films, policy):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dptext_etl import Ledger
-from dptext_etl.engines.spark.worker_policy import is_file, opened
+from dptext_etl.engines.spark.worker_policy import opened
 from dptext_etl.errors import LedgerError, PolicyError
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.policy import Cap, LedgerSpec
@@ -32,30 +32,6 @@ def test_rows_are_charged_to_their_subjects_and_committed(films, policy, url):
     assert found["records"] == found["committed"] == len(ROWS)
 
 
-@pytest.mark.thorough
-def test_a_query_run_again_costs_nothing_and_releases_the_same(films, policy, url):
-    register(films, "private_review", policy, ledger=url, cap=Cap(epsilon=10_000))
-    first = column(films, QUERY)
-    register(films, "again", policy, ledger=url, cap=Cap(epsilon=10_000), form="pandas", spend=True)
-    assert column(films, QUERY) == first
-    assert column(films, "SELECT again(review, id, user).text FROM films ORDER BY n") == first
-    assert (charged(url), counts(url)["committed"]) == (EVERYBODY, len(ROWS))
-
-
-@pytest.mark.thorough
-def test_two_columns_of_a_record_draw_apart_and_add_up(films, policy, url):
-    other = policy.model_copy(update={"column": "summary"})
-    register(films, "private_review", policy, ledger=url, cap=Cap(epsilon=10_000))
-    register(films, "private_summary", other, ledger=url, cap=Cap(epsilon=10_000))
-    out = films.sql(
-        "SELECT private_review(review, id, user) a, private_summary(review, id, user) b FROM films ORDER BY n"
-    )
-    rows = out.collect()
-    assert ([row.a for row in rows], [row.b for row in rows]) == (expected(policy), expected(other))
-    assert all(row.a != row.b for row in rows)
-    assert charged(url) == [2 * epsilon for epsilon in EVERYBODY]
-
-
 def test_rows_over_the_cap_come_back_null(films, policy, url):
     register(films, "private_review", policy, ledger=url, cap=Cap(epsilon=40), spend=True)
     rows = films.sql("SELECT user, r.* FROM (SELECT user, private_review(review, id, user) r FROM films)").collect()
@@ -65,21 +41,6 @@ def test_rows_over_the_cap_come_back_null(films, policy, url):
         paid = sum(row.epsilon for row in rows if row.user == user and row.text is not None)
         assert used == paid * 1e6
         assert 28 <= paid <= 40
-
-
-@pytest.mark.thorough
-def test_rows_over_the_cap_stop_the_query_if_asked(films, policy, url):
-    register(films, "private_review", policy, ledger=url, cap=Cap(epsilon=40), on_cap="refuse")
-    with pytest.raises(Exception, match=r"BudgetError(.|\n)*would exceed the cap"):
-        films.sql(QUERY).collect()
-    assert all(used <= 40_000_000 for used in charged(url))
-
-
-@pytest.mark.thorough
-def test_records_can_stand_for_themselves(films, policy, url):
-    register(films, "private_review", policy, ledger=LedgerSpec(url=url), unit="record")
-    assert column(films, "SELECT private_review(review, id) FROM films ORDER BY n") == expected(policy)
-    assert counts(url)["committed"] == len(ROWS)
 
 
 def test_the_ledger_may_be_named_by_reference(films, policy, url, monkeypatch):
@@ -118,11 +79,6 @@ def test_a_task_that_fails_after_its_rows_is_retried_for_nothing(films, policy, 
     assert {path.name for path in (tmp_path / "attempts").iterdir()} >= {"0-0", "0-1", "1-0", "1-1"}
     assert ([row.review for row in sorted(out)], charged(url)) == (expected(policy), EVERYBODY)
     assert counts(url)["committed"] == len(ROWS)
-
-
-@pytest.mark.parametrize(("url", "file"), [("a.db", True), ("sqlite:///a.db", True), ("postgresql://h/d", False)])
-def test_which_urls_are_files(url, file):
-    assert is_file(url) == file
 
 
 def test_ledgers_and_caps_that_cannot_serve_are_refused(url, tmp_path, films, policy, monkeypatch):

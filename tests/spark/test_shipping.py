@@ -1,6 +1,5 @@
 """Tables and configuration on their way to Spark's workers."""
 
-import pickle
 from types import SimpleNamespace
 
 import pytest
@@ -78,9 +77,3 @@ class TestShipping:
         monkeypatch.setattr(CusText, "parts", build)
         monkeypatch.setattr(CusText, "table_description", build)
         assert carried.column_policy().mechanism.cfg() == policy.mechanism.cfg()
-
-
-def test_what_is_carried_is_plain_and_stable(films, policy):
-    first, second = (WorkerPolicy.of(policy, ship(films, policy.mechanism.artifacts())).written() for _ in range(2))
-    assert (first, WorkerPolicy.model_validate_json(first).written()) == (second, first)
-    assert pickle.loads(pickle.dumps(first)) == first

@@ -8,7 +8,7 @@ import pytest
 from dptext_etl.device import DTYPE_SETTING, SETTING
 from dptext_etl_models.inference.masked.model import MaskedModel
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 BENCHMARKS = Path(__file__).resolve().parents[3] / "studies" / "benchmarks"
 
 
@@ -49,36 +49,6 @@ def test_without_a_gpu_nothing_is_measured(gpu, tmp_path, capsys):
     assert not out.exists()
     with pytest.raises(SystemExit):
         gpu.main(["--tiny"])
-
-
-@pytest.fixture
-def cuda_tests(gpu, tmp_path, monkeypatch):
-    """One test in a folder in the place of the repository, with the repository's options of pytest."""
-    options = BENCHMARKS.parents[1].joinpath("pyproject.toml").read_text().partition("[tool.pytest.ini_options]")[2]
-    addopts = next(line for line in options.splitlines() if line.startswith("addopts"))
-    (tmp_path / "pyproject.toml").write_text(f"[tool.pytest.ini_options]\n{addopts}\n")
-    (tmp_path / "test_cuda.py").write_text("def test_one():\n    pass\n\n\ndef test_two():\n    pass\n")
-    monkeypatch.setattr(gpu, "HERE", tmp_path / "studies" / "benchmarks")
-    monkeypatch.setattr(gpu, "TESTS", ("test_cuda.py",))
-    return tmp_path
-
-
-@pytest.mark.usefixtures("cuda_tests")
-def test_the_row_of_tests_counts_them(gpu):
-    (row,) = gpu.tests()
-    assert row.met is True
-    assert row.measured.startswith("2 passed in ")
-
-
-def test_tests_that_fail_are_printed_with_their_errors(gpu, cuda_tests, capsys):
-    (cuda_tests / "test_cuda.py").write_text("def test_cuda():\n    assert 3 == 4\n")
-    (row,) = gpu.tests()
-    assert (row.met, row.measured.split(" in ")[0]) == (False, "1 failed")
-    assert "assert 3 == 4" in capsys.readouterr().out
-    (cuda_tests / "conftest.py").write_text("import no_such_package\n")  # pytest writes this error to stderr
-    (row,) = gpu.tests()
-    assert (row.met, row.measured) == (False, "exit 4")
-    assert "No module named 'no_such_package'" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("one_thread")

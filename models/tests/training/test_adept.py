@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +11,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from safetensors.numpy import load_file
 
 from dptext_etl_models.inference import lstm
 from dptext_etl_models.inference.lstm import AutoencoderModel
 from dptext_etl_models.mechanisms.adept import Adept
 from dptext_etl_models.training import adept
-from models.tests.training.stopping import stopped
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WORDS = ("the", "a", "cat", "dog", "bird", "house", "sings", "sleeps", "runs", "near")
@@ -71,18 +68,3 @@ def test_a_mechanism_loads_what_was_trained_and_provenance_is_in_the_configurati
     written = json.loads((trained / "config.json").read_bytes())
     assert written["corpora"] == [{"name": "toy"}]
     assert (written["clip"], written["steps"], written["hidden"]) == (2.0, 400, 48)
-
-
-def test_a_stopped_training_ends_as_one_that_was_not(texts, tmp_path) -> None:
-    short = replace(SETTINGS, steps=40)
-    adept.train(texts, short, tmp_path / "whole")
-    stopped(adept.train, texts, short, tmp_path / "stopped", every=20)
-    assert adept.train(texts, short, tmp_path / "stopped") == 40
-    whole = load_file(tmp_path / "whole" / "model.safetensors")
-    for name, weight in load_file(tmp_path / "stopped" / "model.safetensors").items():
-        np.testing.assert_array_equal(weight, whole[name])
-
-
-def test_paper_settings_are_the_default() -> None:
-    paper = adept.Settings()
-    assert (paper.vocabulary, paper.embedding, paper.hidden, paper.length, paper.clip) == (20_000, 300, 512, 20, 5.0)

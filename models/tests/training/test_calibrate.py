@@ -226,9 +226,3 @@ def test_what_cannot_be_calibrated_is_refused_without_quoting_a_text(arguments, 
     assert said in " ".join(done.output.split())
     assert not (tmp_path / "clip.json").exists()
     assert not any(len(text) > 5 and text in done.output for text in TEXTS)
-
-
-def test_a_missing_corpus_is_refused(tmp_path):
-    done = invoke("--model", "example-masked", "--corpus", tmp_path / "none.parquet", "--out", tmp_path / "c.json")
-    assert done.exit_code == 5
-    assert "there is no file" in done.output

@@ -1,8 +1,7 @@
 # ruff: noqa: E402  (what needs torch is imported once it is known to be there)
-"""Fine-tuning of paraphrasers: it learns, continues where it was stopped, and a mechanism draws from it."""
+"""Fine-tuning of paraphrasers: it learns, and a mechanism draws from it."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -20,12 +19,9 @@ from dptext_etl_models.inference.language_model import model_files, tokenizer
 from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase
 from dptext_etl_models.training import paraphraser
 from dptext_etl_models.training.corpus import SentencePairs
-from dptext_etl_models.training.paraphraser import Settings
-from models.tests.training.stopping import stopped, weights
 
 pytestmark = pytest.mark.usefixtures("plain")
 WORDS = ["the", "of", "and", "to", "in", "is", "for", "that", "it", "was", "on", "as", "with", "his", "he", "are"]
-SETTINGS = Settings(steps=6, rows=4, longest=40, rate=3e-3, warmup=1)
 
 
 def sentences(n=200):
@@ -81,19 +77,6 @@ def test_the_loss_counts_the_paraphrase_and_its_end_alone(pairs):
     epoch = [number for step in range(steps) for number in examples.at(step, 4, 7)]
     assert sorted(epoch) == list(range(len(examples)))
     assert epoch != [number for step in range(steps, 2 * steps) for number in examples.at(step, 4, 7)]
-
-
-def test_a_training_that_was_stopped_ends_with_the_same_weights(pairs, tmp_path):
-    base = model_files("example-causal")
-    whole = paraphraser.train(base, pairs, tmp_path / "whole", SETTINGS, clip=False, every=3)
-    assert whole["steps"] == 6
-    stopped(paraphraser.train, base, pairs, tmp_path / "stopped", SETTINGS, clip=False, every=3)
-    assert not (tmp_path / "stopped" / "model.safetensors").exists()
-    assert paraphraser.train(base, pairs, tmp_path / "stopped", SETTINGS, clip=False, every=3) == whole
-    assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
-    other = paraphraser.train(base, pairs, tmp_path / "other", replace(SETTINGS, seed=8), clip=False)
-    assert weights(tmp_path / "other") != weights(tmp_path / "whole")
-    assert other["loss_after"] != whole["loss_after"]
 
 
 def test_it_learns_and_dp_paraphrase_draws_what_it_learnt(table, tmp_path):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ pytest.importorskip("transformers")
 
 from safetensors.numpy import load_file
 
-from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.errors import PolicyError
 from dptext_etl_models.inference.sequence_model import SequenceModel
 from dptext_etl_models.mechanisms.dpbart import FILE, DPBart, read_kept
 from dptext_etl_models.training import dpbart
@@ -114,25 +113,6 @@ def test_five_stages_of_the_paper_keep_182_of_768_columns() -> None:
     assert min(scores[kept]) > max(np.delete(scores, kept))
 
 
-def test_provenance_names_base_settings_and_corpus(trained, texts, tmp_path) -> None:
-    base = Base.load(str(trained))
-    short = replace(PRUNING, stages=1, steps=1)
-    dpbart.train_pruned(base, texts, short, tmp_path, facts={"corpora": [{"name": "toy"}]})
-    written = json.loads((tmp_path / FILE).read_bytes())
-    assert written["base"] == base.sha256 != written["model"]
-    assert (written["corpora"], written["settings"]["quantile"]) == ([{"name": "toy"}], "0.25")
-
-
-def test_training_after_pruning_recovers_what_pruning_cost(trained, pruned, texts) -> None:
-    folder, history = pruned
-    before, after = Base.load(str(trained)), Base.load(str(folder))
-    whole = loss_of(before, texts, Channel(0.1))
-    cut = loss_of(before, texts, Channel(0.1, kept=history[-2]))
-    recovered = loss_of(after, texts, Channel(0.1, kept=history[-2]))
-    assert whole < cut
-    assert recovered < cut / 2 or recovered < 1.5 * whole
-
-
 def test_a_stopped_training_ends_as_one_that_was_not(trained, pruned, texts, tmp_path) -> None:
     folder, history = pruned
     stopped(dpbart.train_pruned, Base.load(str(trained)), texts, PRUNING, tmp_path, every=15, after=3)
@@ -140,15 +120,6 @@ def test_a_stopped_training_ends_as_one_that_was_not(trained, pruned, texts, tmp
     assert again == history
     for name, weight in weights_of(folder).items():
         np.testing.assert_array_equal(weights_of(tmp_path)[name], weight)
-
-
-def test_a_checkpoint_of_other_settings_is_not_gone_on_with(trained, texts, tmp_path) -> None:
-    short = replace(PRUNING, stages=1, steps=5)
-    seen: list[int] = []
-    dpbart.train_pruned(Base.load(str(trained)), texts, short, tmp_path)
-    other = replace(short, seed=4, steps=6)
-    dpbart.train_pruned(Base.load(str(trained)), texts, other, tmp_path, listener=lambda told: seen.append(told.step))
-    assert seen == [6]
 
 
 def test_noise_of_training_is_that_of_a_release(pruned) -> None:
@@ -184,12 +155,6 @@ def test_training_under_noise_helps_under_noise(pruned, texts, tmp_path) -> None
 def test_noise_of_no_budget_is_refused(given) -> None:
     with pytest.raises(PolicyError, match="not a budget"):
         dpbart.sigma(dpbart.NoiseSettings(**given), 10)
-
-
-def test_a_corpus_without_texts_is_refused(tmp_path) -> None:
-    pl.DataFrame({"text": [None, ""]}, schema={"text": pl.String}).write_parquet(tmp_path / "empty.parquet")
-    with pytest.raises(InputError, match="no text"):
-        public_texts([Corpus(tmp_path / "empty.parquet")], 5, 10, 1)
 
 
 def test_texts_come_from_corpora_by_their_shares(tmp_path) -> None:
