@@ -77,7 +77,9 @@ THRICE = ("Banking77", "UCI sentences")
 ONCE = {(name, form) for name in (measures.REQUESTS, measures.OPINIONS) for form in ("shuffled", "synthetic")}
 ONCE |= {(name, form) for name in PLAN if name not in THRICE for form in READERS}
 """Cells that are measured under one key; all others under three, except `MORE`."""
-MORE = dict.fromkeys((("UCI sentences", form) for form in ("static_discriminant", "task_discriminant")), 10)
+_MORE = [("UCI sentences", "static_discriminant"), ("UCI sentences", "task_discriminant"), ("IMDb", "synthetic")]
+_MORE += [(measures.OPINIONS, "synthetic"), (measures.OPINIONS, "vectors"), ("DrugLib, condition", "vectors")]
+MORE = dict.fromkeys(_MORE, 10)
 """Cells of more keys: noise moves three keys by more than a larger epsilon does."""
 PAGE = (
     "surrogate",
@@ -112,7 +114,7 @@ def keys_of(name: str, form: str) -> int:
     without_labels = form == "task_discriminant" and name not in measures.TAUGHT
     if without_labels or (form.startswith("static_") and form in READERS and name not in THRICE):
         return 0
-    return 1 if (name, form) in ONCE else MORE.get((name, form), KEYS)
+    return MORE.get((name, form), 1 if (name, form) in ONCE else KEYS)
 
 
 def _row(kept: FigureCache, data: DataSet, form: str, epsilon: float, key: int, corpus: Corpus) -> dict[str, Any]:
