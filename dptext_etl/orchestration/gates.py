@@ -25,8 +25,7 @@ from dptext_etl.errors import GateError, InputError, counted
 from dptext_etl.ledger import Ledger, Scope, anchor_files
 from dptext_etl.markup import markdown
 from dptext_etl.orchestration import steps
-from dptext_etl.orchestration.names import to_judge
-from dptext_etl.orchestration.resources import Maintenance, Settings, deployed
+from dptext_etl.orchestration.resources import Maintenance, Settings, deployed, to_judge
 from dptext_etl.orchestration.steps import as_failure, is_staged, progress_logger
 from dptext_etl.policy import Policy
 from dptext_etl.runner import Manifest, StagedRun

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 import dagster as dg
 
 from dptext_etl.errors import GateError, PolicyError, suggestion
-from dptext_etl.orchestration.names import PUBLIC_TAG, PUBLISHED_TAG, RAW_TAG, STAGED_TAG
+from dptext_etl.orchestration.resources import PUBLIC_TAG, PUBLISHED_TAG, RAW_TAG, STAGED_TAG
 
 Kind = Literal["raw", "staged", "published", "gate", "check", "other"]
 Checked = TypeVar("Checked")

@@ -215,8 +215,7 @@ def test_a_model_stages_in_the_pool_of_gpus():
     assert policy.columns[0].mechanism.name == "dpmlm"
     staged = build_definitions(policy, partitions=["2026-01"]).resolve_asset_graph().get_all_asset_keys()
     assert {key.path[-1] for key in staged} == {"raw_comments", "staged_comments"}
-    from dptext_etl.orchestration.names import names
-    from dptext_etl.orchestration.resources import GPU, Settings
+    from dptext_etl.orchestration.resources import GPU, Settings, names
 
     assert Settings(names(policy)).pool_of(policy) == GPU
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.checks.gate import BATCH_ROWS, Candidate, load, make, verdicts_of
-from dptext_etl.checks.gates.text_gates import WordsInOutputSet
+from dptext_etl.checks.gates.table_gates import WordsInOutputSet
 from dptext_etl.checks.published import CATEGORIES, changed, feed_published, published_types
 from dptext_etl.data_types import parsed
 from dptext_etl.errors import GateError, LedgerError, seam
