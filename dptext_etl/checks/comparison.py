@@ -23,6 +23,7 @@ import os
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping
+from operator import add
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -204,7 +205,7 @@ class Counted(NamedTuple):
     shared: int = 0  # rows whose digest another row has, too
 
     def plus(self, other: Counted) -> Counted:
-        return Counted(*(count + more for count, more in zip(self, other, strict=True)))
+        return Counted(*map(add, self, other))
 
 
 def counted(rows: ByteRows) -> Counted:
@@ -253,7 +254,7 @@ class Mismatches(NamedTuple):
     misshapen: int = 0  # cells that are null or as long as no text with the committed positions is
 
     def plus(self, other: Mismatches) -> Mismatches:
-        return Mismatches(*(count + more for count, more in zip(self, other, strict=True)))
+        return Mismatches(*map(add, self, other))
 
 
 def located(lookup: Lookup, cells: ByteRows) -> ByteRows:

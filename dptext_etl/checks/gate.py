@@ -24,7 +24,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -140,35 +140,23 @@ def choice_columns(policy: Policy) -> dict[str, ChoiceMechanism]:
     return {name: mechanism for name, mechanism in columns if mechanism is not None}
 
 
-@dataclass(frozen=True, order=True)
-class Edge:
+class Edge(NamedTuple):
     """Says where one output column comes from."""
 
     source: str  # column of the raw table
     output: str  # column of the published table
     way: Literal["id", "kept", "released"]  # "id", "kept" (both unchanged) or "released" (through a mechanism)
-    by: str | None = None  # name of the mechanism, where released
-    cfg: str | None = None  # its configuration hash, where released
 
 
-Lineage = tuple[Edge, ...]
-"""Says where every output column of a run comes from, in order."""
-
-
-def declared_lineage(policy: Policy) -> Lineage:
-    """Return the declared operations on the columns of a source; no column of it reaches a synthetic table."""
+def declared_lineage(policy: Policy) -> tuple[Edge, ...]:
+    """Return where every output column of a run comes from, in order; no column reaches a synthetic table."""
     if policy.synthetic is not None:
         return ()
-    columns = [(spec, item.mechanism) for spec, item in zip(policy.columns, policy.column_policies(), strict=True)]
     return (
         Edge(policy.id, policy.id, "id"),
         *(Edge(name, name, "kept") for name in policy.kept_columns),
-        *(Edge(spec.name, spec.name, "released", mechanism.name, mechanism.cfg()) for spec, mechanism in columns),
-        *(
-            Edge(spec.name, spec.intermediate, "released", mechanism.name, mechanism.cfg())
-            for spec, mechanism in columns
-            if spec.intermediate is not None
-        ),
+        *(Edge(item.name, item.name, "released") for item in policy.columns),
+        *(Edge(item.name, item.intermediate, "released") for item in policy.columns if item.intermediate is not None),
     )
 
 

@@ -293,12 +293,9 @@ class CopyReport:
             f"column {self.column!r}: {self.copies:,} of {self.rows:,} texts{SAMPLED if self.sampled else ''} {what}, "
         )
         message += self._allowed if self.gating else f"{self._allowed} (report only)"
-        counts = {
-            "rows": self.rows,
-            "copies" if self.ngram is None else "shared_ngrams": self.copies,
-            "expected": self.expected,
-        }
-        counts |= {"beta": self.beta} | ({} if self.threshold is None else {"threshold": self.threshold})
+        kind = "copies" if self.ngram is None else "shared_ngrams"
+        counts = {"rows": self.rows, kind: self.copies, "expected": self.expected, "beta": self.beta}
+        counts |= {} if self.threshold is None else {"threshold": self.threshold}
         return Verdict(self.name, not self.beyond_chance, counts, message, CATCHES[self.name])
 
     def gate(self) -> Verdict:

@@ -22,7 +22,6 @@ from dptext_etl.cli.commands import (
     init,
     ledger_admin,  # noqa: F401  (adds commands to `dptext ledger`)
     ledger_commands,
-    preview,
     published_commands,
     run,
 )
@@ -31,7 +30,7 @@ from dptext_etl.errors import EXIT_NAMES, PolicyError
 
 COMMANDS: dict[str, typer.Typer] = {}
 """The commands of this package, each an application that is not built yet."""
-for module in (init, run, published_commands, explain, preview, demo):
+for module in (init, run, published_commands, explain, demo):
     for entry in module.app.registered_commands:
         single = typer.Typer(add_completion=False)
         single.registered_commands.append(entry)

@@ -59,12 +59,12 @@ def described(error: BaseException) -> dict[str, Any]:
     if isinstance(error, DPTextError):
         return errors.described(error)
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
-        facts: tuple[str, int, str, str | None] = ("interrupted", INTERRUPTED, STOPPED, None)
+        facts = {"code": "interrupted", "exit_code": INTERRUPTED, "message": STOPPED}
     elif is_full(error):
-        facts = (DiskError.code, DiskError.exit_code, FULL, DISK_HINT)
+        return errors.described(DiskError(FULL, DISK_HINT))
     else:
-        facts = (DPTextError.code, UNEXPECTED, f"unexpected {_kind(error)}", None)
-    return {**dict(zip(("code", "exit_code", "message", "hint"), facts, strict=True)), "fields": {}}
+        facts = {"code": DPTextError.code, "exit_code": UNEXPECTED, "message": f"unexpected {_kind(error)}"}
+    return {**facts, "hint": None, "fields": {}}
 
 
 def report(error: BaseException) -> int:

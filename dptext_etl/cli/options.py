@@ -10,6 +10,7 @@ import tomllib
 import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -290,9 +291,9 @@ class Command(TyperCommand):
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         if not any("--json" in item.opts for item in self.params):  # a command of another package may declare its own
-            self.params += _parameters(_with_json)
+            self.params.append(_shared()["json"])
         if any("POLICY" in (item.metavar or "") for item in self.params if isinstance(item, TyperArgument)):
-            self.params += _parameters(_with_settings)
+            self.params.append(_shared()["settings"])
         paragraphs = (" ".join(paragraph.split()) for paragraph in inspect.cleandoc(self.help or "").split("\n\n"))
         self.help = "\n\n".join(text for text in paragraphs if not text.startswith(("Args: ", "Raises: ")))
 
@@ -314,13 +315,6 @@ _SETTINGS, _STORE, _LEDGER = "settings", "storage_options", "ledger"
 """Entries of `terminal.call`."""
 
 
-def _parameters(function: Callable[..., None]) -> list[Any]:
-    """Return the options and arguments that Typer reads from the signature of a function."""
-    app = typer.Typer(add_completion=False)
-    app.command()(function)
-    return typer.main.get_command(app).params
-
-
 def _keep(name: str) -> Callable[[Any], None]:
     """Return the callback of an option whose value is an entry of `terminal.call`, not an argument of the command."""
 
@@ -335,17 +329,21 @@ _Set = typer.Option("--set", metavar="ENTRY=VALUE", callback=_keep(_SETTINGS), e
 _Policy = typer.Argument(metavar="POLICY", help="A policy file, whose ledger it is; or give --ledger.")
 
 
-def _with_json(json: Annotated[bool, _Json] = False) -> None: ...
+@cache
+def _shared() -> dict[str | None, Any]:
+    """Return the options and arguments of many commands by name, which Typer reads from a signature."""
+    app = typer.Typer(add_completion=False)
 
+    @app.command()
+    def _with_all(
+        policy: Annotated[str | None, _Policy] = None,
+        ledger: Annotated[str | None, typer.Option(metavar="URL", help=LEDGER)] = None,
+        id_key: Annotated[str | None, typer.Option(metavar="REF", help=_ID_KEY)] = None,
+        settings: Annotated[list[str] | None, _Set] = None,
+        json: Annotated[bool, _Json] = False,
+    ) -> None: ...
 
-def _with_settings(settings: Annotated[list[str] | None, _Set] = None) -> None: ...
-
-
-def _with_ledger(
-    policy: Annotated[str | None, _Policy] = None,
-    ledger: Annotated[str | None, typer.Option(metavar="URL", help=LEDGER)] = None,
-    id_key: Annotated[str | None, typer.Option(metavar="REF", help=_ID_KEY)] = None,
-) -> None: ...
+    return {item.name: item for item in typer.main.get_command(app).params}
 
 
 def load_policy(path: str | Path) -> Policy:
@@ -378,13 +376,12 @@ class LedgerCommand(Command):
         self._arguments = [str(self.params[place].name) for place in places]
         self._optional = [self.params[place].name for place in optional]
         self._own = [item.name for item in self.params]
-        policy, ledger, id_key = (item for item in _parameters(_with_ledger) if item.name != "help")
         if "ledger" in self._own:
             self.params[self._own.index("ledger")].required = False
         else:
-            self.params.insert(len(places), ledger)
-            self.params.insert(-1, id_key)
-        self.params.insert(optional[0] if optional else len(places), policy)
+            self.params.insert(len(places), _shared()["ledger"])
+            self.params.insert(-1, _shared()["id_key"])
+        self.params.insert(optional[0] if optional else len(places), _shared()["policy"])
 
     def invoke(self, ctx: Any) -> Any:
         values = ctx.params

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from dptext_etl.orchestration.definitions import build_definitions as build_definitions
     from dptext_etl.orchestration.definitions import materialize as materialize
     from dptext_etl.orchestration.lineage import check_lineage as check_lineage
-    from dptext_etl.orchestration.names import PolicyTranslator as PolicyTranslator
     from dptext_etl.orchestration.resources import KeyResource as KeyResource
     from dptext_etl.orchestration.resources import LedgerResource as LedgerResource
     from dptext_etl.orchestration.resources import Maintenance as Maintenance
+    from dptext_etl.orchestration.resources import PolicyTranslator as PolicyTranslator
     from dptext_etl.orchestration.resources import PublishedTable as PublishedTable
     from dptext_etl.orchestration.resources import after_gates as after_gates
 
@@ -23,7 +23,7 @@ _HOMES = {
     "Maintenance": ".resources",
     "MaterializationSummary": ".definitions",
     "PolicyComponent": ".component",
-    "PolicyTranslator": ".names",
+    "PolicyTranslator": ".resources",
     "PublishedTable": ".resources",
     "after_gates": ".resources",
     "build_definitions": ".definitions",

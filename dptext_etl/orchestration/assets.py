@@ -22,8 +22,17 @@ from dptext_etl.artifacts import canon
 from dptext_etl.errors import PolicyError, counted
 from dptext_etl.file_formats import format_of
 from dptext_etl.orchestration import steps
-from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG, Names, discovered, in_run
-from dptext_etl.orchestration.resources import Settings, after_gates, deployed
+from dptext_etl.orchestration.resources import (
+    PUBLISHED_TAG,
+    RAW_TAG,
+    STAGED_TAG,
+    Names,
+    Settings,
+    after_gates,
+    deployed,
+    discovered,
+    in_run,
+)
 from dptext_etl.orchestration.steps import as_failure, progress_logger
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.runner.layout import Layout, is_remote

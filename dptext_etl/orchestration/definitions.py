@@ -15,14 +15,17 @@ from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
 from dptext_etl.orchestration.assets import raw_asset, schedule_of, source_sensor, step_assets
 from dptext_etl.orchestration.gates import gate_checks, ledger_check, published_checks
 from dptext_etl.orchestration.lineage import check_lineage
-from dptext_etl.orchestration.names import Partitions, PolicyTranslator, names, partitions_definition
 from dptext_etl.orchestration.resources import (
     Backfill,
     KeyResource,
     LedgerResource,
     Maintenance,
+    Partitions,
+    PolicyTranslator,
     PublishedTable,
     Settings,
+    names,
+    partitions_definition,
 )
 from dptext_etl.policy import Policy, PolicyLike, resolve
 

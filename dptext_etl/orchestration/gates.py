@@ -25,8 +25,7 @@ from dptext_etl.errors import GateError, InputError, counted
 from dptext_etl.ledger import Ledger, Scope, anchor_files
 from dptext_etl.markup import markdown
 from dptext_etl.orchestration import steps
-from dptext_etl.orchestration.names import to_judge
-from dptext_etl.orchestration.resources import Maintenance, Settings, deployed
+from dptext_etl.orchestration.resources import Maintenance, Settings, deployed, to_judge
 from dptext_etl.orchestration.steps import as_failure, is_staged, progress_logger
 from dptext_etl.policy import Policy
 from dptext_etl.runner import Manifest, StagedRun
@@ -205,23 +204,17 @@ def _events(context: dg.AssetCheckExecutionContext, results: Iterable[CheckResul
         yield from (dg.AssetCheckResult(**item.facts) for item in wanted)
         return
     for item in wanted:
+        latest = dg.AssetRecordsFilter(asset_key=item.asset, asset_partitions=[str(item.partition)])
+        target = None  # the materialization that was judged
+        for record in context.instance.fetch_materializations(latest, limit=1).records:
+            target = AssetCheckEvaluationTargetMaterializationData(
+                run_id=record.run_id, storage_id=record.storage_id, timestamp=record.timestamp
+            )
         yield dg.AssetCheckEvaluation(
-            **item.facts,
-            blocking=item.blocking,
-            partition=item.partition,
-            target_materialization_data=_materialization(context, item),
+            **item.facts, blocking=item.blocking, partition=item.partition, target_materialization_data=target
         )
     for asset, name in dict.fromkeys((item.asset, item.check) for item in wanted):
         yield dg.Output(None, dg.AssetCheckSpec(name, asset=asset).get_python_identifier())
-
-
-def _materialization(context: dg.AssetCheckExecutionContext, item: CheckResult) -> Any:
-    wanted = dg.AssetRecordsFilter(asset_key=item.asset, asset_partitions=[str(item.partition)])
-    records = context.instance.fetch_materializations(wanted, limit=1).records
-    if not records:
-        return None
-    run_id, storage_id, timestamp = records[0].run_id, records[0].storage_id, records[0].timestamp
-    return AssetCheckEvaluationTargetMaterializationData(run_id=run_id, storage_id=storage_id, timestamp=timestamp)
 
 
 def _gate_results(

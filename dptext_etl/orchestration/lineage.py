@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 import dagster as dg
 
 from dptext_etl.errors import GateError, PolicyError, suggestion
-from dptext_etl.orchestration.names import PUBLIC_TAG, PUBLISHED_TAG, RAW_TAG, STAGED_TAG
+from dptext_etl.orchestration.resources import PUBLIC_TAG, PUBLISHED_TAG, RAW_TAG, STAGED_TAG
 
 Kind = Literal["raw", "staged", "published", "gate", "check", "other"]
 Checked = TypeVar("Checked")
@@ -172,20 +172,20 @@ def _paths(nodes: Mapping[str, _Node]) -> list[list[str]]:
         for above in nodes[name].above:
             below[above].append(name)
     sources = [name for name in sorted(nodes) if nodes[name].kind in ("raw", "staged")]
-    came_from: dict[str, str] = {}
+    paths: dict[str, list[str]] = {}  # by their end; all assets between the ends are other ones
     passed_on: set[str] = set()
-    queue = deque(sources)
+    queue = deque([name] for name in sources)
     while queue:
-        here = queue.popleft()
-        for name in below[here]:
-            if _may_read(nodes[name], nodes[here]):
+        path = queue.popleft()
+        for name in below[path[-1]]:
+            if _may_read(nodes[name], nodes[path[-1]]):
                 continue
-            passed_on.add(here)
-            if name not in came_from:
-                came_from[name] = here
+            passed_on.add(path[-1])
+            if name not in paths:
+                paths[name] = [*path, name]
                 if nodes[name].kind == "other":
-                    queue.append(name)
-    return [_path(name, came_from, nodes) for name in came_from if name not in passed_on or nodes[name].kind != "other"]
+                    queue.append(paths[name])
+    return [path for name, path in paths.items() if name not in passed_on or nodes[name].kind != "other"]
 
 
 def _may_read(reader: _Node, read: _Node) -> bool:
@@ -194,13 +194,6 @@ def _may_read(reader: _Node, read: _Node) -> bool:
     if reader.kind == "check":
         return not reader.blocking and read.kind != "other"
     return reader.kind == "gate" or (reader.kind in ("raw", "staged") and read.kind == "raw")
-
-
-def _path(end: str, came_from: Mapping[str, str], nodes: Mapping[str, _Node]) -> list[str]:
-    path = [end, came_from[end]]
-    while nodes[path[-1]].kind == "other":
-        path.append(came_from[path[-1]])
-    return path[::-1]
 
 
 def _path_line(path: Sequence[str], nodes: Mapping[str, _Node]) -> str:

@@ -7,8 +7,7 @@ reads a published table.
 from typing import TYPE_CHECKING
 
 from dptext_etl.extensions import exports
-from dptext_etl.polars.namespace import SPEND, DataFrameNamespace, ExprNamespace, LazyFrameNamespace, privatize
-from dptext_etl.polars.plan_guard import guard
+from dptext_etl.polars.namespace import SPEND, DataFrameNamespace, ExprNamespace, LazyFrameNamespace, guard, privatize
 
 if TYPE_CHECKING:
     from dptext_etl.polars.frame import label as label

@@ -10,20 +10,20 @@ from dptext_etl.extensions import exports
 if TYPE_CHECKING:
     from dptext_etl.policy import LedgerSpec as LedgerSpec
     from dptext_etl.spark.functions import function as function
+    from dptext_etl.spark.functions import label_function as label_function
+    from dptext_etl.spark.functions import published as published
     from dptext_etl.spark.functions import register as register
     from dptext_etl.spark.functions import register_view as register_view
-    from dptext_etl.spark.spark_frame import label_function as label_function
-    from dptext_etl.spark.spark_frame import published as published
-    from dptext_etl.spark.spark_frame import run_frame as run_frame
+    from dptext_etl.spark.functions import run_frame as run_frame
     from dptext_etl.spark.spark_guard import guard as guard
 
 _WHERE = {
     "LedgerSpec": "..policy",
     "function": ".functions",
     "guard": ".spark_guard",
-    "label_function": ".spark_frame",
-    "run_frame": ".spark_frame",
-    "published": ".spark_frame",
+    "label_function": ".functions",
+    "run_frame": ".functions",
+    "published": ".functions",
     "register": ".functions",
     "register_view": ".functions",
 }

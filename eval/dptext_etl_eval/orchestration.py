@@ -14,8 +14,7 @@ import dagster as dg
 
 from dptext_etl.errors import PolicyError
 from dptext_etl.orchestration import steps
-from dptext_etl.orchestration.names import RAW_TAG, in_run
-from dptext_etl.orchestration.resources import Settings, deployed
+from dptext_etl.orchestration.resources import RAW_TAG, Settings, deployed, in_run
 from dptext_etl.orchestration.steps import as_failure
 from dptext_etl.policy import Policy
 from dptext_etl_eval import report

@@ -6,7 +6,7 @@ import pytest
 
 from dptext_etl import Ledger, _kernel
 from dptext_etl.checks import CANARY, Candidate, evaluate
-from dptext_etl.checks.gates.text_gates import CorpusTexts
+from dptext_etl.checks.gates.table_gates import CorpusTexts
 from dptext_etl.corpora import Corpus, WordEncoder
 from dptext_etl.engines import stage
 from dptext_etl.mechanisms.surrogate import Surrogate

@@ -3,7 +3,7 @@
 import pytest
 
 from dptext_etl.allocation import Allocation
-from dptext_etl.cli.commands import preview
+from dptext_etl.cli.commands import explain
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 
@@ -56,31 +56,31 @@ def test_a_mechanism_whose_budget_cannot_be_divided_says_why(name, said):
 
 
 def shown(mechanism, text=TEXT):
-    found = preview.division(mechanism, text)
+    found = explain.division(mechanism, text)
     return found, [item["epsilon"] for item in found["words"]]
 
 
 def test_shares_are_shown_as_a_template_a_first_part_and_chances(capsys):
-    assert preview.allocation_of("uniform", 9.0) == {"template": "uniform", "total": 9.0}
-    found, parts = shown(CusText(allocation=preview.allocation_of("3, 2,1", 9.0)))
+    assert explain.allocation_of("uniform", 9.0) == {"template": "uniform", "total": 9.0}
+    found, parts = shown(CusText(allocation=explain.allocation_of("3, 2,1", 9.0)))
     assert [part / parts[-1] for part in parts] == pytest.approx([3, 2, 1, 1, 1], rel=1e-5)
     assert (found["divided_by"], found["words"][0]["scores"]) == ("template", {})
-    preview.show_division(found)
+    explain.show_division(found)
     assert "whatever the text" in capsys.readouterr().out
-    given = preview.allocation_of("ic", 30.0, 10.0)
+    given = explain.allocation_of("ic", 30.0, 10.0)
     assert given == {"scores": ["ic"], "first": 10.0, "total": 20.0}
     found, parts = shown(CusText(allocation=given))
     assert (sum(parts) <= 20, found["beside"], found["first_each"]) == (True, 10.0, 2.0)
-    preview.show_division(found)
+    explain.show_division(found)
     assert "The first spends 2 for each part, 10 in all" in capsys.readouterr().out
     with pytest.raises(PolicyError, match="leaves nothing"):
-        preview.allocation_of("ic", 10.0, 10.0)
+        explain.allocation_of("ic", 10.0, 10.0)
     made = CusText(allocation={"scores": ["ic"], "templates": [[9, 1], [1, 9]], "choosing": 20.0, "total": 30.0})
     found, parts = shown(made, "the Miller")
     first, second = (item["chance"] for item in found["templates"])
     assert first > 0.9
     assert (first + second, parts) == (pytest.approx(1), [27.0, 3.0])
-    preview.show_division(found)
+    explain.show_division(found)
     assert "Template 9, 1 is drawn with probability 0.9" in capsys.readouterr().out
 
 
@@ -88,10 +88,10 @@ def test_sentences_and_steps_take_the_shares_where_these_are_drawn():
     from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
     from dptext_etl_models.mechanisms.dpbart import DPBart
 
-    made = DPBart(model="x", n_rec=10, sentences=3, epsilon=600.0, allocation=preview.allocation_of("3,2,1", 600.0))
+    made = DPBart(model="x", n_rec=10, sentences=3, epsilon=600.0, allocation=explain.allocation_of("3,2,1", 600.0))
     found, parts = shown(made, "It rained. We left!")
     assert [item["word"] for item in found["words"]] == ["It rained.", "We left!", ""]
     assert parts == [300.0, 200.0, 100.0]
-    found, parts = shown(DPPrompt(model="x", l_max=10, allocation=preview.allocation_of("uniform", 10.0)))
+    found, parts = shown(DPPrompt(model="x", l_max=10, allocation=explain.allocation_of("uniform", 10.0)))
     assert [item["word"] for item in found["words"]] == [f"{word} (2 steps)" for word in TEXT.split()]
     assert parts == [2.0] * 5

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dptext_etl import available, load
-from dptext_etl.cli.commands import preview
+from dptext_etl.cli.commands import explain
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 from tests.quick import quick
@@ -17,9 +17,9 @@ SENTINEL = "zzqsentinelqzz"
 
 def test_previews_draw_at_several_epsilons_under_different_keys(small_vectors):
     found = facts("preview", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5")
-    assert tuple(found) == preview.KEYS
+    assert tuple(found) == explain.PREVIEW_KEYS
     assert found["ledgered"] is False
-    assert [row["before"] for row in found["sentences"]] == list(preview.SENTENCES)
+    assert [row["before"] for row in found["sentences"]] == list(explain.SENTENCES)
     assert all(
         [item["epsilon"] for item in row["after"]] == list(CusText.preview_epsilons) for row in found["sentences"]
     )

@@ -13,7 +13,7 @@ from tests.later import later
 from tests.policy_files import custext_column, policy_in
 
 dg = later("dagster", reason="dagster is not installed")
-naming = later("dptext_etl.orchestration.names")
+naming = later("dptext_etl.orchestration.resources")
 steps = later("dptext_etl.orchestration.steps")
 
 

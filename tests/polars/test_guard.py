@@ -171,7 +171,7 @@ def test_memory_sql_and_unknown_steps_are_followed_or_refused(policy, lf, monkey
     with pytest.raises(GateError, match="unreleased, in column"):
         guard(query, policy)
     guard(pl.SQLContext(t=frame).execute("select id from t"), policy)
-    monkeypatch.setattr("dptext_etl.polars.plan_guard._Walk._content", lambda *_: {}[FRAME["review"][0]])
+    monkeypatch.setattr("dptext_etl.polars.namespace._Walk._content", lambda *_: {}[FRAME["review"][0]])
     with pytest.raises(GateError, match="a form that the guard does not know") as caught:
         dptext_etl.polars.guard(lf.select("id"), raw=RAW)
     assert "good film" not in str(caught.value)

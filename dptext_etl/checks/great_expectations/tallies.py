@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.checks.gate import BATCH_ROWS, Candidate, load, make, verdicts_of
-from dptext_etl.checks.gates.text_gates import WordsInOutputSet
+from dptext_etl.checks.gates.table_gates import WordsInOutputSet
 from dptext_etl.checks.published import CATEGORIES, changed, feed_published, published_types
 from dptext_etl.data_types import parsed
 from dptext_etl.errors import GateError, LedgerError, seam
@@ -204,7 +204,15 @@ def count_on_spark(make: Callable[[], Tally], frame: Any) -> Counts:
     names = list(frame.columns)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pydict({"counts": [_counted(make, names, batches)]})
+        os.environ.setdefault("DPTEXT_THREADS", "1")
+        with seam("counting on an executor", GateError):
+            tally = make()
+            for batch in batches:
+                table = pl.DataFrame(batch)
+                table.columns = names
+                tally.feed(table)
+            counts = json.dumps(tally.counts())
+        yield pa.RecordBatch.from_pydict({"counts": [counts]})
 
     plain = frame.toDF(*(f"c{at}" for at in range(len(names))))  # names that Spark does not parse
     with seam("counting on Spark", GateError, "the executors' logs say more"):
@@ -213,17 +221,6 @@ def count_on_spark(make: Callable[[], Tally], frame: Any) -> Counts:
     for row in rows:
         total.update(json.loads(row[0]))
     return dict(total) if rows else make().counts()
-
-
-def _counted(make: Callable[[], Tally], names: list[str], batches: Iterator[pa.RecordBatch]) -> str:
-    os.environ.setdefault("DPTEXT_THREADS", "1")
-    with seam("counting on an executor", GateError):
-        tally = make()
-        for batch in batches:
-            table = pl.DataFrame(batch)
-            table.columns = names
-            tally.feed(table)
-        return json.dumps(tally.counts())
 
 
 def require_reach(frame: Any, url: str) -> None:

@@ -22,11 +22,6 @@ app = typer.Typer(
 KEYS = ("name", "texts", "sha256", "license", "provenance", "encoder", "hits", "build")
 
 
-@app.callback()
-def corpus() -> None:
-    """Build, calibrate and show corpora: the public texts that surrogate releases."""
-
-
 @command(
     app,
     'dptext corpus build turns.parquet --out corpus --license "CC BY-SA 4.0" --provenance "dialogue turns of …"',

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -147,22 +147,27 @@ def run(
     for name in names:
         about = {"dataset": loaded.dataset, "release": loaded.release, "partition": name}
         failures.log_run(log_level, log_format, about)
-        with _counting(name, names, len(summaries)) if all_partitions else nullcontext():
-            try:
-                with progress_bar() as progress, engines.named(engine).started(loaded, name) as started:
-                    done = engines.run(
-                        loaded,
-                        engine=started,
-                        partition=name,
-                        accept_lower_cap=accept_lower_cap,
-                        accept_fewer_rows=accept_fewer_rows,
-                        progress=progress,
-                    )
-            except KeyboardInterrupt:
+        if all_partitions:
+            failures.note(f"partition {name} ({len(summaries) + 1} of {len(names)})")
+        try:
+            with progress_bar() as progress, engines.named(engine).started(loaded, name) as started:
+                done = engines.run(
+                    loaded,
+                    engine=started,
+                    partition=name,
+                    accept_lower_cap=accept_lower_cap,
+                    accept_fewer_rows=accept_fewer_rows,
+                    progress=progress,
+                )
+        except BaseException as failure:
+            if isinstance(failure, KeyboardInterrupt):
                 failures.note("stopped: nothing is lost; run the same command again to continue")
-                raise
-            summary = done.as_dict()
-            summaries.append(summary | {"remaining": terminal.balance(summary["remaining"])})
+            if all_partitions:
+                stopped = f"stopped at partition {name}; done: {len(summaries)} of {len(names)}"
+                failures.note(f"{stopped}. The same command continues from there")
+            raise
+        summary = done.as_dict()
+        summaries.append(summary | {"remaining": terminal.balance(summary["remaining"])})
         if not terminal.as_json():
             show(summaries[-1], full=full)
             if profile:
@@ -187,18 +192,6 @@ def _all_partitions(policy: Policy, partition: str | None) -> Sequence[str]:
     for name in names:
         check_partition(policy, name)
     return names
-
-
-@contextmanager
-def _counting(name: str | None, names: Sequence[str | None], done: int) -> Iterator[None]:
-    """Say on stderr which partition runs, and, if it fails, how many are done."""
-    failures.note(f"partition {name} ({done + 1} of {len(names)})")
-    try:
-        yield
-    except BaseException:
-        stopped = f"stopped at partition {name}; done: {done} of {len(names)}"
-        failures.note(f"{stopped}. The same command continues from there")
-        raise
 
 
 def compute_on(device: str | None, dtype: str | None) -> None:

@@ -214,7 +214,15 @@ def count_ids(
             meter.add(batch.height)
         meter.add(0, last=True)
         suspects = None if null_ids or not rows else hashes.frequent(1)
-    repeated = None if suspects is None else _repeated(frame.select(by_name(name)), suspects)
+    repeated = None if suspects is None else 0
+    if suspects is not None and len(suspects):  # of ids whose hashes occur more than once, compare the ids themselves
+        log.info("ids: %d hashes occur more than once; verifying", len(suspects))
+        checked, counts = suspects[:_VERIFIED], Counter[str]()
+        for batch in batches(frame.select(by_name(name)), BATCH_ROWS):
+            places = np.flatnonzero(np.isin(_hashes(batch.to_series()), checked))
+            counts.update(canonical_ids(batch.to_series().to_arrow()).take(to_arrow(places)).to_pylist())
+        verified = sum(count > 1 for count in counts.values())
+        repeated = verified + len(suspects) - len(checked) if verified else 0
     return IdCounts(rows, null_ids, null_subjects, repeated)
 
 
@@ -258,19 +266,6 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
         problems.append(InputError(msg, hint, {"ids": repeated, "column": policy.id, **facts}))
     if problems:
         raise together(problems)
-
-
-def _repeated(ids: pl.LazyFrame, suspects: npt.NDArray[np.uint64]) -> int:
-    """Count ids that occur more than once: of those whose hashes do, compare the ids themselves."""
-    if not len(suspects):
-        return 0
-    log.info("ids: %d hashes occur more than once; verifying", len(suspects))
-    checked, counts = suspects[:_VERIFIED], Counter[str]()
-    for batch in batches(ids, BATCH_ROWS):
-        places = np.flatnonzero(np.isin(_hashes(batch.to_series()), checked))
-        counts.update(canonical_ids(batch.to_series().to_arrow()).take(to_arrow(places)).to_pylist())
-    verified = sum(count > 1 for count in counts.values())
-    return verified + len(suspects) - len(checked) if verified else 0
 
 
 def _hashes(ids: pl.Series) -> npt.NDArray[np.uint64]:

@@ -166,7 +166,10 @@ def guess(  # noqa: PLR0917
         hidden, shapes = why_hidden(rows), shapes_of(rows, id)
         with seam("counting the rows", InputError, READ_HINT):
             total = int(rows.select(pl.len()).collect(engine="streaming").item())
-    header = not files.kind.dialect or hidden is None or any(map(_surely_named, schema, schema.values()))
+    header = not files.kind.dialect or hidden is None
+    for name, dtype in schema.items():  # some names cannot be values: "id", or a word above numbers
+        number = dtype.is_numeric() and _NAME.fullmatch(name) is not None and name.lower() not in _NULLS
+        header = header or number or name.lower() in _IDS - {"key"}
     columns = _Columns(source, schema, shapes, hidden, header)
     _require(columns, [name for name in (id, subject) if name], texts, label)
     why = dict.fromkeys([*filter(None, (id, subject, label)), *texts], _CHOSEN)
@@ -206,12 +209,6 @@ def guess(  # noqa: PLR0917
     known_ids = ids[0] in shapes and "known_id" in shapes[ids[0]].kinds
     with naming_file(lambda: files):
         return Guess(*facts, known_ids, *_persons(rows, person), total)
-
-
-def _surely_named(name: str, dtype: pl.DataType) -> bool:
-    """Return whether a column of a CSV file has a name that cannot be a value: "id", or a word above numbers."""
-    number = dtype.is_numeric() and _NAME.fullmatch(name) is not None and name.lower() not in _NULLS
-    return number or name.lower() in _IDS - {"key"}
 
 
 def _persons(rows: pl.LazyFrame, name: str | None) -> tuple[dict[str, int], tuple[int, ...]]:

@@ -121,20 +121,18 @@ def from_folders(
     wanted = [name for name in wanted_columns(policy) if name in schema]
     twice = {name: in_folders[other] for name in wanted for other in in_folders if other.lower() == name.lower()}
     for name, values in twice.items():
-        if name in string_columns(policy) or _other_values(scan(paths_as=_PATHS), name, schema[name], values):
+        dtype, there = schema[name], _by_path(values)
+        differ = name in string_columns(policy) or dtype.is_nested() or dtype == pl.Binary
+        if not differ:
+            same = by_name(name).eq_missing(from_text(there, dtype, strict=False))
+            same &= there.is_null() == by_name(name).is_null()
+            with seam("comparing a column with the names of folders", InputError, READ_HINT):
+                differ = not scan(paths_as=_PATHS).select(same.all()).collect(engine="streaming").item()
+        if differ:
             msg = f"column {name!r} is in the names of the source's folders, and in its files with other values"
             hint = f"rename the folders, such as {name}=…, or the column; no budget used"
             raise InputError(msg, hint, {"column": name})
     return {name: in_folders[name] for name in wanted_columns(policy) if name not in schema and name in in_folders}
-
-
-def _other_values(rows: pl.LazyFrame, name: str, dtype: pl.DataType, values: Mapping[str, str | None]) -> bool:
-    there, here = _by_path(values), by_name(name)
-    if dtype.is_nested() or dtype == pl.Binary:
-        return True
-    same = here.eq_missing(from_text(there, dtype, strict=False)) & (there.is_null() == here.is_null())
-    with seam("comparing a column with the names of folders", InputError, READ_HINT):
-        return not rows.select(same.all()).collect(engine="streaming").item()
 
 
 def _by_path(values: Mapping[str, str | None]) -> pl.Expr:
