@@ -29,7 +29,7 @@ from dptext_etl.errors import GateError, InputError, bare, seam
 from dptext_etl.file_formats import FORMATS, READERS, Reading
 from dptext_etl.guarantee import GuaranteeClass
 from dptext_etl.policy import Policy
-from dptext_etl.runner import statement, statement_facts
+from dptext_etl.runner import statement
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import EXPORTED, published_manifest, stated
 from dptext_etl.runner.publish.parts import id_finder
@@ -264,7 +264,7 @@ def _readme(manifest: Manifest, rehearsal: Rehearsal | None) -> str:
     from jinja2 import Template
 
     form, (column, *_) = _form(manifest), manifest.columns
-    labels = statement_facts.labels_of(column) or [column.get("shuffled", {}).get("labels", {}).get("column", "")]
+    labels = statement.labels_of(column) or [column.get("shuffled", {}).get("labels", {}).get("column", "")]
     most = {**column.get("shuffled", {}), **column.get("statistic", {})}.get("per_subject")
     persons = "One record of each person counts" if most == 1 else f"At most {most} records of each person count"
     named = {
