@@ -45,7 +45,7 @@ from dptext_etl.runner.forecast import (
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.preflight import (
     LocalReader,
-    examined,
+    planned_canaries,
     preflight,
     published_facts,
     require_models,
@@ -151,7 +151,8 @@ def plan(
     try:
         attempt.check(require_places, attempt)
         with naming_file(partial(Files.find, attempt.layout), wanted_columns(policy)):
-            source, _ = examined(attempt, reader, table, progress)
+            source = reader.examine(table, policy, attempt.layout, progress)
+            attempt.check(planned_canaries, attempt, source)
             cap_facts = _facts_of_cap(policy)
             previewed, over_all, traced = preflight(attempt, reader, source, look)
     except DPTextError as error:  # this step must succeed before anything can be counted

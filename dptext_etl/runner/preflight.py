@@ -47,7 +47,8 @@ from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.policy.policy_like import together
 from dptext_etl.runner.forecast import Expected, ledger_of
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.progress import Checkpoint, Listener, nothing
+from dptext_etl.runner.progress import Listener
+from dptext_etl.runner.publish.manifest import register
 from dptext_etl.runner.publish.publication import refuse_unrecorded, require_enough
 from dptext_etl.runner.publish.versions import PUBLISHING, require_sink
 from dptext_etl.runner.shard.attempt import (
@@ -119,11 +120,12 @@ def require_models(columns: Iterable[ColumnPolicy], expected: Expected) -> None:
 
 def require_cap(attempt: Attempt, ledger: Ledger | None) -> None:
     """Refuse a cap that the ledger would not pin: pin it in a rehearsal."""
+    policy = attempt.policy
     if ledger is not None:
         with ledger.rehearsal():
-            attempt.agree_on_cap(ledger)
-    elif attempt.policy.cap is not None:
-        limits(attempt.policy.cap)
+            ledger.agree_on_cap(Scope.of(policy), policy.cap, lowering=attempt.accept_lower_cap)
+    elif policy.cap is not None:
+        limits(policy.cap)
 
 
 def columns_of(attempt: Attempt, ledger: Ledger | None, source: Examined[Any]) -> list[Column]:
@@ -134,7 +136,8 @@ def columns_of(attempt: Attempt, ledger: Ledger | None, source: Examined[Any]) -
             resolve_id_key(policy.ledger.id_key)
     else:
         with ledger.rehearsal():
-            attempt.pin_releases(ledger, source.table.id_type)
+            for item in attempt.columns:
+                register(ledger, policy, item, source.table.id_type)
         forms = forms_of(source.table.schema, policy)
         ledger.require_forms(Scope.of(policy), [item.name for item in policy.columns], forms)
     columns = []
@@ -212,19 +215,6 @@ class LocalReader(Reader[pl.LazyFrame]):
         self, table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None
     ) -> Examined[pl.LazyFrame]:
         return examine(table, policy, layout, progress)
-
-
-def examined(
-    attempt: Attempt,
-    reader: Reader[Any],
-    table: Table[Any],
-    progress: Listener | None = None,
-    checkpoint: Checkpoint = nothing,
-) -> tuple[Examined[Any], list[CanaryPlan]]:
-    """Examine a source, and plan its canary rows."""
-    source = reader.examine(table, attempt.policy, attempt.layout, progress)
-    checkpoint("checked")
-    return source, attempt.check(planned_canaries, attempt, source) or []
 
 
 def preflight(
