@@ -264,7 +264,7 @@ def test_a_task_stores_anchors_in_the_store_of_its_staging(make_job, store):
 def test_a_refusal_keeps_its_class_and_exit_code():
     frozen = tasks.refused(FrozenError("the dataset is frozen"))
     with pytest.raises(errors.FrozenLedgerError, match="the dataset is frozen"):
-        tasks.raise_refused(frozen)
+        tasks.read(tasks.facts_pack(tasks.REFUSED, frozen))
 
 
 def test_a_machine_with_another_key_is_refused(make_job):

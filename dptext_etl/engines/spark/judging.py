@@ -10,14 +10,13 @@ with digests that other tasks count.
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -40,9 +39,20 @@ from dptext_etl.checks.gate import (
     verdicts_of,
 )
 from dptext_etl.device import drops_with_gpu, threads
-from dptext_etl.engines.spark.tasks import TaskMessages, policies, policy_json, raise_refused, refused, watched
+from dptext_etl.engines.spark.tasks import (
+    SCHEMA,
+    Pack,
+    TaskMessages,
+    batches_of,
+    collected,
+    computed,
+    facts_pack,
+    policies,
+    policy_json,
+    watched,
+)
 from dptext_etl.engines.spark.worker_policy import worker_columns
-from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
+from dptext_etl.errors import GateError, InputError, bare, seam
 from dptext_etl.files import literal
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.storage.store import wait_for_ledger
@@ -55,31 +65,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-SCHEMA = "kind string, name string, bucket int, width int, cells binary"
-DIGESTS, COUNTS, SIZES, SINGLED_OUT, REFUSED = "digests", "counts", "sizes", "singled out", "refused"
-"""Kinds of packs: digests to count, counts of them; hashes of 8 bytes, counts of the rare ones; refusals of tasks."""
-
-
-class Pack(NamedTuple):
-    kind: str  # how it is processed; a task passes on unknown kinds
-    name: str
-    bucket: int  # common to all its cells, such as their first bits; any number for other packs
-    width: int  # bytes per cell; any number for other packs
-    cells: bytes
-
-
-def computed(action: str, packs: Iterable[Pack]) -> Iterator[Pack]:
-    """Compute packs on an executor, with one thread; a refusal goes to the driver as a pack."""
-    os.environ.setdefault("DPTEXT_THREADS", "1")
-    try:
-        with seam(action, DPTextError, "the executors' logs say more; run the same policy again"):
-            yield from packs
-    except DPTextError as error:
-        yield facts_pack(REFUSED, refused(error))
-
-
-def facts_pack(kind: str, facts: object, name: str = "", bucket: int = -1) -> Pack:
-    return Pack(kind, name, bucket, 0, json.dumps(facts).encode())
+DIGESTS, COUNTS, SIZES, SINGLED_OUT = "digests", "counts", "sizes", "singled out"
+"""Kinds of packs: digests to count, counts of them; hashes of 8 bytes, counts of the rare ones."""
 
 
 def packed(name: str, rows: ByteRows, kind: str = DIGESTS) -> Iterator[Pack]:
@@ -97,59 +84,14 @@ def exchanged(frame: DataFrame) -> DataFrame:
     return frame.repartition("bucket").sortWithinPartitions("kind", "name", "bucket").mapInArrow(exchange, SCHEMA)
 
 
-def collected(frame: DataFrame) -> list[Pack]:
-    """Collect packs, and raise the refusal of a task."""
-    packs = [Pack(row[0], row[1], row[2], row[3], bytes(row[4])) for row in frame.collect()]
+def totals(packs: Iterable[Pack], kind: str = COUNTS) -> dict[str, Any]:
+    """Add up the counts in packs of a kind, by name: of digests, or of rows whose hash no other or few rows have."""
+    total = dict[str, Any]()
     for pack in packs:
-        if pack.kind == REFUSED:
-            raise_refused(json.loads(pack.cells))
-    return packs
-
-
-def totals(packs: Iterable[Pack]) -> dict[str, Counted]:
-    """Add up the counts in packs, by name."""
-    total: dict[str, Counted] = {}
-    for pack in packs:
-        if pack.kind == COUNTS:
-            total[pack.name] = total.get(pack.name, Counted()).plus(Counted(*json.loads(pack.cells)))
+        if pack.kind == kind:
+            counts = json.loads(pack.cells)
+            total[pack.name] = tuple(map(sum, zip(counts, total.get(pack.name, [0] * len(counts)), strict=True)))
     return total
-
-
-def sizes_of(packs: Iterable[Pack]) -> dict[str, tuple[int, int]]:
-    """Add up how many rows have a hash that no other row has, and one that few rows have, by name."""
-    total: dict[str, tuple[int, int]] = {}
-    for pack in packs:
-        if pack.kind == SINGLED_OUT:
-            single, few = total.get(pack.name, (0, 0))
-            more = json.loads(pack.cells)
-            total[pack.name] = single + more[0], few + more[1]
-    return total
-
-
-def batches_of(packs: Iterable[Pack]) -> Iterator[pa.RecordBatch]:
-    """Put packs into batches of about `_BATCH_BYTES`: Spark is slow to start each batch, however small it is."""
-    waiting = iter(packs)
-    while (pack := next(waiting, None)) is not None:
-        pending, size = [pack], len(pack.cells) + _PACK_BYTES
-        while size < _BATCH_BYTES and (pack := next(waiting, None)) is not None:
-            pending.append(pack)
-            size += len(pack.cells) + _PACK_BYTES
-        yield pa.RecordBatch.from_arrays([*map(pa.array, zip(*pending, strict=True), _ARROW.types)], schema=_ARROW)
-
-
-_BATCH_BYTES, _PACK_BYTES = 1 << 20, 128
-"""Approximate bytes of packs in a batch, and of a pack without its cells."""
-
-
-_ARROW = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("name", pa.string()),
-        ("bucket", pa.int32()),
-        ("width", pa.int32()),
-        ("cells", pa.binary()),
-    ]
-)
 
 
 def exchange(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -223,7 +165,7 @@ def judge(
                 merge(gate, states[place].get(name, {}))
         digests = totals(packs)
         for name, repeats in all_repeats(gates).items():
-            repeats.add_counted(digests.get(name, Counted()))
+            repeats.add_counted(Counted(*digests.get(name, ())))
         return tuple(verdict for gate in gates.values() for verdict in verdicts_of(gate))
 
 

@@ -9,7 +9,6 @@ Driver and executors share storage under one path for staging and sink, or an ob
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -24,15 +23,19 @@ import polars as pl
 from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted
-from dptext_etl.engines.spark.judging import Pack, collected, facts_pack, judge, over_items
+from dptext_etl.engines.spark.judging import judge, over_items
 from dptext_etl.engines.spark.session import bounds_batches, read_source, require_workers, session, unreadable
 from dptext_etl.engines.spark.tasks import (
     BUNDLE,
+    Pack,
     TaskConfig,
     TaskMessages,
     bundled,
+    collected,
+    facts_pack,
     keyed_order,
     policy_json,
+    read,
     run_tasks,
     watched,
 )
@@ -296,12 +299,12 @@ class SparkEngine(Engine["DataFrame"]):
             """Move parts, and return how many were missing in the sink or held other bytes."""
             config = WriteConfig.of(writer)
             frame = over_items(spark, parts, partial(move, config))
-            return sum(json.loads(pack.cells) for pack in _written(frame, config, lambda _: on_part(), len(parts)))
+            return sum(map(read, _written(frame, config, lambda _: on_part(), len(parts))))
 
         with nullcontext() if writer.staging.remote else writer.elsewhere() as folder:
             config = WriteConfig.of(writer, folder)
             packs = _written(over_items(spark, shards, partial(draft, config)), config, on_rows, len(shards))
-            parts = [(pack.name, *json.loads(pack.cells)) for pack in packs]
+            parts = [(pack.name, *read(pack)) for pack in packs]
             if folder is None:
                 writer.take_objects(parts, moved)
                 return

@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import polars as pl
 import pyarrow as pa
@@ -154,7 +154,79 @@ def watched(messages: TaskMessages, report: Callable[[int], object], *, idle: bo
             raise failures[0]
 
 
-SCHEMA = "record string"
+SCHEMA = "kind string, name string, bucket int, width int, cells binary"
+_ARROW = pa.schema(
+    {"kind": pa.string(), "name": pa.string(), "bucket": pa.int32(), "width": pa.int32(), "cells": pa.binary()}
+)
+REFUSED = "refused"
+"""The kind of packs that hold refusals of tasks."""
+_BATCH_BYTES, _PACK_BYTES = 1 << 20, 128
+"""Approximate bytes of packs in a batch, and of a pack without its cells."""
+_AGAIN = "the executors' logs say more; run the same policy again"
+
+
+class Pack(NamedTuple):
+    kind: str  # how it is processed; a task passes on unknown kinds
+    name: str
+    bucket: int  # common to all its cells, such as their first bits; any number for other packs
+    width: int  # bytes per cell; any number for other packs
+    cells: bytes
+
+
+def facts_pack(kind: str, facts: object, name: str = "", bucket: int = -1) -> Pack:
+    return Pack(kind, name, bucket, 0, json.dumps(facts).encode())
+
+
+def batches_of(packs: Iterable[Pack]) -> Iterator[pa.RecordBatch]:
+    """Put packs into batches of about `_BATCH_BYTES`: Spark is slow to start each batch, however small it is."""
+    waiting = iter(packs)
+    while (pack := next(waiting, None)) is not None:
+        pending, size = [pack], len(pack.cells) + _PACK_BYTES
+        while size < _BATCH_BYTES and (pack := next(waiting, None)) is not None:
+            pending.append(pack)
+            size += len(pack.cells) + _PACK_BYTES
+        yield pa.RecordBatch.from_arrays([*map(pa.array, zip(*pending, strict=True), _ARROW.types)], schema=_ARROW)
+
+
+def computed(
+    action: str, packs: Iterable[Pack], hint: str = _AGAIN, messages: TaskMessages | None = None, attempts: int = 1
+) -> Iterator[Pack]:
+    """Compute packs on an executor, with one thread; a refusal goes to the driver as a pack.
+
+    Spark tries a task `attempts` times; after a refusal, other tasks stop at the next look at their messages.
+    """
+    os.environ.setdefault("DPTEXT_THREADS", "1")
+    try:
+        with seam(action, DPTextError, hint):
+            yield from packs
+    except DPTextError as error:
+        if error.transient and attempt_number() + 1 < attempts:
+            raise
+        refusal = facts_pack(REFUSED, refused(error))
+        with suppress(DPTextError):  # a machine that does not reach the messages says why all the same
+            if messages is not None:
+                messages.stop()
+        yield refusal
+
+
+def collected(frame: DataFrame) -> list[Pack]:
+    """Collect packs, and raise the refusal of a task."""
+    packs = [Pack(row[0], row[1], row[2], row[3], bytes(row[4])) for row in frame.collect()]
+    for pack in packs:
+        if pack.kind == REFUSED:
+            read(pack)
+    return packs
+
+
+def read(pack: Pack) -> Any:
+    """Return the facts of a pack, or raise the refusal of a task."""
+    facts = json.loads(pack.cells)
+    if pack.kind == REFUSED:
+        name, message, hint, fields = facts
+        raise getattr(errors, name)(message, hint, fields)
+    return facts
+
+
 AGAIN = (
     "see the executors' logs. Every record is charged once: run it again, and it continues after the committed shards"
 )
@@ -227,8 +299,7 @@ def run_tasks(frame: DataFrame, config: TaskConfig, report: Callable[[int], obje
     options = {} if profile is None else {"profile": profile}
     tasks = frame.mapInArrow(partial(_record_batches, config, _attempts(frame.sparkSession)), SCHEMA, **options)
     with watched(config.messages, report), seam("computing on Spark", DPTextError, AGAIN):
-        records = [row[0] for row in tasks.collect()]
-    return [read(record) for record in sorted(records, key=lambda record: not record.startswith('{"refused"'))]
+        return [*map(read, collected(tasks))]
 
 
 def _attempts(spark: Any) -> int:
@@ -241,26 +312,14 @@ def _attempts(spark: Any) -> int:
 
 
 def _record_batches(config: TaskConfig, attempts: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for record in records(config, batches, attempts):
-        yield pa.RecordBatch.from_pydict({"record": [record]})
+    yield from batches_of(records(config, batches, attempts))
 
 
 @bare
-def records(config: TaskConfig, batches: Iterator[pa.RecordBatch], attempts: int = 1) -> Iterator[str]:
-    """Compute the rows of a task in a phase, and yield the results as JSON; Spark tries a task `attempts` times."""
-    os.environ.setdefault("DPTEXT_THREADS", "1")
-    try:
-        with seam("computing on an executor", DPTextError, _DEFECT):
-            take_gpu()
-            for facts in _facts(config, batches):
-                yield json.dumps({"done": facts})
-    except DPTextError as error:
-        if error.transient and attempt_number() + 1 < attempts:
-            raise
-        refusal = json.dumps({"refused": refused(error)})
-        with suppress(DPTextError):  # a machine that does not reach the messages says why all the same
-            config.messages.stop()
-        yield refusal
+def records(config: TaskConfig, batches: Iterator[pa.RecordBatch], attempts: int = 1) -> Iterator[Pack]:
+    """Compute the rows of a task in a phase, and yield the results of each shard; Spark tries a task often."""
+    packs = (facts_pack("done", facts) for facts in _facts(config, batches))
+    yield from computed("computing on an executor", packs, _DEFECT, config.messages, attempts)
 
 
 def attempt_number() -> int:
@@ -274,6 +333,7 @@ def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Fa
     def stopped() -> bool:
         return config.messages.stopped
 
+    take_gpu()
     with ExitStack() as stack:
         worker: Worker | None = None
         rows = unbundled(batches) if config.bundled else batches
@@ -359,19 +419,6 @@ def refused(error: DPTextError) -> list[Any]:
         raise error
     name = next(kind.__name__ for kind in type(error).__mro__ if hasattr(errors, kind.__name__))
     return [name, error.message, error.hint, error.fields]
-
-
-def raise_refused(facts: list[Any]) -> None:
-    name, message, hint, fields = facts
-    raise getattr(errors, name)(message, hint, fields)
-
-
-def read(record: str) -> dict[str, Any]:
-    """Return the results of a task, or raise its refusal."""
-    facts = json.loads(record)
-    if "refused" in facts:
-        raise_refused(facts["refused"])
-    return dict(facts["done"])
 
 
 def policy_json(policy: Policy) -> str:
