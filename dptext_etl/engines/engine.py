@@ -27,10 +27,9 @@ from dptext_etl.ledger import Ledger, Outcome, ReleaseRef
 from dptext_etl.ledger.account import ChargeSteps
 from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy, PolicyLike, resolve
-from dptext_etl.runner import table_check
 from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.preflight import Reader, planned_canaries, preflight, published_facts, require_places
+from dptext_etl.runner.preflight import Reader, planned_canaries, preflight, require_places
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import (
@@ -338,7 +337,7 @@ def staged(
                 staging.storage.delete(*staging.storage.glob("changed-*"))  # lists of an earlier look
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
-                expected, over_all, traceable = preflight(attempt, engine, source, look)
+                expected, over_all, checked = preflight(attempt, engine, source, look)
                 checkpoint("prefetched")
                 ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
             profile.count("examine", rows=source.total)
@@ -359,16 +358,10 @@ def staged(
         log.info("staged: %s", rows)
         seconds = time.monotonic() - attempt.began
         read = (rows, table.dropped, source.base, seconds, table.origin, profile)
-        staged = StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read)
-        checked = {
-            "traceable": traceable,
-            "spellings": over_all.spellings,
-            "selection": table_check.selection_facts(policy, source, expected),
-            "published": published_facts(policy, source, expected),
-        }
-        checked = {name: part for name, part in checked.items() if part}
         exact = (table.exact and policy.synthetic is None) or source.published_exact(policy)
-        yield replace(staged, exact=exact, other=other, table=checked), ledger
+        checked = {name: part for name, part in checked.items() if part}
+        more: dict[str, Any] = {"exact": exact, "other": other, "table": checked}
+        yield StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read, **more), ledger
 
 
 Released = tuple[list[StagedShard], Counter[str], dict[str, int], bool]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -67,7 +67,7 @@ from dptext_etl.runner.shard.shard import refuse_other_persons
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examine import Examined, examine, refuse_copies
 from dptext_etl.runner.source.roles import Rows, Table, forms_of, open_table, table_of
-from dptext_etl.runner.table_check import refuse_traceable, require_untraceable, shows_more, trace
+from dptext_etl.runner.table_check import refuse_traceable, require_untraceable, selection_facts, shows_more, trace
 
 _ROW_BYTES, _DRAW_BYTES = 256, 4
 """The least that a run writes for a new record in a column, in ledger and staging together, and for a new draw."""
@@ -222,11 +222,11 @@ def preflight(
     reader: Reader[Any],
     source: Examined[Any],
     look: Callable[[list[Column], Ledger | None, Any], Expected],
-) -> tuple[Expected, Expected, Mapping[str, Any]]:
+) -> tuple[Expected, Expected, dict[str, Any]]:
     """Refuse a run that could not end, before it charges anything.
 
-    Return the previews of its rows, and of all rows with those that an incremental run leaves out; and the facts of
-    `table_check.of_source`.
+    Return the previews of its rows, and of all rows with those that an incremental run leaves out; and facts about the
+    table around the texts (`runner.table_check`).
 
     `look` previews some rows of the source. A plan raises only a refusal without which nothing can be counted.
     """
@@ -280,7 +280,10 @@ def preflight(
                 check(keep_published, place, policy, columns, Staging(layout.staging), planning=attempt.planning)
         if ledger is None and attempt.planning:  # a run makes a ledger first, and freezes the dataset in it
             check(same_ledger, None, layout, policy, source.manifest)
-    return expected, over_all, traceable
+    checked = {"traceable": traceable, "spellings": over_all.spellings}
+    checked["selection"] = selection_facts(policy, source, expected)
+    checked["published"] = published_facts(policy, source, expected)
+    return expected, over_all, checked
 
 
 def require_whole_table(ledger: Ledger | None, ref: ReleaseRef, expected: Expected) -> None:

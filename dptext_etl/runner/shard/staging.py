@@ -421,7 +421,8 @@ class Staging:
                 )
                 rows, shard = self._fresh(name).read_bytes(), self._recorded(f"{stem}.json")
                 written = self.storage.read(f"{stem}.draws") or b""
-                whole = shard is not None and (_sha256(rows), _sha256(written)) == (shard.sha256, shard.draws)
+                digests = tuple(hashlib.sha256(content).hexdigest() for content in (rows, written))
+                whole = shard is not None and digests == (shard.sha256, shard.draws)
                 draws = pl.read_ipc(io.BytesIO(written)) if whole else None
                 computed = {} if shard is None else shard.computed
                 yield KeptShard(pl.read_parquet(io.BytesIO(rows)), draws, computed, posts)
@@ -445,10 +446,6 @@ def _digests(shard: StagedShard) -> dict[str, str]:
 
 def _post_digest(shard: StagedShard) -> dict[str, str]:
     return {f"{shard.stem}.post": shard.post["sha256"]} if shard.post else {}
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _records_first(names: Iterable[str]) -> list[str]:
