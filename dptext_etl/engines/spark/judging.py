@@ -139,7 +139,9 @@ _HINT = "nothing was published, and no gate has fired; the executors' logs say m
 def judge(
     spark: SparkSession, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]
 ) -> tuple[Verdict, ...]:
-    policy, staging_there = staged.policy, staged.layout.staging.absolute()
+    policy, staging, staging_there = staged.policy, Staging(staged.layout.staging), staged.layout.staging.absolute()
+    with seam("reading staged files", InputError, _HINT):
+        footers = [*map_in_order(staging.footer, staged.shards, threads())]
     config = GateTaskConfig(
         policy=policy_json(policy),
         columns=worker_columns(spark, policy.column_policies()),
@@ -149,12 +151,11 @@ def judge(
         messages=TaskMessages(staging_there, f"{secrets.token_hex(16)}-gates"),
         canaries=json.dumps(plans_as_dicts(staged.canaries)),
         id_type=staged.canaries[0].id_dtype,
-        rows=sum(_rows(staged)),
+        rows=sum(rows for _, rows in footers),
     )
     candidate = replace(candidate, counted=config.rows)
     with seam("evaluating the gates", GateError, _HINT):
-        staging = Staging(staged.layout.staging)
-        gates = keyed(staged_gates(candidate, map_in_order(staging.columns, staged.shards, threads())))
+        gates = keyed(staged_gates(candidate, [schema for schema, _ in footers]))
         staged.profile.count("gates", rows=sum(shard.counts["rows"] for shard in staged.shards))
         with watched(config.messages, seen):
             tasks = over_items(spark, staged.shards, partial(show, config))
@@ -167,25 +168,6 @@ def judge(
         for name, repeats in all_repeats(gates).items():
             repeats.add_counted(Counted(*digests.get(name, ())))
         return tuple(verdict for gate in gates.values() for verdict in verdicts_of(gate))
-
-
-def _rows(staged: StagedRun) -> Iterator[int]:
-    """Read from the footers of staged files how many rows there are; of a damaged one, say what `Staging` says.
-
-    Of files in a store, go by their records.
-    """
-    staging = Staging(staged.layout.staging)
-    if staging.storage.remote:
-        yield from (shard.counts["rows"] for shard in staged.shards)
-        yield from (len(plan.rows) for plan in staged.canaries)
-        return
-    for shard in staged.shards:
-        with seam("reading staged files", InputError, _HINT):
-            try:
-                yield count(staging.path(shard))
-            except (OSError, ValueError):
-                staging.require(shard)
-                raise
 
 
 @dataclass(frozen=True)

@@ -452,13 +452,6 @@ def write_part(
     return frame.height, digest, own
 
 
-def write_table(writer: Writer, staging: Staging, shard: StagedShard, policy: Policy) -> None:
-    """Write a synthetic table; a part holds `shard_rows` rows."""
-    rows = staging.read(shard)
-    for start in range(0, rows.height, policy.shard_rows):
-        writer.add_rows(rows.slice(start, policy.shard_rows))
-
-
 def write_shuffled(
     writer: Writer, staging: Staging, shards: Iterable[StagedShard], policy: Policy, shuffled: Shuffled
 ) -> None:

@@ -42,7 +42,6 @@ from dptext_etl.runner.publish.parts import (
     ids_of_parts,
     keep_id_lists,
     write_shuffled,
-    write_table,
 )
 from dptext_etl.runner.publish.versions import alone_at, expire, show
 from dptext_etl.runner.shard.attempt import ledger_of_run, remember, require_same_ledger
@@ -334,7 +333,8 @@ def _write_parts(
         write_shuffled(writer, staging, filled, policy, policy.shuffled)
         advance(total)
     elif policy.synthetic is not None:
-        write_table(writer, staging, filled[0], policy)
+        for rows in staging.read(filled[0]).iter_slices(policy.shard_rows):
+            writer.add_rows(rows)
         advance(total)
     else:
         write(writer, filled, advance)

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dptext_etl import keys
 from dptext_etl._kernel import Secret
@@ -325,10 +326,13 @@ class Staging:
             schema = self._schema(f"{shard.stem}.post" if shard.post else f"{shard.stem}.parquet")
         return pl.Schema({name: dtype for name, dtype in schema.items() if name != CANARY})
 
-    def columns(self, shard: StagedShard) -> pl.Schema:
-        """Return the columns of a staged shard, or refuse a damaged one."""
+    def footer(self, shard: StagedShard) -> tuple[pl.Schema, int]:
+        """Return the columns of a staged shard and the number of its rows, or refuse a damaged one."""
+        name = f"{shard.stem}.parquet"
         try:
-            return self._schema(f"{shard.stem}.parquet")
+            described = self.storage.described(name)
+            rows = pq.read_metadata(described if isinstance(described, Path) else pa.BufferReader(described)).num_rows
+            return self._schema(name), rows
         except (OSError, ValueError):
             self.require(shard)
             raise
