@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
@@ -301,15 +301,15 @@ class SparkEngine(Engine["DataFrame"]):
             frame = over_items(spark, parts, partial(move, config))
             return sum(map(read, _written(frame, config, lambda _: on_part(), len(parts))))
 
-        with nullcontext() if writer.staging.remote else writer.elsewhere() as folder:
-            config = WriteConfig.of(writer, folder)
-            packs = _written(over_items(spark, shards, partial(draft, config)), config, on_rows, len(shards))
-            parts = [(pack.name, *read(pack)) for pack in packs]
-            if folder is None:
-                writer.take_objects(parts, moved)
-                return
-            for name, *facts in parts:
-                writer.take(folder / name, *facts)
+        folder = None if writer.staging.remote else writer.elsewhere()
+        config = WriteConfig.of(writer, folder)
+        packs = _written(over_items(spark, shards, partial(draft, config)), config, on_rows, len(shards))
+        parts = [(pack.name, *read(pack)) for pack in packs]
+        if folder is None:
+            writer.take_objects(parts, moved)
+            return
+        for name, *facts in parts:
+            writer.take(folder / name, *facts)
 
 
 def gpu_profile(spark: Any, gpus: float) -> Any:
