@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import io
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, Self
@@ -103,39 +102,31 @@ class Shards(ShardContext):
         This thread has the ledger, and begins and ends the shards in their order; others count and draw. If one fails,
         those before it end, and none after it begins or is committed.
         """
+        sharing: Callable[[], AbstractContextManager[None]] = sharing_threads if width > 1 else nullcontext
 
         def prepared(item: tuple[int, pl.DataFrame]) -> tuple[int, pl.DataFrame, Prepared]:
-            with sharing_threads() if width > 1 else nullcontext():
+            with sharing():
                 return *item, self.prepare(*item, sealed=width > 1)
 
-        def drawn(begun: Begun) -> Drawn | None:
-            with sharing_threads():
-                return self.draw(begun)
+        def drawn(begun: Begun) -> tuple[Begun, Drawn | None]:
+            with sharing():
+                return begun, self.draw(begun)
 
-        under_way, failure = deque[tuple[Begun, Callable[[], Drawn | None]]](), None
-        with ThreadPoolExecutor(width, thread_name_prefix="dptext-shard") as pool:
-            ready = map_in_order(prepared, frames, min(width, 2))
-            while failure is None:
-                try:
-                    with without_panics():
-                        item = next(ready, None)
-                    if item is None:
-                        break
-                    begun = self.begin(*item, phase)
-                except Exception as exc:  # noqa: BLE001  (it is raised when the shards before have ended)
-                    failure = exc
-                    break
-                if width > 1:
-                    self.computed = True  # another shard may be scoring when the next one is refused
-                    under_way.append((begun, pool.submit(drawn, begun).result))
-                else:
-                    under_way.append((begun, partial(self.draw, begun)))
-                if len(under_way) == width:
-                    yield self.end(*under_way.popleft())
-            while under_way:
-                yield self.end(*under_way.popleft())
-        if failure is not None:
-            raise failure
+        def begun() -> Iterator[Begun]:
+            try:
+                with without_panics():
+                    for item in map_in_order(prepared, frames, min(width, 2)):
+                        begun = self.begin(*item, phase)
+                        self.computed |= width > 1  # another shard may be scoring when the next one is refused
+                        yield begun
+            except Exception as exc:  # noqa: BLE001  (it is raised when the shards before have ended)
+                failures.append(exc)
+
+        failures = list[Exception]()
+        for shard in map_in_order(drawn, begun(), width):
+            yield self.end(*shard)
+        if failures:
+            raise failures[0]
 
     def prepare(self, index: int, raw: pl.DataFrame, *, sealed: bool = False) -> Prepared:
         """Count draws and make identities, in any thread."""
@@ -223,9 +214,9 @@ class Shards(ShardContext):
         results, staged = run_both(lambda: self._results(frame, draws), save, workers)
         return staged, results
 
-    def end(self, begun: Begun, drawn: Callable[[], Drawn | None]) -> ShardResult:
+    def end(self, begun: Begun, computed: Drawn | None) -> ShardResult:
         """Commit a shard that was drawn, and rewrite its texts."""
-        computed, staged, kept = drawn(), begun.staged, begun.kept
+        staged, kept = begun.staged, begun.kept
         if kept is not None:
             if computed is not None:
                 self.checkpoint("computed")
