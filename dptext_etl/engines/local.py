@@ -54,13 +54,27 @@ class LocalEngine(LocalReader, Engine[pl.LazyFrame]):
     _plan: LedgerPlan | None = None  # of the rows of a run that has several shards
 
     def files(self, layout: Layout) -> Files | None:
-        """Return the files of the source; None for a frame."""
+        """Return the files of the source; None for a frame.
+
+        Args:
+            layout: Places of the run.
+        """
         return None if self._frame is not None else Files.find(layout)
 
     def examine(
         self, table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None
     ) -> Examined[pl.LazyFrame]:
-        """Check the ids in bounded memory, and count the shards; rows of a small source are read once, and kept."""
+        """Check the ids in bounded memory, and count the shards; rows of a small source are read once, and kept.
+
+        Args:
+            table: The opened source.
+            policy: The policy of the run.
+            layout: Places of the run.
+            progress: Called with counts of rows, or None.
+
+        Returns:
+            The source with its counts of rows and shards.
+        """
         source = examine(table, policy, layout, progress)
         shards = count_shards(source.rows, policy)
         self._check_again(layout)
@@ -99,7 +113,16 @@ class LocalEngine(LocalReader, Engine[pl.LazyFrame]):
         return super().judge(staged, candidate, seen)
 
     def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
-        """Do the phase for each shard, in parallel where mechanisms allow it; results are in the order of their end."""
+        """Do the phase for each shard, in parallel where mechanisms allow it.
+
+        Args:
+            work: The source, the staging folder, and the attempt.
+            phase: The step to do with each shard.
+            meter: Counts finished rows.
+
+        Returns:
+            One result per shard, in the order in which they ended.
+        """
         attempt, policy, results = work.attempt, work.attempt.policy, list[ShardResult]()
         with ledger_of_run(policy, work.ledger) as ledger:
             columns = Column.all(attempt.columns, work.refs)
