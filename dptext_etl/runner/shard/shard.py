@@ -70,8 +70,8 @@ class _Result(NamedTuple):
     spent: npt.NDArray[np.int64] | None
 
 
-Prepared = tuple[Charged, int, PreparedBatch]
-"""Draws and identities of a shard, the sum of `Charged.pairs`, and the batch for the ledger."""
+Prepared = tuple[Charged, PreparedBatch]
+"""Draws and identities of a shard, and the batch for the ledger."""
 
 
 Drawn = tuple[StagedShard, list[_Result]]
@@ -132,19 +132,18 @@ class Shards(ShardContext):
         """Count draws and make identities, in any thread."""
         with self.profile.stage("reserve"), seam("counting draws", DPTextError, DEFECT):
             charged = charge(raw, self.columns, self.policy)
-            pairs = charged.pairs
             if self.pairs is not None:
-                refuse_other_persons(self.pairs.get(str(index)), pairs)
+                refuse_other_persons(self.pairs.get(str(index)), charged.pairs)
             batch, own = (charged.ids, charged.subjects, charged.charges), self.policy.on_null_subject == "own"
             canary, make = raw[CANARY].to_numpy(), self.ledger.make_ready
             ready = make(self.policy.unit, *batch, canary=canary, sealed=sealed, own=own)
-        return charged, pairs, ready
+        return charged, ready
 
     def reserve(
         self, raw: pl.DataFrame, index: int, prepared: Prepared | None = None, *, job: str | None = None
     ) -> Reserved:
         """Reserve the worst case of a shard, for this attempt or under another name."""
-        charged, pairs, ready = prepared or self.prepare(index, raw)
+        charged, ready = prepared or self.prepare(index, raw)
         canary = ready.records.canary
         with self.profile.stage("reserve"):
             self._probe_before(charged, canary)
@@ -159,7 +158,7 @@ class Shards(ShardContext):
             steps.refuse_changed(changed)
         if self.policy.on_changed == "keep":
             charged = with_earlier_texts(self.ledger, charged, outcome)
-        return Reserved(raw, charged, outcome, counts_of(outcome[~canary]), pairs)
+        return Reserved(raw, charged, outcome, counts_of(outcome[~canary]))
 
     @property
     def steps(self) -> ChargeSteps:
@@ -233,7 +232,7 @@ class Shards(ShardContext):
             staged = Rewriting(self, kept, begun.index).run(staged, begun.inputs)
         whole = self.policy.shuffled is not None
         admitted = begun.reserved.without(self.excluded).whole_table(self.policy.labels) if whole else None
-        return ShardResult(begun.rows, begun.reserved.answers, staged, admitted, begun.reserved.pairs)
+        return ShardResult(begun.rows, begun.reserved.answers, staged, admitted, begun.reserved.charged.pairs)
 
     def leave_out(self, reserved: Reserved, index: int) -> Reserved:
         """List the records that are over the cap or changed inside the boundary, and return the others."""
