@@ -1,7 +1,7 @@
 """Collect the facts of a release from its manifest and ledger, and write its statement, as Markdown and as HTML.
 
 No text is read. `statement.md.jinja` has the order of the page. Facts for readers inside the boundary come first, in
-sections of their own, which a public page omits.
+separate sections, which a public page omits.
 """
 
 from __future__ import annotations

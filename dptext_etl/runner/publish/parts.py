@@ -329,7 +329,7 @@ class Writer:
         self.take(*self._add((frame, self._folder / self._name(len(self._written)))))
 
     def elsewhere(self) -> Path:
-        """Make a folder where other machines draft parts; unused drafts are removed with those of this process.
+        """Make a folder where other machines draft parts; unused drafts are removed with the drafts of this process.
 
         It is next to these, so that an attempt that outlives the writer leaves nothing in them.
         """

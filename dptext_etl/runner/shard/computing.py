@@ -376,7 +376,7 @@ class Rewriting:
             return self.stage(staged, texts, counts)  # the policy keeps other columns now
 
     def rewrite(self, staged: StagedShard, posted: Mapping[str, Committed]) -> StagedShard:
-        """Rewrite texts without a kept result, take recorded results from kept files, and stage all of them."""
+        """Rewrite texts without a kept result, reuse recorded results of kept files, and stage all of them."""
         staging, policy, ids = self.shards.staging, self.shards.policy, self.reserved.charged.ids
         frame, draws = staging.read(staged), staging.draws(staged)
         texts, failed, copies = {}, {}, {}
