@@ -182,7 +182,7 @@ class Charged:
     subjects: pa.Array | None  # canonical subject ids, null for canary rows; None where the unit is the record
     charges: tuple[Charge, ...]  # one charge per text column
     forms: IdForms  # the forms of the ids before they were canonical strings
-    pairs: int  # sum of digests of the records with their persons, before any was left out; 0 where records are units
+    pairs: int  # sum of digests of the records with their persons, before any was excluded; 0 where records are units
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> Charged:
         mask = to_arrow(chosen)
