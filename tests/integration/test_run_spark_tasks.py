@@ -12,9 +12,18 @@ from dptext_etl.checks import CANARY, gate
 from dptext_etl.checks.comparison import counted
 from dptext_etl.engines import stage
 from dptext_etl.engines.spark import tasks
-from dptext_etl.engines.spark.judging import Pack, batches_of, exchange, packed, totals
 from dptext_etl.engines.spark.spark_engine import SparkEngine, WriteConfig, draft
-from dptext_etl.engines.spark.tasks import TaskConfig, policy_json, read, records
+from dptext_etl.engines.spark.tasks import (
+    Pack,
+    TaskConfig,
+    batches_of,
+    exchange,
+    packed,
+    policy_json,
+    read,
+    records,
+    totals,
+)
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 from dptext_etl.errors import DPTextError, InputError, KeyReferenceError, LedgerError, LockedLedgerError
 from dptext_etl.files import sha256

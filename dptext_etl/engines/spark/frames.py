@@ -24,9 +24,21 @@ from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard
 from dptext_etl.checks.comparison import LEAST_CHARACTERS, Counted, compared_columns, short_digests
 from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import by_name, named_as, parsed, plain_type
-from dptext_etl.engines.spark.judging import SINGLED_OUT, SIZES, exchanged, packed, totals
 from dptext_etl.engines.spark.session import local_frame, named, polars_schema, require_unpadded
-from dptext_etl.engines.spark.tasks import SCHEMA, SHARD, Pack, batches_of, collected, computed, facts_pack
+from dptext_etl.engines.spark.tasks import (
+    SCHEMA,
+    SHARD,
+    SINGLED_OUT,
+    SIZES,
+    Pack,
+    batches_of,
+    collected,
+    computed,
+    exchanged,
+    facts_pack,
+    packed,
+    totals,
+)
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.file_formats import PARQUET
 from dptext_etl.files import literal

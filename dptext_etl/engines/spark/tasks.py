@@ -3,6 +3,9 @@
 They prove that the executors reach staging, count finished rows, and ask tasks to stop. A task that outlives its run
 finds no messages and stops.
 
+Results travel as packs: cells of one kind, name, and bucket, or anything else for the driver. Digests of one bucket and
+name meet in one task, so the counts of all tasks add up (`checks.comparison`).
+
 Everything here can happen twice, because a task is retried or runs on two machines at once. The ledger charges a record
 once, attempts stage under unique names, and the driver gets only the records of the attempt that Spark counts.
 
@@ -17,18 +20,21 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
+from itertools import groupby, pairwise
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from dptext_etl import device, errors, keys
 from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.comparison import ByteRows, Counted, counted
 from dptext_etl.data_types import by_name, in_zone
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, WorkerStatistic, for_workers, require_cfg, take_gpu
 from dptext_etl.errors import DPTextError, InputError, bare, seam
@@ -41,12 +47,13 @@ from dptext_etl.runner.progress import Checkpoint
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards
 from dptext_etl.runner.shard.staging import Staging, staging_key
+from dptext_etl.runner.source.examine import FEW
 from dptext_etl.runner.source.roles import coarsened
 from dptext_etl.runner.source.selection import order_of
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 _FOLDER = "messages"
@@ -225,6 +232,74 @@ def read(pack: Pack) -> Any:
         name, message, hint, fields = facts
         raise getattr(errors, name)(message, hint, fields)
     return facts
+
+
+DIGESTS, COUNTS, SIZES, SINGLED_OUT = "digests", "counts", "sizes", "singled out"
+"""Kinds of packs: digests to count, counts of them; hashes of 8 bytes, counts of the rare ones."""
+
+
+def packed(name: str, rows: ByteRows, kind: str = DIGESTS) -> Iterator[Pack]:
+    """Pack digests by their first byte."""
+    order = np.argsort(rows[:, 0], kind="stable")
+    ordered, buckets = rows[order], rows[order, 0]
+    edges = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), len(rows)]
+    for begin, end in pairwise(edges):
+        if begin < end:
+            yield Pack(kind, name, int(buckets[begin]), rows.shape[1], ordered[begin:end].tobytes())
+
+
+def exchanged(frame: DataFrame) -> DataFrame:
+    """Bring the packs of a bucket together in one task, which counts digests."""
+    return frame.repartition("bucket").sortWithinPartitions("kind", "name", "bucket").mapInArrow(exchange, SCHEMA)
+
+
+def totals(packs: Iterable[Pack], kind: str = COUNTS) -> dict[str, Any]:
+    """Add up the counts in packs of a kind, by name: of digests, or of rows whose hash no other or few rows have."""
+    total = dict[str, Any]()
+    for pack in packs:
+        if pack.kind == kind:
+            counts = json.loads(pack.cells)
+            total[pack.name] = tuple(map(sum, zip(counts, total.get(pack.name, [0] * len(counts)), strict=True)))
+    return total
+
+
+def exchange(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches_of(_counted_packs(Pack(**row) for batch in batches for row in batch.to_pylist()))
+
+
+def _counted_packs(packs: Iterable[Pack]) -> Iterator[Pack]:
+    for (kind, name), group in groupby(packs, key=lambda pack: pack[:2]):
+        if kind == SIZES:
+            hashed = np.frombuffer(b"".join(pack.cells for pack in group), "<u8")
+            _, sizes = np.unique(hashed, return_counts=True)
+            few = int(sizes[sizes < FEW].sum())
+            yield facts_pack(SINGLED_OUT, [int((sizes == 1).sum()), few], name)
+        else:
+            yield from [_counted(name, group)] if kind == DIGESTS else group  # noqa: B031  (only one of them)
+
+
+def _counted(name: str, packs: Iterable[Pack]) -> Pack:
+    total = Counted()
+    for (_, width), group in groupby(packs, key=lambda pack: pack[2:4]):
+        total = total.plus(counted(np.frombuffer(b"".join(pack.cells for pack in group), np.uint8).reshape(-1, width)))
+    return facts_pack(COUNTS, total, name)
+
+
+Item = TypeVar("Item")
+
+
+def over_items(spark: SparkSession, items: Sequence[Item], do: Callable[[int, Item], Iterable[Pack]]) -> DataFrame:
+    """Do something with each item and its place in a task; items travel with the function: nothing is exchanged."""
+    return spark.range(0, len(items), 1, len(items)).mapInArrow(partial(_done, do, items), SCHEMA)
+
+
+@bare
+def _done(
+    do: Callable[[int, Item], Iterable[Pack]], items: Sequence[Item], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    places = (place for batch in batches for place in batch.column(0).to_pylist())
+    packs = (pack for place in places for pack in do(place, items[place]))
+    yield from batches_of(computed("reading staged rows on an executor", packs))
 
 
 AGAIN = (
