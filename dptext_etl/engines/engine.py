@@ -22,15 +22,14 @@ from dptext_etl import extensions
 from dptext_etl.checks import Candidate, Verdict, require
 from dptext_etl.checks.canaries import CanaryPlan, prepare
 from dptext_etl.device import threads
-from dptext_etl.errors import PolicyError, bare
+from dptext_etl.errors import LedgerError, PolicyError, bare
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef
 from dptext_etl.ledger.account import ChargeSteps
 from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy, PolicyLike, resolve
-from dptext_etl.runner import table_check
 from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.preflight import Reader, examined, preflight, published_facts, require_places
+from dptext_etl.runner.preflight import Reader, planned_canaries, preflight, require_places
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import (
@@ -41,7 +40,6 @@ from dptext_etl.runner.publish.publication import (
     publish,
     reports,
     require_enough,
-    require_first_table,
     strip,
 )
 from dptext_etl.runner.report import RunSummary, observed, remaining, summarize
@@ -333,11 +331,13 @@ def staged(
             with profile.stage("examine"):
                 with ThreadPoolExecutor(1, thread_name_prefix="dptext-prepare") as pool:
                     pool.submit(prepare, policy, attempt.secret)
-                    source, plans = examined(attempt, engine, table, progress, checkpoint)
+                    source = engine.examine(table, policy, attempt.layout, progress)
+                    checkpoint("checked")
+                    plans = planned_canaries(attempt, source)
                 staging.storage.delete(*staging.storage.glob("changed-*"))  # lists of an earlier look
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
-                expected, over_all, traceable = preflight(attempt, engine, source, look)
+                expected, over_all, checked = preflight(attempt, engine, source, look)
                 checkpoint("prefetched")
                 ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
             profile.count("examine", rows=source.total)
@@ -358,16 +358,10 @@ def staged(
         log.info("staged: %s", rows)
         seconds = time.monotonic() - attempt.began
         read = (rows, table.dropped, source.base, seconds, table.origin, profile)
-        staged = StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read)
-        checked = {
-            "traceable": traceable,
-            "spellings": over_all.spellings,
-            "selection": table_check.selection_facts(policy, source, expected),
-            "published": published_facts(policy, source, expected),
-        }
-        checked = {name: part for name, part in checked.items() if part}
         exact = (table.exact and policy.synthetic is None) or source.published_exact(policy)
-        yield replace(staged, exact=exact, other=other, table=checked), ledger
+        checked = {name: part for name, part in checked.items() if part}
+        more: dict[str, Any] = {"exact": exact, "other": other, "table": checked}
+        yield StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read, **more), ledger
 
 
 Released = tuple[list[StagedShard], Counter[str], dict[str, int], bool]
@@ -398,9 +392,11 @@ def _sums(engine: Engine[Any], work: Work[Any], reserved: list[ShardResult], pro
     work = replace(work, digest=summing.digest_of_table(policy, work.staging, shard))
     committed = answers[Outcome.COMMITTED.name]
     other = committed > 0 and not all(item.agrees for item in _compute(engine, work, "compare", None))
-    if other:
-        require_first_table(policy, work.attempt.layout, work.refs, shard)
-    elif committed < pinned.records:
+    if other and not is_released(policy, work.attempt.layout, work.ledger, work.refs, shard):
+        msg = "the release holds another table: other rows or names, or one that another machine drew"
+        hint = "the first commit is the release; use a new release name, or draw rows from its statistic"
+        raise LedgerError(f"{msg}; nothing was published", hint)
+    if not other and committed < pinned.records:
         refuse_other_table(pinned, whole_table(_compute(engine, work, "release", progress)))
     return [shard], answers, {"released": pinned.records}, other
 

@@ -45,9 +45,8 @@ from dptext_etl.runner.forecast import (
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.preflight import (
     LocalReader,
-    examined,
+    planned_canaries,
     preflight,
-    published_facts,
     require_models,
     require_places,
     rows_by_outcome,
@@ -151,16 +150,17 @@ def plan(
     try:
         attempt.check(require_places, attempt)
         with naming_file(partial(Files.find, attempt.layout), wanted_columns(policy)):
-            source, _ = examined(attempt, reader, table, progress)
-            cap_facts = _facts_of_cap(policy)
-            previewed, over_all, traced = preflight(attempt, reader, source, look)
+            source = reader.examine(table, policy, attempt.layout, progress)
+            attempt.check(planned_canaries, attempt, source)
+            previewed, over_all, checked = preflight(attempt, reader, source, look)
+            cap_change, cap_notes = _add_facts_of_ledger(policy, table.frame, checked)
     except DPTextError as error:  # this step must succeed before anything can be counted
         refusals.append(error)
         if "counts" in error.fields and policy.keep:  # only the ids are wrong: kept columns can be judged all the same
             attempt.check(_judge_kept, policy, attempt.layout, table, error.fields["counts"]["rows"])
         raise together(refusals) from None
     rows, forecast = rows_by_outcome(policy, source, previewed), forecasts[0]
-    subjects, (cap_change, cap_notes), refused = forecast.subjects(), cap_facts, [*map(described, refusals)]
+    subjects, refused = forecast.subjects(), [*map(described, refusals)]
     notes = _notes if policy.synthetic is None else partial(_notes_on_table, synthetic=policy.synthetic)
     return PlanSummary(
         dataset=policy.dataset,
@@ -186,17 +186,7 @@ def plan(
         hosts=contacted(policy),
         refusal=refused[0] if refused else None,
         refusals=refused,
-        table=_checked_table(
-            policy,
-            table.frame,
-            traceable=traced,
-            spellings=over_all.spellings,
-            selection={
-                **table_check.selection_facts(policy, source, previewed),
-                **table_check.partitions(policy),
-            },
-            published=published_facts(policy, source, previewed),
-        ),
+        table={name: part for name, part in checked.items() if part},
         notes=[
             *cap_notes,
             *notes(policy, beyond=source.beyond, replayed=previewed.charged_before),
@@ -269,18 +259,6 @@ def _cost(column: ColumnPolicy, gate: int, facts: Mapping[str, Any] | None, posi
     return {name: np.full(len(positions), min(getattr(worst, name), LARGEST), np.int64) for name in ADDITIVE}
 
 
-def _checked_table(policy: Policy, frame: pl.LazyFrame, **parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts that are shown under "The table"."""
-    scope = Scope.of(policy)
-    with ledger_of(policy) as ledger:
-        parts["scopes"] = table_check.of_persons(policy, ledger, _persons(policy, frame))
-        if ledger is not None and policy.cap is not None:
-            used = ledger.remaining(scope)
-            counts = {"units": used.units, "exhausted": used.exhausted, "unit": scope.unit}
-            parts["at_cap"] = counts if used.units else {}
-    return {name: part for name, part in parts.items() if part}
-
-
 def _persons(policy: Policy, frame: pl.LazyFrame) -> Iterator[pa.Array]:
     """Iterate over the canonical ids of the persons of a source, each once."""
     with seam("reading the persons of the source", InputError, READ_HINT):
@@ -290,14 +268,21 @@ def _persons(policy: Policy, frame: pl.LazyFrame) -> Iterator[pa.Array]:
         yield part.to_series().to_arrow()
 
 
-def _facts_of_cap(policy: Policy) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return the change that a policy would make to the pinned cap, and notes on it."""
+def _add_facts_of_ledger(
+    policy: Policy, frame: pl.LazyFrame, checked: dict[str, Any]
+) -> tuple[dict[str, Any] | None, list[str]]:
+    """Add other scopes and units at the cap; return the change to the pinned cap, and notes on it."""
+    scope, notes = Scope.of(policy), list[str]()
+    checked["selection"] |= table_check.partitions(policy)
     with ledger_of(policy) as ledger:
+        checked["scopes"] = table_check.of_persons(policy, ledger, _persons(policy, frame))
         if ledger is None:
-            return None, []
-        scope, notes = Scope.of(policy), list[str]()
-        change = ledger.cap_change(scope, policy.cap)
-        uncounted = [] if policy.cap is None else ledger.reports.uncounted(scope)
+            return None, notes
+        change, uncounted = ledger.cap_change(scope, policy.cap), list[str]()
+        if policy.cap is not None:
+            used, uncounted = ledger.remaining(scope), ledger.reports.uncounted(scope)
+            counts = {"units": used.units, "exhausted": used.exhausted, "unit": scope.unit}
+            checked["at_cap"] = counts if used.units else {}
     if change is not None:
         notes.append(str(change))
     if uncounted:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -47,7 +47,8 @@ from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.policy.policy_like import together
 from dptext_etl.runner.forecast import Expected, ledger_of
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.progress import Checkpoint, Listener, nothing
+from dptext_etl.runner.progress import Listener
+from dptext_etl.runner.publish.manifest import register
 from dptext_etl.runner.publish.publication import refuse_unrecorded, require_enough
 from dptext_etl.runner.publish.versions import PUBLISHING, require_sink
 from dptext_etl.runner.shard.attempt import (
@@ -66,7 +67,7 @@ from dptext_etl.runner.shard.shard import refuse_other_persons
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examine import Examined, examine, refuse_copies
 from dptext_etl.runner.source.roles import Rows, Table, forms_of, open_table, table_of
-from dptext_etl.runner.table_check import refuse_traceable, require_untraceable, shows_more, trace
+from dptext_etl.runner.table_check import refuse_traceable, require_untraceable, selection_facts, shows_more, trace
 
 _ROW_BYTES, _DRAW_BYTES = 256, 4
 """The least that a run writes for a new record in a column, in ledger and staging together, and for a new draw."""
@@ -119,11 +120,12 @@ def require_models(columns: Iterable[ColumnPolicy], expected: Expected) -> None:
 
 def require_cap(attempt: Attempt, ledger: Ledger | None) -> None:
     """Refuse a cap that the ledger would not pin: pin it in a rehearsal."""
+    policy = attempt.policy
     if ledger is not None:
         with ledger.rehearsal():
-            attempt.agree_on_cap(ledger)
-    elif attempt.policy.cap is not None:
-        limits(attempt.policy.cap)
+            ledger.agree_on_cap(Scope.of(policy), policy.cap, lowering=attempt.accept_lower_cap)
+    elif policy.cap is not None:
+        limits(policy.cap)
 
 
 def columns_of(attempt: Attempt, ledger: Ledger | None, source: Examined[Any]) -> list[Column]:
@@ -134,7 +136,8 @@ def columns_of(attempt: Attempt, ledger: Ledger | None, source: Examined[Any]) -
             resolve_id_key(policy.ledger.id_key)
     else:
         with ledger.rehearsal():
-            attempt.pin_releases(ledger, source.table.id_type)
+            for item in attempt.columns:
+                register(ledger, policy, item, source.table.id_type)
         forms = forms_of(source.table.schema, policy)
         ledger.require_forms(Scope.of(policy), [item.name for item in policy.columns], forms)
     columns = []
@@ -214,29 +217,16 @@ class LocalReader(Reader[pl.LazyFrame]):
         return examine(table, policy, layout, progress)
 
 
-def examined(
-    attempt: Attempt,
-    reader: Reader[Any],
-    table: Table[Any],
-    progress: Listener | None = None,
-    checkpoint: Checkpoint = nothing,
-) -> tuple[Examined[Any], list[CanaryPlan]]:
-    """Examine a source, and plan its canary rows."""
-    source = reader.examine(table, attempt.policy, attempt.layout, progress)
-    checkpoint("checked")
-    return source, attempt.check(planned_canaries, attempt, source) or []
-
-
 def preflight(
     attempt: Attempt,
     reader: Reader[Any],
     source: Examined[Any],
     look: Callable[[list[Column], Ledger | None, Any], Expected],
-) -> tuple[Expected, Expected, Mapping[str, Any]]:
+) -> tuple[Expected, Expected, dict[str, Any]]:
     """Refuse a run that could not end, before it charges anything.
 
-    Return the previews of its rows, and of all rows with those that an incremental run leaves out; and the facts of
-    `table_check.of_source`.
+    Return the previews of its rows, and of all rows with those that an incremental run leaves out; and facts about the
+    table around the texts (`runner.table_check`).
 
     `look` previews some rows of the source. A plan raises only a refusal without which nothing can be counted.
     """
@@ -290,7 +280,10 @@ def preflight(
                 check(keep_published, place, policy, columns, Staging(layout.staging), planning=attempt.planning)
         if ledger is None and attempt.planning:  # a run makes a ledger first, and freezes the dataset in it
             check(same_ledger, None, layout, policy, source.manifest)
-    return expected, over_all, traceable
+    checked = {"traceable": traceable, "spellings": over_all.spellings}
+    checked["selection"] = selection_facts(policy, source, expected)
+    checked["published"] = published_facts(policy, source, expected)
+    return expected, over_all, checked
 
 
 def require_whole_table(ledger: Ledger | None, ref: ReleaseRef, expected: Expected) -> None:

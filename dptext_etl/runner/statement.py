@@ -1,26 +1,210 @@
-"""Write the statement of a release from its facts (`statement_facts`): one page, as Markdown and as HTML.
+"""Collect the facts of a release from its manifest and ledger, and write its statement, as Markdown and as HTML.
 
-`statement.md.jinja` has the order of the page. Facts for readers inside the boundary come first, in sections of their
-own, which a public page omits.
+No text is read. `statement.md.jinja` has the order of the page. Facts for readers inside the boundary come first, in
+separate sections, which a public page omits.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import dptext_etl
 from dptext_etl import files, markup
+from dptext_etl.accounting import log10_odds
+from dptext_etl.checks.gate import every
+from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.checks.verdict import catches
-from dptext_etl.errors import InputError, counted, seam
-from dptext_etl.guarantee import PURE
-from dptext_etl.markup import document, of_markdown
-from dptext_etl.runner import statement_facts, table_check
+from dptext_etl.errors import InputError, bare, counted, seam
+from dptext_etl.guarantee import MICRO, PURE, Disclosure, GuaranteeClass
+from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.policy import Policy
+from dptext_etl.policy.column_policy import INTERMEDIATE
+from dptext_etl.runner import table_check
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.shard.charging import VACUOUS, at_most
+from dptext_etl.runner.source import selection
 
-facts = statement_facts.facts
+
+@bare
+def facts(
+    sink: str | None = None,
+    policy: Policy | None = None,
+    partition: str | None = None,
+    *,
+    public: bool = False,
+    evidence: Path | None = None,
+) -> dict[str, Any]:
+    """Return the facts about the current version of a published table.
+
+    `evidence` is the folder of `dptext evaluate`; its figures for another version are excluded, and all of them if the
+    page is `public`.
+    """
+    if sink is not None:
+        layout = Layout.of_sink(sink, policy.storage_options if policy else {})
+    elif policy is not None:
+        layout = Layout.of(policy, partition)
+    else:
+        raise InputError("neither a published table nor a policy is given", "name one of them")
+    manifest = Manifest.read(layout)
+    if manifest is None:
+        raise InputError("nothing is published there", "give the folder that `dptext run` published, or its policy")
+    if policy is not None:
+        manifest.require_of(policy, layout.partition if sink is None else manifest.partition)
+    place, by_gate = sink or layout.sink, {gate.name: gate.catches for gate in every()}
+    texts = {name for column in manifest.columns for name in (column["name"], *labels_of(column))}
+    texts |= {f"{column['name']}{INTERMEDIATE}" for column in manifest.columns if column.get("postprocess")}
+    result: dict[str, Any] = {
+        "format": "dptext-statement/1",
+        "dataset": manifest.dataset,
+        "release": manifest.release,
+        "partition": manifest.partition,
+        "version": manifest.version,
+        "rows": manifest.rows,
+        "files": len(manifest.parts),
+        "id": manifest.id,
+        "ids": manifest.ids,
+        "in_clear": [
+            name for name in manifest.schema if name not in texts and (manifest.ids == "keep" or name != manifest.id)
+        ],
+        "coarse": manifest.coarse,
+        "traceable": table_check.of_published(layout, manifest),
+        "manifest_sha256": manifest.digest,
+        "published_at": None,
+        "reidentified": [] if public or evidence is None else _reidentified(evidence, manifest.digest),
+        "sink": Path(place).name if public and "://" not in place else place,  # no folders of a machine for outsiders
+        "gates": [{"name": name, "catches": by_gate.get(name, ""), "idle": False} for name in manifest.gates],
+        "columns": [_column(column) for column in manifest.columns],
+        "record": record(manifest.columns),
+        "excluded": None,
+        "caps": [],
+        "lacks": [],
+        "public": public,
+        "written_by": f"dptext_etl {dptext_etl.__version__}",
+    }
+    if policy is None:
+        lack = "the facts of the ledger: name the policy, `dptext statement POLICY --released RELEASED`"
+        result["lacks"].append(lack)
+    else:
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+            releases = ledger.reports.export()["datasets"].get(result["dataset"], {}).get("releases", [])
+            for column, release in product(result["columns"], releases):
+                if (release["column"], release["release"]) == (column["name"], result["release"]):
+                    wanted = ("neighbors", "configuration", "artifact_hashes", "burnt")
+                    column |= {name: release[name] for name in wanted if name in release}
+            history = None if public else ledger.reports.history()
+            pinned_caps = [pinned for pinned in ledger.reports.caps() if manifest.dataset in pinned["datasets"]]
+            result["caps"] = [_cap_facts(ledger, pinned, history) for pinned in pinned_caps]
+            if not public:
+                result["published_at"] = ledger.releases.published_at(manifest.digest)
+                _add_excluded(result, layout if sink is None else Layout.of(policy, partition), ledger, policy)
+                for column, release in product(result["columns"], ledger.reports.show()):
+                    named = (release["dataset"], release["column"], release["release"])
+                    if named == (result["dataset"], column["name"], result["release"]):
+                        largest = _units(release["max_eps_approx"])
+                        column["charged"] = {
+                            "largest_epsilon": largest,
+                            "largest_delta": _units(release["max_delta"]),
+                            "records": release["records"] - release["canaries"],
+                            "log10_odds": _odds(largest),
+                            "by": "draws made" if release["expost"] else "worst case of the record's own length",
+                        }
+                # the charges of the most charged person, or record: in this release, and in all releases
+                names, released = {item["name"] for item in manifest.columns}, ledger.releases.find_all(policy)
+                refs = [ref for name, ref in released.items() if name in names]
+                unit = "record" if policy.subject is None else "person"
+                everywhere = ledger.reports.largest() if unit == "person" else None
+                result["person"] = {"unit": unit} | {
+                    name: amounts and {part: _units(amount) for part, amount in amounts.items()}
+                    for name, amounts in (("release", ledger.reports.largest(refs)), ("all", everywhere))
+                }
+    return result
+
+
+def _reidentified(folder: Path, manifest: str) -> list[dict[str, Any]]:
+    """Return by column how often an attacker finds the raw text behind a release again, as measured of a manifest."""
+    try:
+        columns = json.loads((folder / "evidence.json").read_bytes())["columns"]
+        return [
+            {"column": str(column["column"]), "rows": int(column["rows"])}
+            | {name: float(score[name]) for name in ("value", "blind")}
+            for column in columns
+            for attack in column["attacks"]
+            for score in attack["scores"][:1]
+            if (column["cost"].get("manifest sha256"), attack["name"]) == (manifest, "nearest_neighbour")
+        ]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # none, or not as `dptext evaluate` wrote it
+        return []
+
+
+def _add_excluded(facts: dict[str, Any], layout: Layout, ledger: Ledger, policy: Policy) -> None:
+    """Add how many rows of the source the table lacks, by reason, and which gates had nothing to judge."""
+    noted = selection.read(layout.staging, facts["manifest_sha256"])
+    if noted is None:
+        facts["lacks"].append("which rows were excluded: the staging folder of the run holds these counts")
+        return
+    gone = max((ledger.people.count_forgotten(ref) for ref in ledger.releases.find_all(policy).values()), default=0)
+    counts = {**noted["rows"], "forgotten": max(gone, noted["rows"].get("forgotten", 0))}
+    names = [*table_check.EXCLUDED, "changed_kept"]
+    names += [] if policy.shuffled is None else ["null"]  # nulls are rows of other releases
+    facts["excluded"] = {"read": counts["read"], **{name: counts[name] for name in names if counts.get(name)}}
+    for gate in facts["gates"]:
+        gate["idle"] = gate["name"] in noted["idle"]
+
+
+def labels_of(column: Mapping[str, Any]) -> list[str]:
+    synthetic = column.get("synthetic", {})
+    return synthetic.get("labels") or ([synthetic["label"]] if "label" in synthetic else [])
+
+
+def _column(claim: Mapping[str, Any]) -> dict[str, Any]:
+    worst, delta, words = claim["largest_epsilon"], claim["largest_delta"], claim["longest_text_words"]
+    return {
+        **claim,
+        "meaning": GuaranteeClass(claim["class"]).meaning,
+        "disclosures": {name: Disclosure(name).meaning for name in claim["disclosures"]},
+        "worst_case": {"epsilon": worst, "delta": delta, "words": words, "log10_odds": _odds(worst)},
+    }
+
+
+def record(columns: Sequence[Mapping[str, Any]]) -> dict[str, float | str]:
+    """Return the worst case or the charge of one record over all its text columns, which add up."""
+    worst = {name: [column[f"largest_{name}"] for column in columns] for name in ("epsilon", "delta")}
+    return {name: "inf" if "inf" in amounts else math.fsum(amounts) for name, amounts in worst.items()}
+
+
+def _cap_facts(ledger: Ledger, pinned: Mapping[str, Any], history: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """Return whom a cap protects and its limits; with the history also its use and who set it, which stay inside."""
+    limits = {name: _units(amount) for name, amount in pinned["limits"].items()}
+    facts = {"scope": f"{pinned['scope']}, period {pinned['period']}", "unit": pinned["unit"], "limits": limits}
+    if history is None:
+        return facts
+    balance = ledger.remaining(Scope.of_cap(pinned)).as_dict()
+    return facts | {
+        "units": balance["units"],
+        "at_the_cap": balance["exhausted"],
+        "most_used": {name: _units(at["max"]) for name, at in balance["used"].items() if at},
+        "least_left": {name: _units(at["min"]) for name, at in balance["left"].items() if at},
+        "set": [
+            {name: event[name] for name in ("user", "at", "change", "reason")}
+            for event in history
+            if event["kind"] == "CAP_SET" and event["of"] == balance["scope"]
+        ],
+    }
+
+
+def _units(amount: float | str) -> float | str:
+    return amount if isinstance(amount, str) else amount / MICRO
+
+
+def _odds(epsilon: float | str) -> float | str:
+    return "inf" if isinstance(epsilon, str) else log10_odds(round(epsilon * MICRO))
+
 
 _STYLE = """
 thead { display: none } td { overflow-wrap: anywhere } td:first-child { font-weight: 500; width: 38% }
@@ -74,7 +258,7 @@ def markdown(facts: dict[str, Any]) -> str:
     )
     template = page.from_string(Path(__file__).with_name("statement.md.jinja").read_text("utf-8"))
     commands = [f"dptext check POLICY --released {shlex.quote(facts['sink'])}      # gates, files, charges"]
-    if not any(map(_is_synthetic, facts["columns"])):
+    if not any("synthetic" in column for column in facts["columns"]):
         commands.append("dptext audit POLICY                  # the guarantee itself, computed and attacked")
     commands.append("dptext ledger verify --ledger URL    # every balance, from the journal")
     return template.render(
@@ -89,7 +273,7 @@ def markdown(facts: dict[str, Any]) -> str:
 def page(facts: dict[str, Any]) -> str:
     """Return the page as HTML that loads nothing."""
     _, _, body = markdown(facts).partition("\n")
-    return document(_title(markup.one_line_each(facts)), of_markdown(body), _STYLE)
+    return markup.document(_title(markup.one_line_each(facts)), markup.of_markdown(body), _STYLE)
 
 
 def write(facts: dict[str, Any], folder: Path) -> tuple[Path, Path]:
@@ -121,7 +305,19 @@ def inside(facts: Mapping[str, Any]) -> list[Section]:
     if facts["public"] or not all("charged" in column for column in facts["columns"]):
         return []
     used = [_cap(cap) for cap in facts["caps"] if "units" in cap]
-    return [_loss(facts), *map(_charges, facts["columns"]), *_excluded(facts), *used, *_attacked(facts)]
+    charges = list[Section]()
+    for column, charged in ((column, column["charged"]) for column in facts["columns"]):
+        largest = {"epsilon": charged["largest_epsilon"], "delta": charged["largest_delta"]}
+        rows = (("largest charge of a record", _amounts(largest)), ("records charged", f"{charged['records']:,}"))
+        charges.append((f"{column['name']}: charges", (), rows))
+    sentences = [
+        f"An attacker with all raw texts finds the one behind a release at the first try in {score['value']:.1%} of "
+        f"{counted(score['rows'], 'row')} of {score['column']} ({score['blind']:.1%} by chance)."
+        for score in facts["reidentified"]
+    ]
+    sentences += [f"Published at {at}."] if (at := facts["published_at"]) else []
+    attacked: list[Section] = [("Attack and time", sentences, ())] if sentences else []
+    return [_loss(facts), *charges, *_excluded(facts), *used, *attacked]
 
 
 def sections(facts: Mapping[str, Any]) -> list[Section]:
@@ -159,24 +355,6 @@ def _loss(facts: Mapping[str, Any]) -> Section:
     return f"Loss of the most charged {person}", sentences, ()
 
 
-def _charges(column: Mapping[str, Any]) -> Section:
-    charged = column["charged"]
-    largest = {"epsilon": charged["largest_epsilon"], "delta": charged["largest_delta"]}
-    rows = (("largest charge of a record", _amounts(largest)), ("records charged", f"{charged['records']:,}"))
-    return f"{column['name']}: charges", (), rows
-
-
-def _attacked(facts: Mapping[str, Any]) -> list[Section]:
-    """State how often an attack found the raw text, and when the version was published."""
-    sentences = [
-        f"An attacker with all raw texts finds the one behind a release at the first try in {score['value']:.1%} of "
-        f"{counted(score['rows'], 'row')} of {score['column']} ({score['blind']:.1%} by chance)."
-        for score in facts["reidentified"]
-    ]
-    sentences += [f"Published at {at}."] if (at := facts["published_at"]) else []
-    return [("Attack and time", sentences, ())] if sentences else []
-
-
 def _bounds(facts: Mapping[str, Any]) -> Section:
     """State the bounds that the policy sets: per person by its caps, and per record."""
     disclosed = any(column["disclosures"] for column in facts["columns"])
@@ -184,19 +362,18 @@ def _bounds(facts: Mapping[str, Any]) -> Section:
     caps = [cap for cap in facts["caps"] if cap["limits"]]
     rows = [(f"cap of a {cap['unit']}: {cap['scope']}", _limit(cap["limits"])) for cap in caps]
     rows.append(("worst case of a record, over its text columns", _amounts(worst)))
+    sentence = "There is no cap per person: a person with k records loses k times as much."
     if caps:
         sentence = "Everything that is released of one person or record under a cap adds up."
     elif facts["lacks"]:
         sentence = "This page was made without the policy, so it does not say whether there is a cap per person."
-    else:
-        sentence = "There is no cap per person: a person with k records loses k times as much."
     meaning = meaning_of(worst["epsilon"], worst["delta"], disclosed=disclosed)
     return "Bounds per person and per record", (sentence, f"The text columns of a record add up. {meaning}"), rows
 
 
 def _traced(facts: Mapping[str, Any]) -> Section:
     """Say whether someone who knows a record could find its row."""
-    if any(map(_is_synthetic, facts["columns"])):
+    if any("synthetic" in column for column in facts["columns"]):
         sentence = "No row belongs to a record."
     elif facts["traceable"]:
         sentence = f"{'; '.join(table_check.traceable_lines(facts['traceable']))}."
@@ -219,9 +396,9 @@ def _released(facts: Mapping[str, Any]) -> Section:
         ("SHA-256 of the manifest, which lists the SHA-256 of every file", facts["manifest_sha256"]),
         ("this page was written by", facts["written_by"]),
     )
-    if any(map(_is_synthetic, facts["columns"])):
+    if any("synthetic" in column for column in facts["columns"]):
         (column,) = facts["columns"]
-        names = ", ".join(statement_facts.labels_of(column))
+        names = ", ".join(labels_of(column))
         labels = f" with labels in {names}" if names else ""
         sentence = (
             f"{facts['rows']:,} rows of public texts{labels}. They follow one noisy statistic of {column['name']}, "
@@ -237,10 +414,6 @@ def _released(facts: Mapping[str, Any]) -> Section:
     clear = (("rewritten", texts), ("unchanged", _listed(facts["in_clear"])))
     sentence = f"{facts['rows']:,} {rows}. The text in {texts} was rewritten under differential privacy."
     return "Contents", (sentence, _in_clear(facts)), (*where, *clear)
-
-
-def _is_synthetic(column: Mapping[str, Any]) -> bool:
-    return "synthetic" in column
 
 
 _REASONS = {
@@ -299,7 +472,7 @@ def _in_clear(facts: Mapping[str, Any]) -> str:
 def _promise(column: Mapping[str, Any]) -> Section:
     exact = [f"{name}: {meaning}" for name, meaning in column["disclosures"].items()]
     facts = [f"These facts of each text are released exactly: {'; '.join(exact)}."] if exact else []
-    worst, by_record = column["worst_case"], _is_synthetic(column) or column.get("unit") == "record"
+    worst, by_record = column["worst_case"], "synthetic" in column or column.get("unit") == "record"
     longest = "" if by_record else f" (a text of {worst['words']:,} words, the longest that is allowed)"
     rows = (
         ("mechanism", column["mechanism"]),
@@ -332,7 +505,7 @@ def _bound(column: Mapping[str, Any]) -> str:
             "relies on you: drafts, key, and ledger stay inside your boundary. To someone who sees which text was "
             f"drawn for which record, ε is {at_most(shuffled['local_epsilon'])} for every text."
         )
-    if _is_synthetic(column):
+    if "synthetic" in column:
         most = column["statistic"]["per_subject"]
         persons = "one record of each person counts" if most == 1 else f"at most {most} records of a person count"
         return (

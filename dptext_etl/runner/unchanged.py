@@ -82,11 +82,12 @@ class Input:
         """The keyed hash of policy, software, and file bytes (docs/spec/stream.md#input-seal), 64 hex digits."""
         attempt, policy = self.attempt, self.attempt.policy
         with self.profile.stage("open"), seam("reading the source", InputError, READ_HINT):
+            chains = [column.chain for column in attempt.columns if column.chain is not None]
             facts = {
                 "software": dptext_etl.__version__,
                 "policy": policy.model_dump(mode="json"),
                 "partition": attempt.partition,
-                "cfg": attempt.configurations(),
+                "cfg": [column.mechanism.cfg() for column in attempt.columns] + chains,
                 "gates": [gate.name for gate in judges(policy, Stage.STAGED)],
                 "files": [[path, self._digest(path)] for path in self.files.paths],
                 **({} if self.files.version is None else {"version": self.files.version.name}),

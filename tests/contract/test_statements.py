@@ -11,8 +11,7 @@ from dptext_etl.column import INFINITE, worst_case
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import FINE, MICRO
 from dptext_etl.runner.publish.manifest import _claim, guarantee_of
-from dptext_etl.runner.statement import sections
-from dptext_etl.runner.statement_facts import _column, record
+from dptext_etl.runner.statement import _column, record, sections
 from tests import chosen
 
 BETA = 3 * 10**5

@@ -12,7 +12,7 @@ from dptext_etl.checks.published import check_published
 from dptext_etl.engines import stage
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.runner import scan_published
-from dptext_etl.runner.publish.erasing import erase
+from dptext_etl.runner.publish.forgetting import erase
 from tests.command_line import dptext
 from tests.review_jobs import copied_with_links, make_reviews
 

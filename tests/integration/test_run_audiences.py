@@ -14,8 +14,7 @@ from dptext_etl.policy.policy_like import EQUAL_TEXTS, table_of, together
 from dptext_etl.runner import Manifest, plan, scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import publication
-from dptext_etl.runner.publish.erasing import erase
-from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.runner.publish.forgetting import erase, forget
 from dptext_etl.runner.publish.versions import clean
 from dptext_etl.runner.shard.staging import Staging
 from tests.command_line import dptext, facts

@@ -11,8 +11,7 @@ from dptext_etl.engines import stage
 from dptext_etl.errors import BusyError, InputError, PolicyError
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.planning import plan
-from dptext_etl.runner.publish.erasing import partitions_of
-from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.runner.publish.forgetting import forget, partitions_of
 from dptext_etl.runner.publish.versions import clean
 from tests.quick import quick
 

@@ -174,8 +174,7 @@ class Steps(Shards):
         if ("compute", begun) in self.failing:
             raise LedgerError(f"compute {begun}")
 
-    def end(self, begun, drawn):
-        drawn()
+    def end(self, begun, _drawn):
         self.note("commit", begun)
         self.ended.append(begun)
         return begun

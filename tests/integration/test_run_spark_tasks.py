@@ -12,9 +12,18 @@ from dptext_etl.checks import CANARY, gate
 from dptext_etl.checks.comparison import counted
 from dptext_etl.engines import stage
 from dptext_etl.engines.spark import tasks
-from dptext_etl.engines.spark.judging import Pack, batches_of, exchange, packed, totals
 from dptext_etl.engines.spark.spark_engine import SparkEngine, WriteConfig, draft
-from dptext_etl.engines.spark.tasks import TaskConfig, policy_json, read, records
+from dptext_etl.engines.spark.tasks import (
+    Pack,
+    TaskConfig,
+    batches_of,
+    exchange,
+    packed,
+    policy_json,
+    read,
+    records,
+    totals,
+)
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 from dptext_etl.errors import DPTextError, InputError, KeyReferenceError, LedgerError, LockedLedgerError
 from dptext_etl.files import sha256
@@ -264,7 +273,7 @@ def test_a_task_stores_anchors_in_the_store_of_its_staging(make_job, store):
 def test_a_refusal_keeps_its_class_and_exit_code():
     frozen = tasks.refused(FrozenError("the dataset is frozen"))
     with pytest.raises(errors.FrozenLedgerError, match="the dataset is frozen"):
-        tasks.raise_refused(frozen)
+        tasks.read(tasks.facts_pack(tasks.REFUSED, frozen))
 
 
 def test_a_machine_with_another_key_is_refused(make_job):

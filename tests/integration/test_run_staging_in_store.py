@@ -180,9 +180,10 @@ def test_the_columns_of_a_staged_shard_are_read_from_its_end(place, make_job, st
     staging, shard = Staging(staged.layout.staging), staged.shards[0]
     for tail in (object_stores._TAIL, 16):
         monkeypatch.setattr(object_stores, "_TAIL", tail)
-        found = staging.columns(shard)
+        found, rows = staging.footer(shard)
     staging.require(shard)
     assert found == pl.read_parquet_schema(staging.path(shard))
+    assert rows == pl.read_parquet(staging.path(shard)).height
     with Ledger.open(staged.policy.ledger.url, create=False) as ledger:
         assert ledger.verify().ok
 

@@ -89,9 +89,9 @@ def test_the_recorder_finds_what_is_there():
     assert SENTINEL in "".join(_printed(value) for value in frame.f_locals.values())
 
 
-@pytest.mark.parametrize("way", quick(WAYS))
+@pytest.mark.parametrize("way", quick([way for way in WAYS if way != "staging"]))
 def test_rows_stand_in_the_frames_of_a_run_while_it_works(policy, monkeypatch, way):
-    """Without what holds them back, the recorder would have them."""
+    """Without what holds them back, the recorder would have them; frames that stage a shard hold none."""
     monkeypatch.setattr(errors, "clear_frames", lambda error: None)
     monkeypatch.setattr(*WAYS[way], failing)
     assert SENTINEL in recorded(caught(run, policy))

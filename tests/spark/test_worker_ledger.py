@@ -307,7 +307,7 @@ def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, er
     if isinstance(error, LockedLedgerError):
         assert (tasks.read(said)["rows"], messages.rows, messages.stopped) == (7, [7], False)
     else:
-        assert (json.loads(said)["refused"][:2], len(tried), messages.stopped) == (["LedgerError", "revoked"], 1, True)
+        assert (json.loads(said.cells)[:2], len(tried), messages.stopped) == (["LedgerError", "revoked"], 1, True)
 
 
 def restore(folder):

@@ -25,8 +25,7 @@ from dptext_etl.errors import UNCHANGED, InputError, PolicyError, UsageError, co
 from dptext_etl.extensions import pip_install
 
 if TYPE_CHECKING:
-    from dptext_etl.runner.publish.erasing import ErasedTable, Erasure
-    from dptext_etl.runner.publish.forgetting import ForgetSummary
+    from dptext_etl.runner.publish.forgetting import ErasedTable, Erasure, ForgetSummary
 
 
 app = typer.Typer()
@@ -227,7 +226,7 @@ def _show_forgotten(done: ForgetSummary) -> None:
 def _everywhere(
     where: Path, subjects: list[str], records: list[str], *, dry_run: bool, out: Path | None, yes: bool
 ) -> None:
-    from dptext_etl.runner.publish.erasing import erase
+    from dptext_etl.runner.publish.forgetting import erase
 
     plan = erase(where, subjects=subjects, records=records, dry_run=True)
     done = plan

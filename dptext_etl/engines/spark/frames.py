@@ -24,8 +24,11 @@ from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard
 from dptext_etl.checks.comparison import LEAST_CHARACTERS, Counted, compared_columns, short_digests
 from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import by_name, named_as, parsed, plain_type
-from dptext_etl.engines.spark.judging import (
+from dptext_etl.engines.spark.session import local_frame, named, polars_schema, require_unpadded
+from dptext_etl.engines.spark.tasks import (
     SCHEMA,
+    SHARD,
+    SINGLED_OUT,
     SIZES,
     Pack,
     batches_of,
@@ -34,11 +37,8 @@ from dptext_etl.engines.spark.judging import (
     exchanged,
     facts_pack,
     packed,
-    sizes_of,
     totals,
 )
-from dptext_etl.engines.spark.session import local_frame, named, polars_schema, require_unpadded
-from dptext_etl.engines.spark.tasks import SHARD
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.file_formats import PARQUET
 from dptext_etl.files import literal
@@ -282,10 +282,10 @@ def _count(rows: DataFrame, policy: Policy, *, ids: bool, groups: Groups, compar
     all_facts = [json.loads(pack.cells) for pack in packs if pack.kind == _FACTS]
     total, gaps, nameless, pairs = (sum(facts[at] for facts in all_facts) for at in range(4))
     places = tuple(sorted({place for facts in all_facts for place in facts[4]}))
-    digests, sizes = totals(packs), sizes_of(packs)
-    ids_counted = digests.get(_IDS, Counted())
+    digests, sizes = totals(packs), totals(packs, SINGLED_OUT)
+    ids_counted = Counted(*digests.get(_IDS, ()))
     repeated = ids_counted.digests - (ids_counted.rows - ids_counted.shared)
-    spelled = [digests[name].digests for name in SPELLINGS if name in digests]
+    spelled = [Counted(*digests[name]).digests for name in SPELLINGS if name in digests]
     return Seen(
         IdCounts(total, gaps, nameless, repeated),
         pairs % PAIRS,

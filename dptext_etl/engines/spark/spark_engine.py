@@ -4,43 +4,73 @@ In a folder, the driver puts the parts in place. In a store, parts are drafted a
 the name of a version follows from their hashes. Objects of the sink are written when the ledger has recorded the
 publication. No row passes the driver.
 
+Gates judge a staged run there, too: each task shows a staged shard to every gate, and compares its cells with the
+ledger. The states of the gates come back, with digests that other tasks count.
+
 Driver and executors share storage under one path for staging and sink, or an object store for both.
 """
 
 from __future__ import annotations
 
 import json
+import pickle
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import polars as pl
 
-from dptext_etl.checks import Candidate, Verdict
+from dptext_etl.checks import Verdict
+from dptext_etl.checks.canaries import plans_as_dicts, plans_of
+from dptext_etl.checks.comparison import Counted, Repeats
+from dptext_etl.checks.gate import (
+    Candidate,
+    Gate,
+    batches,
+    count,
+    feed,
+    feed_rewritten,
+    merge,
+    portable_state,
+    staged_gates,
+    values_of,
+    verdicts_of,
+)
+from dptext_etl.device import drops_with_gpu, threads
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted
-from dptext_etl.engines.spark.judging import Pack, collected, facts_pack, judge, over_items
 from dptext_etl.engines.spark.session import bounds_batches, read_source, require_workers, session, unreadable
 from dptext_etl.engines.spark.tasks import (
     BUNDLE,
+    Pack,
     TaskConfig,
     TaskMessages,
     bundled,
+    collected,
+    exchanged,
+    facts_pack,
     keyed_order,
+    over_items,
+    packed,
+    policies,
     policy_json,
+    read,
     run_tasks,
+    totals,
     watched,
 )
 from dptext_etl.engines.spark.worker_policy import for_workers, is_local, require_reach, worker_columns
-from dptext_etl.errors import InputError, PolicyError, seam
-from dptext_etl.files import sha256
-from dptext_etl.ledger import Ledger
+from dptext_etl.errors import GateError, InputError, PolicyError, seam
+from dptext_etl.files import literal, sha256
+from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.anchor_files import place_of
+from dptext_etl.ledger.storage.store import wait_for_ledger
+from dptext_etl.parallel import map_in_order
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import FASTEST, TABLE, Compression
 from dptext_etl.runner.forecast import Expected
@@ -60,6 +90,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+_HINT = "nothing was published, and no gate has fired; the executors' logs say more"
 AGAIN = "see the executors' logs. Readers still see the version before; run the same policy again"
 
 
@@ -125,6 +156,76 @@ def move(config: WriteConfig, place: int, part: tuple[str, str, str]) -> Iterato
             raise InputError(f"the object store does not hold {target} as it was written", AGAIN)
     config.messages.done(place, missing)
     yield facts_pack("moved", missing, name, place)
+
+
+@dataclass(frozen=True)
+class GateTaskConfig:
+    """Instructions for executors that make the gates of a run: names, places, and references, but no key."""
+
+    policy: str  # the run's policy as JSON, without storage options
+    columns: tuple[str, ...]  # the policies of its text columns, each in the JSON of `WorkerPolicy`
+    refs: tuple[tuple[str, ReleaseRef], ...]  # pinned release of each text column, by name
+    partition: str | None  # name of the partition, or None
+    staging: Storage
+    messages: TaskMessages
+    canaries: str  # the canary rows of all shards, as `plans_as_dicts` writes them, in JSON
+    id_type: pl.DataType
+    rows: int  # rows of all shards, canary rows included
+
+
+def keyed(gates: Iterable[Gate]) -> dict[str, Gate]:
+    """Name gates, so that a gate of one process finds its equal in another."""
+    by_key: dict[str, Gate] = {}
+    for gate in gates:
+        by_key[f"{gate.name}/{sum(name.partition('/')[0] == gate.name for name in by_key)}"] = gate
+    return by_key
+
+
+def all_repeats(gates: dict[str, Gate]) -> dict[str, Repeats]:
+    """Return the digests that gates hold for others to count, by the names of gate and digests."""
+    return {
+        f"{name}:{what}": repeats for name, gate in gates.items() for what, repeats in values_of(gate, Repeats).items()
+    }
+
+
+def show(config: GateTaskConfig, place: int, shard: StagedShard) -> Iterator[Pack]:
+    with config.staging.with_own_copies() as storage:
+        gates, states = wait_for_ledger(partial(_fed, config, shard, Staging(storage)))
+    yield Pack(STATES, "", place, 0, pickle.dumps(states))
+    for name, repeats in all_repeats(gates).items():
+        for rows in repeats.drain():
+            yield from packed(name, rows)
+
+
+def _fed(
+    config: GateTaskConfig, shard: StagedShard, staging: Staging
+) -> tuple[dict[str, Gate], dict[str, dict[str, Any]]]:
+    run = _candidate(config)
+    staging.require(shard)
+    part = staging.path(shard)
+    columns = pl.Schema(pl.read_parquet_schema(literal(part)))
+    spec = run.policy.ledger
+    with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
+        gates = keyed(staged_gates(replace(run, parts=(part,), ledger=ledger), [columns]))
+        feed(gates.values(), batches(part))
+        if shard.post:
+            feed_rewritten(gates.values(), staging.post(shard))
+        states = {name: portable_state(gate) for name, gate in gates.items()}
+    config.messages.done(shard.index, count(part))
+    return gates, states
+
+
+@drops_with_gpu
+@lru_cache(maxsize=2)
+def _candidate(config: GateTaskConfig) -> Candidate:  # planning the canary rows again is slow
+    policy, columns = policies(config.policy, config.columns)
+    policy = policy.placed(columns)
+    canaries = plans_of(json.loads(config.canaries), policy, config.partition, config.id_type)
+    return Candidate(policy, (), canaries, None, dict(config.refs), counted=config.rows)
+
+
+STATES = "states"
+"""The kind of packs that hold states of gates."""
 
 
 class SparkEngine(Engine["DataFrame"]):
@@ -281,7 +382,36 @@ class SparkEngine(Engine["DataFrame"]):
     def judge(self, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
         if staged.policy.synthetic is not None:  # one small table
             return super().judge(staged, candidate, seen)
-        return judge(self._frame.sparkSession, staged, candidate, seen)
+        spark = self._frame.sparkSession
+        policy, staging, staging_there = staged.policy, Staging(staged.layout.staging), staged.layout.staging.absolute()
+        with seam("reading staged files", InputError, _HINT):
+            footers = [*map_in_order(staging.footer, staged.shards, threads())]
+        config = GateTaskConfig(
+            policy=policy_json(policy),
+            columns=worker_columns(spark, policy.column_policies()),
+            refs=tuple(staged.refs.items()),
+            partition=staged.partition,
+            staging=staging_there,
+            messages=TaskMessages(staging_there, f"{secrets.token_hex(16)}-gates"),
+            canaries=json.dumps(plans_as_dicts(staged.canaries)),
+            id_type=staged.canaries[0].id_dtype,
+            rows=sum(rows for _, rows in footers),
+        )
+        candidate = replace(candidate, counted=config.rows)
+        with seam("evaluating the gates", GateError, _HINT):
+            gates = keyed(staged_gates(candidate, [schema for schema, _ in footers]))
+            staged.profile.count("gates", rows=sum(shard.counts["rows"] for shard in staged.shards))
+            with watched(config.messages, seen):
+                tasks = over_items(spark, staged.shards, partial(show, config))
+                packs = collected(exchanged(tasks))
+            states = {pack.bucket: pickle.loads(pack.cells) for pack in packs if pack.kind == STATES}  # noqa: S301  (ours)
+            for place in range(len(staged.shards)):
+                for name, gate in gates.items():
+                    merge(gate, states[place].get(name, {}))
+            digests = totals(packs)
+            for name, repeats in all_repeats(gates).items():
+                repeats.add_counted(Counted(*digests.get(name, ())))
+            return tuple(verdict for gate in gates.values() for verdict in verdicts_of(gate))
 
     def write(self, writer: Writer, shards: Iterable[StagedShard], on_rows: Callable[[int], object]) -> None:
         """Write parts on the executors.
@@ -296,17 +426,17 @@ class SparkEngine(Engine["DataFrame"]):
             """Move parts, and return how many were missing in the sink or held other bytes."""
             config = WriteConfig.of(writer)
             frame = over_items(spark, parts, partial(move, config))
-            return sum(json.loads(pack.cells) for pack in _written(frame, config, lambda _: on_part(), len(parts)))
+            return sum(map(read, _written(frame, config, lambda _: on_part(), len(parts))))
 
-        with nullcontext() if writer.staging.remote else writer.elsewhere() as folder:
-            config = WriteConfig.of(writer, folder)
-            packs = _written(over_items(spark, shards, partial(draft, config)), config, on_rows, len(shards))
-            parts = [(pack.name, *json.loads(pack.cells)) for pack in packs]
-            if folder is None:
-                writer.take_objects(parts, moved)
-                return
-            for name, *facts in parts:
-                writer.take(folder / name, *facts)
+        folder = None if writer.staging.remote else writer.elsewhere()
+        config = WriteConfig.of(writer, folder)
+        packs = _written(over_items(spark, shards, partial(draft, config)), config, on_rows, len(shards))
+        parts = [(pack.name, *read(pack)) for pack in packs]
+        if folder is None:
+            writer.take_objects(parts, moved)
+            return
+        for name, *facts in parts:
+            writer.take(folder / name, *facts)
 
 
 def gpu_profile(spark: Any, gpus: float) -> Any:

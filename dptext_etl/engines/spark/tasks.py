@@ -3,6 +3,9 @@
 They prove that the executors reach staging, count finished rows, and ask tasks to stop. A task that outlives its run
 finds no messages and stops.
 
+Results travel as packs: cells of one kind, name, and bucket, or anything else for the driver. Digests of one bucket and
+name meet in one task, so the counts of all tasks add up (`checks.comparison`).
+
 Everything here can happen twice, because a task is retried or runs on two machines at once. The ledger charges a record
 once, attempts stage under unique names, and the driver gets only the records of the attempt that Spark counts.
 
@@ -17,18 +20,21 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
+from itertools import groupby, pairwise
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from dptext_etl import device, errors, keys
 from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.comparison import ByteRows, Counted, counted
 from dptext_etl.data_types import by_name, in_zone
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, WorkerStatistic, for_workers, require_cfg, take_gpu
 from dptext_etl.errors import DPTextError, InputError, bare, seam
@@ -41,12 +47,13 @@ from dptext_etl.runner.progress import Checkpoint
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards
 from dptext_etl.runner.shard.staging import Staging, staging_key
+from dptext_etl.runner.source.examine import FEW
 from dptext_etl.runner.source.roles import coarsened
 from dptext_etl.runner.source.selection import order_of
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 _FOLDER = "messages"
@@ -154,7 +161,147 @@ def watched(messages: TaskMessages, report: Callable[[int], object], *, idle: bo
             raise failures[0]
 
 
-SCHEMA = "record string"
+SCHEMA = "kind string, name string, bucket int, width int, cells binary"
+_ARROW = pa.schema(
+    {"kind": pa.string(), "name": pa.string(), "bucket": pa.int32(), "width": pa.int32(), "cells": pa.binary()}
+)
+REFUSED = "refused"
+"""The kind of packs that hold refusals of tasks."""
+_BATCH_BYTES, _PACK_BYTES = 1 << 20, 128
+"""Approximate bytes of packs in a batch, and of a pack without its cells."""
+_AGAIN = "the executors' logs say more; run the same policy again"
+
+
+class Pack(NamedTuple):
+    kind: str  # how it is processed; a task passes on unknown kinds
+    name: str
+    bucket: int  # common to all its cells, such as their first bits; any number for other packs
+    width: int  # bytes per cell; any number for other packs
+    cells: bytes
+
+
+def facts_pack(kind: str, facts: object, name: str = "", bucket: int = -1) -> Pack:
+    return Pack(kind, name, bucket, 0, json.dumps(facts).encode())
+
+
+def batches_of(packs: Iterable[Pack]) -> Iterator[pa.RecordBatch]:
+    """Put packs into batches of about `_BATCH_BYTES`: Spark is slow to start each batch, however small it is."""
+    waiting = iter(packs)
+    while (pack := next(waiting, None)) is not None:
+        pending, size = [pack], len(pack.cells) + _PACK_BYTES
+        while size < _BATCH_BYTES and (pack := next(waiting, None)) is not None:
+            pending.append(pack)
+            size += len(pack.cells) + _PACK_BYTES
+        yield pa.RecordBatch.from_arrays([*map(pa.array, zip(*pending, strict=True), _ARROW.types)], schema=_ARROW)
+
+
+def computed(
+    action: str, packs: Iterable[Pack], hint: str = _AGAIN, messages: TaskMessages | None = None, attempts: int = 1
+) -> Iterator[Pack]:
+    """Compute packs on an executor, with one thread; a refusal goes to the driver as a pack.
+
+    Spark tries a task `attempts` times; after a refusal, other tasks stop at the next look at their messages.
+    """
+    os.environ.setdefault("DPTEXT_THREADS", "1")
+    try:
+        with seam(action, DPTextError, hint):
+            yield from packs
+    except DPTextError as error:
+        if error.transient and attempt_number() + 1 < attempts:
+            raise
+        refusal = facts_pack(REFUSED, refused(error))
+        with suppress(DPTextError):  # a machine that does not reach the messages says why all the same
+            if messages is not None:
+                messages.stop()
+        yield refusal
+
+
+def collected(frame: DataFrame) -> list[Pack]:
+    """Collect packs, and raise the refusal of a task."""
+    packs = [Pack(row[0], row[1], row[2], row[3], bytes(row[4])) for row in frame.collect()]
+    for pack in packs:
+        if pack.kind == REFUSED:
+            read(pack)
+    return packs
+
+
+def read(pack: Pack) -> Any:
+    """Return the facts of a pack, or raise the refusal of a task."""
+    facts = json.loads(pack.cells)
+    if pack.kind == REFUSED:
+        name, message, hint, fields = facts
+        raise getattr(errors, name)(message, hint, fields)
+    return facts
+
+
+DIGESTS, COUNTS, SIZES, SINGLED_OUT = "digests", "counts", "sizes", "singled out"
+"""Kinds of packs: digests to count, counts of them; hashes of 8 bytes, counts of the rare ones."""
+
+
+def packed(name: str, rows: ByteRows, kind: str = DIGESTS) -> Iterator[Pack]:
+    """Pack digests by their first byte."""
+    order = np.argsort(rows[:, 0], kind="stable")
+    ordered, buckets = rows[order], rows[order, 0]
+    edges = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), len(rows)]
+    for begin, end in pairwise(edges):
+        if begin < end:
+            yield Pack(kind, name, int(buckets[begin]), rows.shape[1], ordered[begin:end].tobytes())
+
+
+def exchanged(frame: DataFrame) -> DataFrame:
+    """Bring the packs of a bucket together in one task, which counts digests."""
+    return frame.repartition("bucket").sortWithinPartitions("kind", "name", "bucket").mapInArrow(exchange, SCHEMA)
+
+
+def totals(packs: Iterable[Pack], kind: str = COUNTS) -> dict[str, Any]:
+    """Add up the counts in packs of a kind, by name: of digests, or of rows whose hash no other or few rows have."""
+    total = dict[str, Any]()
+    for pack in packs:
+        if pack.kind == kind:
+            counts = json.loads(pack.cells)
+            total[pack.name] = tuple(map(sum, zip(counts, total.get(pack.name, [0] * len(counts)), strict=True)))
+    return total
+
+
+def exchange(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches_of(_counted_packs(Pack(**row) for batch in batches for row in batch.to_pylist()))
+
+
+def _counted_packs(packs: Iterable[Pack]) -> Iterator[Pack]:
+    for (kind, name), group in groupby(packs, key=lambda pack: pack[:2]):
+        if kind == SIZES:
+            hashed = np.frombuffer(b"".join(pack.cells for pack in group), "<u8")
+            _, sizes = np.unique(hashed, return_counts=True)
+            few = int(sizes[sizes < FEW].sum())
+            yield facts_pack(SINGLED_OUT, [int((sizes == 1).sum()), few], name)
+        else:
+            yield from [_counted(name, group)] if kind == DIGESTS else group  # noqa: B031  (only one of them)
+
+
+def _counted(name: str, packs: Iterable[Pack]) -> Pack:
+    total = Counted()
+    for (_, width), group in groupby(packs, key=lambda pack: pack[2:4]):
+        total = total.plus(counted(np.frombuffer(b"".join(pack.cells for pack in group), np.uint8).reshape(-1, width)))
+    return facts_pack(COUNTS, total, name)
+
+
+Item = TypeVar("Item")
+
+
+def over_items(spark: SparkSession, items: Sequence[Item], do: Callable[[int, Item], Iterable[Pack]]) -> DataFrame:
+    """Do something with each item and its place in a task; items travel with the function: nothing is exchanged."""
+    return spark.range(0, len(items), 1, len(items)).mapInArrow(partial(_done, do, items), SCHEMA)
+
+
+@bare
+def _done(
+    do: Callable[[int, Item], Iterable[Pack]], items: Sequence[Item], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    places = (place for batch in batches for place in batch.column(0).to_pylist())
+    packs = (pack for place in places for pack in do(place, items[place]))
+    yield from batches_of(computed("reading staged rows on an executor", packs))
+
+
 AGAIN = (
     "see the executors' logs. Every record is charged once: run it again, and it continues after the committed shards"
 )
@@ -227,8 +374,7 @@ def run_tasks(frame: DataFrame, config: TaskConfig, report: Callable[[int], obje
     options = {} if profile is None else {"profile": profile}
     tasks = frame.mapInArrow(partial(_record_batches, config, _attempts(frame.sparkSession)), SCHEMA, **options)
     with watched(config.messages, report), seam("computing on Spark", DPTextError, AGAIN):
-        records = [row[0] for row in tasks.collect()]
-    return [read(record) for record in sorted(records, key=lambda record: not record.startswith('{"refused"'))]
+        return [*map(read, collected(tasks))]
 
 
 def _attempts(spark: Any) -> int:
@@ -241,26 +387,14 @@ def _attempts(spark: Any) -> int:
 
 
 def _record_batches(config: TaskConfig, attempts: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for record in records(config, batches, attempts):
-        yield pa.RecordBatch.from_pydict({"record": [record]})
+    yield from batches_of(records(config, batches, attempts))
 
 
 @bare
-def records(config: TaskConfig, batches: Iterator[pa.RecordBatch], attempts: int = 1) -> Iterator[str]:
-    """Compute the rows of a task in a phase, and yield the results as JSON; Spark tries a task `attempts` times."""
-    os.environ.setdefault("DPTEXT_THREADS", "1")
-    try:
-        with seam("computing on an executor", DPTextError, _DEFECT):
-            take_gpu()
-            for facts in _facts(config, batches):
-                yield json.dumps({"done": facts})
-    except DPTextError as error:
-        if error.transient and attempt_number() + 1 < attempts:
-            raise
-        refusal = json.dumps({"refused": refused(error)})
-        with suppress(DPTextError):  # a machine that does not reach the messages says why all the same
-            config.messages.stop()
-        yield refusal
+def records(config: TaskConfig, batches: Iterator[pa.RecordBatch], attempts: int = 1) -> Iterator[Pack]:
+    """Compute the rows of a task in a phase, and yield the results of each shard; Spark tries a task often."""
+    packs = (facts_pack("done", facts) for facts in _facts(config, batches))
+    yield from computed("computing on an executor", packs, _DEFECT, config.messages, attempts)
 
 
 def attempt_number() -> int:
@@ -274,6 +408,7 @@ def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Fa
     def stopped() -> bool:
         return config.messages.stopped
 
+    take_gpu()
     with ExitStack() as stack:
         worker: Worker | None = None
         rows = unbundled(batches) if config.bundled else batches
@@ -359,19 +494,6 @@ def refused(error: DPTextError) -> list[Any]:
         raise error
     name = next(kind.__name__ for kind in type(error).__mro__ if hasattr(errors, kind.__name__))
     return [name, error.message, error.hint, error.fields]
-
-
-def raise_refused(facts: list[Any]) -> None:
-    name, message, hint, fields = facts
-    raise getattr(errors, name)(message, hint, fields)
-
-
-def read(record: str) -> dict[str, Any]:
-    """Return the results of a task, or raise its refusal."""
-    facts = json.loads(record)
-    if "refused" in facts:
-        raise_refused(facts["refused"])
-    return dict(facts["done"])
 
 
 def policy_json(policy: Policy) -> str:

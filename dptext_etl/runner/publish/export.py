@@ -29,7 +29,7 @@ from dptext_etl.errors import GateError, InputError, bare, seam
 from dptext_etl.file_formats import FORMATS, READERS, Reading
 from dptext_etl.guarantee import GuaranteeClass
 from dptext_etl.policy import Policy
-from dptext_etl.runner import statement, statement_facts
+from dptext_etl.runner import statement
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import EXPORTED, published_manifest, stated
 from dptext_etl.runner.publish.parts import id_finder
@@ -115,7 +115,16 @@ def export(policy: Policy, target: Path, partition: str | None = None, rehearsal
     if facts["manifest_sha256"] != manifest.digest:
         raise InputError("a run published to this sink meanwhile", "export again")
     facts["sink"] = PurePosixPath(facts["sink"]).name
-    sums = _write(target, _contents(layout, manifest, facts, rehearsed))
+    sums, action = b"", "writing the export"
+    with seam(action, InputError, "give a place that can be written: --to FOLDER"):
+        files.make_folders(target.parent)
+        with files.temporary_folder(target.parent) as draft:  # all files and their checksums, or none
+            for name, content in _contents(layout, manifest, facts, rehearsed):
+                sums += f"{_digest(content)}  {name}\n".encode()
+                files.make_folders((draft / name).parent)
+                files.write(draft / name, content, mode=files.PUBLIC_FILE, action=action)
+            files.write(draft / SUMS, sums, mode=files.PUBLIC_FILE, action=action)
+            draft.replace(target)
     return _summary(target, manifest, sums)
 
 
@@ -178,21 +187,6 @@ def _data(manifest: Manifest) -> dict[str, Part]:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _write(target: Path, contents: Iterator[tuple[str, bytes]]) -> bytes:
-    """Write the files and their checksums, all or nothing, and return the file of checksums."""
-    sums, action = b"", "writing the export"
-    with seam(action, InputError, "give a place that can be written: --to FOLDER"):
-        files.make_folders(target.parent)
-        with files.temporary_folder(target.parent) as draft:
-            for name, content in contents:
-                sums += f"{_digest(content)}  {name}\n".encode()
-                files.make_folders((draft / name).parent)
-                files.write(draft / name, content, mode=files.PUBLIC_FILE, action=action)
-            files.write(draft / SUMS, sums, mode=files.PUBLIC_FILE, action=action)
-            draft.replace(target)
-    return sums
 
 
 def contract(manifest: Manifest) -> dict[str, Any]:
@@ -264,7 +258,7 @@ def _readme(manifest: Manifest, rehearsal: Rehearsal | None) -> str:
     from jinja2 import Template
 
     form, (column, *_) = _form(manifest), manifest.columns
-    labels = statement_facts.labels_of(column) or [column.get("shuffled", {}).get("labels", {}).get("column", "")]
+    labels = statement.labels_of(column) or [column.get("shuffled", {}).get("labels", {}).get("column", "")]
     most = {**column.get("shuffled", {}), **column.get("statistic", {})}.get("per_subject")
     persons = "One record of each person counts" if most == 1 else f"At most {most} records of each person count"
     named = {

@@ -2,30 +2,39 @@
 
 The ledger retires the older versions, so that no one can restore one unnoticed. Charges stay, as HMACs of ids, because
 the texts were released. Copies of readers cannot be reached.
+
+`erase` removes people from everything that the policies of a folder publish or stage. Its plan is made first, and
+changes nothing. It is refused if a person is unknown, if a source still holds records of theirs, or if a policy does
+not say whose records it publishes.
 """
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
-from typing import Any, NamedTuple
+from itertools import chain, compress
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from dptext_etl import keys
-from dptext_etl.checks.sink_files import Manifest
+from dptext_etl.checks.sink_files import MANIFEST, Manifest
+from dptext_etl.checks.sink_files import TABLE as TABLE_FOLDER
 from dptext_etl.data_types import by_name
 from dptext_etl.errors import InputError, LedgerError, PolicyError, UnknownIdError, bare, counted, seam
 from dptext_etl.files import literal
 from dptext_etl.keys import canonical_ids, normalized
 from dptext_etl.ledger import Ledger, ReleaseRef
+from dptext_etl.ledger.ledger import ledger_exists
 from dptext_etl.ledger.types import Mask
-from dptext_etl.policy import Policy, PolicyLike, resolve, tables_of
+from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve, tables_of
 from dptext_etl.policy.terms import TABLE
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Checkpoint, nothing
@@ -34,29 +43,16 @@ from dptext_etl.runner.publish.manifest import as_stored, published_manifest, re
 from dptext_etl.runner.publish.parts import HiddenIds, Writer, blank_ids, ids_of_parts, keep_id_lists
 from dptext_etl.runner.publish.publication import forgotten_among, published_ids
 from dptext_etl.runner.publish.versions import alone_at, show
-from dptext_etl.runner.shard.attempt import remember, require_same_ledger
+from dptext_etl.runner.shard.attempt import UNDER_WAY, remember, require_audiences, require_same_ledger
 from dptext_etl.runner.shard.charging import subjects_of
 from dptext_etl.runner.shard.staging import LISTS, UNIT, VECTORS, Staging
 from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.column_types import logical_types, restored
 from dptext_etl.runner.source.roles import in_pinned_order, open_table
 from dptext_etl.runner.source.table import READ_HINT, Files, existing_paths, naming_file, schema_of
+from dptext_etl.storage import Storage
 
 AS_IN_TABLE = "name ids as the table holds them"
-
-
-class Listed(NamedTuple):
-    """Canonical ids of records to forget, with the published ones and the ones that the source still holds."""
-
-    records: frozenset[str]
-    published: frozenset[str]
-    in_source: frozenset[str]
-
-    def require_gone_from_source(self) -> None:
-        """Refuse records that the source still holds: they are not erased there."""
-        if self.in_source:
-            msg = f"the source still holds {len(self.in_source):,} of these records, and nothing erases them there"
-            raise InputError(msg, "remove them from the source first")
 
 
 def subject_ids(policy: Policy, subjects: Sequence[str]) -> pa.Array:
@@ -115,8 +111,11 @@ def listed(  # noqa: PLR0917
     records: Sequence[str],
     *,
     missing: bool,
-) -> Listed:
-    """Return the canonical ids of the records to forget, and those among them that are published or in the source."""
+) -> tuple[set[str], set[str]]:
+    """Return the canonical ids of the records to forget, and the published ones among them.
+
+    Records that the source still holds are refused: they are not erased there.
+    """
     if missing and (manifest is None or not identified(manifest)):
         msg = "the published table holds no ids, so no one can say which of its records the source no longer holds"
         raise InputError(msg, "name subjects or records")
@@ -141,7 +140,10 @@ def listed(  # noqa: PLR0917
             msg = "the source cannot be found, so no one can say which records it no longer holds"
             raise InputError(msg, "name subjects or records")
         gone |= published - there
-    return Listed(frozenset(gone), frozenset(gone & published), frozenset(gone & there))
+    if gone & there:
+        msg = f"the source still holds {len(gone & there):,} of these records, and nothing erases them there"
+        raise InputError(msg, "remove them from the source first")
+    return gone, gone & published
 
 
 def identified(manifest: Manifest) -> bool:
@@ -177,7 +179,7 @@ _WHOM = 'name them: subjects, records, or missing=True ("--missing": all that th
 class ForgetSummary:
     """The result for a published table."""
 
-    version: int  # the version that readers see now
+    version: int  # the version that readers see now; 0 if none was ever published
     removed: int  # number of published rows that were removed
     rows: int  # number of rows that stay published
     versions: list[str]  # folders of older versions that were deleted
@@ -227,7 +229,7 @@ def forget(
         if Manifest.read(Layout.of(item, partition)) is not None:
             also[str(item.audience)] = forget_table(item, **named, checked=True)
         elif not dry_run and (subjects or records):
-            forget_drafts(item, partition=partition, subjects=subjects, records=records)
+            forget_table(item, partition=partition, subjects=subjects, records=records, drafts=True)
     return replace(done, audiences=also)
 
 
@@ -239,40 +241,50 @@ def forget_table(
     records: Sequence[str] = (),
     missing: bool = False,
     checked: bool = False,
+    drafts: bool = False,
     dry_run: bool = False,
     checkpoint: Checkpoint = nothing,
 ) -> ForgetSummary:
-    """Publish a version of one table without some people, as `forget` does; with `dry_run`, only count."""
-    layout = Layout.of(policy, partition)
-    _require(policy, subjects, records, missing=missing)
+    """Publish a version of one table without some people, as `forget` does; with `dry_run`, only count.
+
+    With `drafts`, the table was never published, and the people are only removed from its staging.
+    """
+    layout, ids = Layout.of(policy, partition), subject_ids(policy, subjects)
+    if not (subjects or records or missing):
+        raise PolicyError("no one is named who is to be forgotten", _WHOM)
+    if subjects and policy.unit == "record":
+        raise PolicyError('the policy\'s unit is "record": its ledger knows no subjects', "name records")
     manifest = Manifest.read(layout)
-    if manifest is None:  # a table that was never published may have no ledger
+    if manifest is None and not drafts:  # a table that was never published may have no ledger
         hint = "`dptext forget POLICY --everywhere` also removes people from staging; `dptext run POLICY` publishes"
         raise InputError(f"nothing is published at {layout.sink}", hint)
     storage, stays, spec = layout.staging, policy.synthetic is not None, policy.ledger
     with ExitStack() as opened:
-        if dry_run:
-            ledger = opened.enter_context(Ledger.open(spec.url, spec.id_key, create=False, read_only=True))
-            require_same_ledger(ledger, layout, policy, manifest, freezing=False)
-            before = manifest
-        else:
-            ledger = opened.enter_context(_opened(layout, policy, manifest))
+        if not dry_run:  # no run of this release may stage or publish these people while they are removed
+            layout.staging.prepare()
+            opened.enter_context(layout.staging.lock(UNDER_WAY))
+        ledger = opened.enter_context(Ledger.open(spec.url, spec.id_key, create=False, read_only=dry_run))
+        require_same_ledger(ledger, layout, policy, manifest, freezing=not dry_run)
+        is_forgotten = partial(forgotten_among, ledger, policy.dataset)
+        if drafts:
+            new = ledger.people.forget(policy.dataset, pa.array(sorted(records), pa.large_string()), ids)
+            remember(ledger, policy)
+            return ForgetSummary(0, 0, 0, [], _take_out(layout, policy, is_forgotten, by_subject=len(ids) > 0), new)
+        if not dry_run:
             _, renew_lock = opened.enter_context(alone_at(layout))
             versions.require_alone(layout)
-            before = published_manifest(layout)
-        refs, ids = _refs(ledger, policy, before), subject_ids(policy, subjects)
-        if policy.ids != "keep" and not dry_run:  # another key would give all others other ids
-            for ref in refs:
-                ledger.releases.require_key(ref, keys.resolve(policy.key))
+        before = published_manifest(layout)
+        refs = _refs(ledger, policy, before)
+        for ref in () if policy.ids == "keep" or dry_run else refs:  # another key would give all others other ids
+            ledger.releases.require_key(ref, keys.resolve(policy.key))
         if not checked:
             require_known(policy, layout, ledger, ids, records)
-        people = listed(policy, layout, before, ledger, ids, records, missing=missing)
-        people.require_gone_from_source()
-        named = pa.array(sorted(people.records), pa.large_string())
+        gone, published = listed(policy, layout, before, ledger, ids, records, missing=missing)
+        named = pa.array(sorted(gone), pa.large_string())
         if dry_run:
             new, held = ledger.people.would_forget(policy.dataset, named, ids, refs)
             withdrawn = not identified(before) and not stays and held
-            removed = before.rows if withdrawn else len(people.published)
+            removed = before.rows if withdrawn else len(published)
             older = versions.unlisted(layout, None if removed else before)  # the current version goes, too
             version, left = before.version + (removed > 0), before.rows - removed
             return ForgetSummary(version, removed, left, older, 0, new, withdrawn, stays)
@@ -280,12 +292,8 @@ def forget_table(
         new = ledger.people.forget(policy.dataset, named, ids)
         remember(ledger, policy)
         checkpoint("forgotten")
-        is_forgotten = partial(forgotten_among, ledger, policy.dataset)
-        now, lists = before, set[str]()
-        if policy.synthetic is None and (identified(before) or any(ledger.people.count_forgotten(ref) for ref in refs)):
-            now, lists = _publish_without(is_forgotten, layout, policy, before, ledger, refs, checkpoint, renew_lock)
-        else:
-            show(layout, before)  # a run that was killed may not have done so, and older versions go
+        # a run that was killed may not have shown its version, and older ones go
+        now, lists = _publish_without(is_forgotten, layout, policy, before, ledger, refs, checkpoint, renew_lock)
         with suppress(LedgerError):  # a revoked or frozen release accepts no more records; the commit holds the digest
             versions.record(layout, now, ledger, refs)
         remember(ledger, policy)
@@ -296,41 +304,6 @@ def forget_table(
         staged = _take_out(layout, policy, is_forgotten, by_subject=len(ids) > 0)
     withdrawn, removed = not identified(before) and before.rows > now.rows, before.rows - now.rows
     return ForgetSummary(now.version, removed, now.rows, older, staged, new, withdrawn, stays)
-
-
-@bare
-def forget_drafts(
-    policy: Policy, *, partition: str | None, subjects: Sequence[str], records: Sequence[str]
-) -> tuple[int, int]:
-    """Remove people from the staging of a table that was never published; count newly noted records, and files."""
-    layout = Layout.of(policy, partition)
-    _require(policy, subjects, records, missing=False)
-    with _opened(layout, policy, Manifest.read(layout)) as ledger:
-        ids = subject_ids(policy, subjects)
-        new = ledger.people.forget(policy.dataset, pa.array(sorted(records), pa.large_string()), ids)
-        remember(ledger, policy)
-        is_forgotten = partial(forgotten_among, ledger, policy.dataset)
-        return new, _take_out(layout, policy, is_forgotten, by_subject=len(ids) > 0)
-
-
-@contextmanager
-def _opened(layout: Layout, policy: Policy, manifest: Manifest | None) -> Iterator[Ledger]:
-    """Lock the staging folder, which a release that did not run yet lacks, and open the ledger."""
-    layout.staging.prepare()
-    # no run of this release may stage or publish these people while they are removed
-    with (
-        layout.staging.lock("of this release is under way"),
-        Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger,
-    ):
-        require_same_ledger(ledger, layout, policy, manifest)
-        yield ledger
-
-
-def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *, missing: bool) -> None:
-    if not (subjects or records or missing):
-        raise PolicyError("no one is named who is to be forgotten", _WHOM)
-    if subjects and policy.unit == "record":
-        raise PolicyError('the policy\'s unit is "record": its ledger knows no subjects', "name records")
 
 
 def _refs(ledger: Ledger, policy: Policy, manifest: Manifest) -> list[ReleaseRef]:
@@ -357,6 +330,9 @@ def _publish_without(  # noqa: PLR0917
     renew_lock: Callable[[], None],
 ) -> tuple[Manifest, set[str]]:
     """Publish a version without these records if the current one holds some; return it and its lists of own ids."""
+    if policy.synthetic is not None or not (identified(before) or any(map(ledger.people.count_forgotten, refs))):
+        show(layout, before)
+        return before, set()
     require_whole(layout, before)
     hidden = HiddenIds.of(policy)
     column = before.id if hidden is None else hidden.column
@@ -428,3 +404,176 @@ def _take_out(layout: Layout, policy: Policy, is_forgotten: Forgets, *, by_subje
 def _without(rows: pl.DataFrame, forgotten: pl.Series) -> pl.DataFrame:
     """Remove records, unless an interrupted call has already removed them from this file."""
     return rows.filter(~forgotten) if rows.height == len(forgotten) else rows
+
+
+Outcome = Literal["removed", "withdrawn", "statistic stays", "not published", "not in it"]
+
+
+@dataclass(frozen=True)
+class ErasedTable:
+    policy: str  # path of the policy file
+    dataset: str  # its dataset
+    release: str  # its release
+    audience: str | None  # whose table it is; None for the policy's own table
+    partition: str | None  # the partition, if the policy has partitions
+    # rows are removed; a shuffled release is withdrawn as a whole; a synthetic table keeps its statistic; the table is
+    # not published, so only staging changes; or it holds none of these people
+    outcome: Outcome
+    records: int  # published rows of these people; of a table without ids, their records in its release
+    version: int | None = None  # the version that readers see afterwards; None in a dry run
+    deleted: list[str] = field(default_factory=list)  # names of older versions whose files were deleted
+    staged: int = 0  # files in staging that were removed, or written without these people
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """The plan of an erasure, or its result."""
+
+    dry_run: bool  # whether nothing was changed
+    people: int  # number of subjects and records that were named
+    places: list[ErasedTable]  # one entry per published table of the policies
+    # publications that a ledger records under names that no policy here has: look for their files
+    elsewhere: list[dict[str, Any]]
+    noted: int = 0  # records that the ledgers newly note as forgotten
+
+
+class _PublishedTable(NamedTuple):
+    """One published table, and which of the people its dataset knows."""
+
+    file: Path
+    policy: Policy
+    partition: str | None
+    subjects: list[str]
+    records: list[str]
+
+
+@bare
+def erase(
+    where: Path,
+    *,
+    subjects: Sequence[str] = (),
+    records: Sequence[str] = (),
+    dry_run: bool = False,
+    progress: Callable[[ErasedTable], None] | None = None,
+) -> Erasure:
+    """Remove people from every table that the policies in a file, or in a folder at any depth, publish."""
+    chosen = []  # other TOML files of a folder have no dataset
+    for file in sorted(where.rglob("*.toml")) if where.is_dir() else [where]:
+        with suppress(OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+            if file == where or "dataset" in tomllib.loads(file.read_text(encoding="utf-8-sig")):
+                chosen.append(file)
+    if not chosen:
+        raise PolicyError(f"there is no policy file in {where}", "name the folder that holds them, or one policy file")
+    policies = [(file, table) for file in chosen for table in tables_of(Policy.load(file))]
+    if subjects and any(policy.unit == "record" for _, policy in policies):
+        names = ", ".join(sorted(file.name for file, policy in policies if policy.unit == "record"))
+        msg = f'{names}: unit is "record", so the ledger does not know whose records they are; nothing was changed'
+        hint = "call `dptext forget POLICY --record ID` for these policies, and move them to another folder"
+        raise PolicyError(msg, hint)
+    tables, elsewhere = _tables_of(policies, list(subjects), list(records))
+    seen: dict[tuple[str, str, str | None], str] = {}  # a copy of a policy that was kept describes its table wrongly
+    for table in tables:
+        policy = table.policy
+        other = seen.setdefault((policy.sink, policy.release, table.partition), str(table.file))
+        if other != str(table.file):
+            msg = f"{other} and {table.file} publish release {policy.release} to one place; nothing was changed"
+            raise PolicyError(msg, "keep the one that published it, and move the other to another folder")
+    places = [_outcome(table) for table in tables]
+    plan = Erasure(True, len({*subjects}) + len({*records}), places, elsewhere)
+    if dry_run:
+        return plan
+    erased, noted = [], 0
+    for table, place in zip(tables, places, strict=True):
+        changed, drafts = place, place.outcome == "not published"
+        named: dict[str, Any] = {"partition": table.partition, "subjects": table.subjects, "records": table.records}
+        if table.subjects or table.records:
+            done = forget_table(table.policy, checked=True, drafts=drafts, **named)
+            if place.outcome == "not in it" and done.removed:  # another table removed their ids from staging before
+                changed = replace(place, outcome="removed", records=done.removed)
+            version = None if drafts else done.version
+            changed = replace(changed, version=version, deleted=done.versions, staged=done.staged)
+            noted += done.noted
+        erased.append(changed)
+        if progress is not None:
+            progress(changed)
+    return replace(plan, dry_run=False, places=erased, noted=noted)
+
+
+def _tables_of(
+    policies: list[tuple[Path, Policy]], subjects: list[str], records: list[str]
+) -> tuple[list[_PublishedTable], list[dict[str, Any]]]:
+    """Find the published tables of these people, and publications that no policy here names; refuse unknown people."""
+    here = {(policy.dataset, policy.release) for _, policy in policies}
+    tables, elsewhere = list[_PublishedTable](), dict[tuple[str, str], dict[str, Any]]()
+    seen_subjects, seen_records = np.zeros(len(subjects), bool), np.zeros(len(records), bool)
+    for file, policy in policies:
+        if not ledger_exists(policy.ledger.url):  # it never ran
+            continue
+        partitions = partitions_of(policy)
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+            require_audiences(ledger, policy)
+            layouts = (Layout.of(policy, partition) for partition in partitions)
+            known_subjects, known_records = look_up(policy, layouts, ledger, subject_ids(policy, subjects), records)
+            names, rows = list(compress(subjects, known_subjects)), list(compress(records, known_records))
+            ids = pa.array(rows, pa.large_string())
+            for entry in ledger.people.publications_of(policy.dataset, ids, subject_ids(policy, names)):
+                name = policy.dataset, entry["release"]
+                if partitions and name not in here:
+                    counts = {"versions": entry["versions"], "records": entry["records"]}
+                    elsewhere[name] = {"dataset": name[0], "release": name[1], **counts}
+        seen_subjects |= known_subjects
+        seen_records |= known_records
+        tables += [_PublishedTable(file, policy, partition, names, rows) for partition in partitions]
+    unknown = int((~seen_subjects).sum()), int((~seen_records).sum())
+    if any(unknown):
+        msg = f"none of these policies knows {unknown[0]:,} of {len(subjects):,} subjects and {unknown[1]:,} of "
+        raise InputError(f"{msg}{len(records):,} records; nothing was changed", AS_IN_TABLE)
+    return tables, [*elsewhere.values()]
+
+
+def partitions_of(policy: Policy) -> list[str | None]:
+    """Return the partitions that are published or staged; None means the whole table."""
+    if PARTITION not in policy.sink:
+        return [None]
+    head, _, tail = policy.sink.rstrip("/").partition(PARTITION)
+    above, _, begins = head.rpartition("/")
+    if is_remote(policy.sink):
+        names = Storage.open(above, policy.storage_options).names()
+        ends = rf"/(?:{TABLE_FOLDER}/)?{re.escape(MANIFEST)}"
+    else:
+        root = Path(above or ".")
+        names = [path.relative_to(root).as_posix() for path in root.rglob("*")] if root.is_dir() else []
+        ends = rf"(?:\.manifest\.json|\.staging|/{TABLE_FOLDER}/manifest\.json)"
+    rest = re.escape(tail).replace(re.escape(PARTITION), "(?P=name)")
+    pattern = re.compile(rf"{re.escape(begins)}(?P<name>[\w=+-][\w=+.-]*?){rest}{ends}", re.ASCII)
+    partitions = {match["name"] for match in map(pattern.fullmatch, names) if match}
+    partitions |= {folder.name for folder in Layout.of(policy, "_").memory.subfolders()}
+
+    def is_ours(name: str) -> bool:  # sinks of other policies may lie in the same folder
+        layout = Layout.of(policy, name)
+        return Manifest.of_release(policy, layout) is not None or layout.staging.folder.is_dir()
+
+    return [*sorted(filter(is_ours, partitions))]
+
+
+def _outcome(table: _PublishedTable) -> ErasedTable:
+    policy = table.policy
+    layout = Layout.of(policy, table.partition)
+    manifest = Manifest.of_release(policy, layout)
+    outcome: Outcome = "not in it"
+    count = 0
+    if table.subjects or table.records:
+        named = subject_ids(policy, table.subjects)
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+            gone, published = listed(policy, layout, manifest, ledger, named, table.records, missing=False)
+            ids = pa.array(sorted(gone), pa.large_string())
+            publications = ledger.people.publications_of(policy.dataset, ids, named)
+        if manifest is None:
+            outcome = "not published"
+        elif not identified(manifest):
+            count = max((entry["records"] for entry in publications if entry["release"] == policy.release), default=0)
+            outcome = ("statistic stays" if policy.synthetic is not None else "withdrawn") if count else outcome
+        elif published:
+            outcome, count = "removed", len(published)
+    named = policy.dataset, policy.release, policy.audience
+    return ErasedTable(str(table.file), *named, table.partition, outcome, count)

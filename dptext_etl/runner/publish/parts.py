@@ -14,7 +14,6 @@ import secrets
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
@@ -329,19 +328,15 @@ class Writer:
     def add_rows(self, frame: pl.DataFrame) -> None:
         self.take(*self._add((frame, self._folder / self._name(len(self._written)))))
 
-    @contextmanager
-    def elsewhere(self) -> Iterator[Path]:
-        """Make a folder where other machines draft parts, for the block; unused drafts are removed with it.
+    def elsewhere(self) -> Path:
+        """Make a folder where other machines draft parts; unused drafts are removed with the drafts of this process.
 
-        It is next to the drafts of this process, so that an attempt that outlives the block leaves nothing in them.
+        It is next to these, so that an attempt that outlives the writer leaves nothing in them.
         """
         folder = self._folder.with_name(f"{self._folder.name}{_ELSEWHERE}").absolute()
         with seam("writing a version", InputError, _AGAIN):
             folder.mkdir(mode=files.PRIVATE_FOLDER)
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        return folder
 
     def take(self, path: Path, rows: int, digest: str, kept: str) -> None:
         """Add a part that `write_part` drafted, here or elsewhere, as the next one."""
@@ -450,13 +445,6 @@ def write_part(
     ids = keys.canonical_series(frame[hidden.column])
     own = _write_list(staging, hidden.ledger, digest[:_DIGITS], ids, action="keeping the ids of a part")
     return frame.height, digest, own
-
-
-def write_table(writer: Writer, staging: Staging, shard: StagedShard, policy: Policy) -> None:
-    """Write a synthetic table; a part holds `shard_rows` rows."""
-    rows = staging.read(shard)
-    for start in range(0, rows.height, policy.shard_rows):
-        writer.add_rows(rows.slice(start, policy.shard_rows))
 
 
 def write_shuffled(

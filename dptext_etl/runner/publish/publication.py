@@ -42,7 +42,6 @@ from dptext_etl.runner.publish.parts import (
     ids_of_parts,
     keep_id_lists,
     write_shuffled,
-    write_table,
 )
 from dptext_etl.runner.publish.versions import alone_at, expire, show
 from dptext_etl.runner.shard.attempt import ledger_of_run, remember, require_same_ledger
@@ -334,7 +333,8 @@ def _write_parts(
         write_shuffled(writer, staging, filled, policy, policy.shuffled)
         advance(total)
     elif policy.synthetic is not None:
-        write_table(writer, staging, filled[0], policy)
+        for rows in staging.read(filled[0]).iter_slices(policy.shard_rows):
+            writer.add_rows(rows)
         advance(total)
     else:
         write(writer, filled, advance)
@@ -374,26 +374,21 @@ def is_recorded(ledger: Ledger, layout: Layout, digest: str, refs: Iterable[Rele
     return all(digest in ledger.releases.published(ref, layout.place).values() for ref in refs)
 
 
-def is_released(policy: Policy, layout: Layout, ledger: Ledger, refs: Mapping[str, ReleaseRef]) -> bool:
-    """Return whether an intact table of a synthetic release is published; its statistic is not looked at."""
+def is_released(
+    policy: Policy,
+    layout: Layout,
+    ledger: Ledger | None,
+    refs: Mapping[str, ReleaseRef],
+    shard: StagedShard | None = None,
+) -> bool:
+    """Return whether an intact table of a synthetic release is published: of the statistic of a shard, or of any."""
     before = Manifest.read(layout) if policy.publish else None
-    if before is None or [{**claim, "statistic": None} for claim in before.columns] != [
-        {**claim, "statistic": None} for claim in claims(policy)
-    ]:
+    if before is None or ledger is None:
         return False
-    return is_whole(layout, before) and is_recorded(ledger, layout, before.digest, refs.values())
-
-
-def require_first_table(policy: Policy, layout: Layout, refs: Mapping[str, ReleaseRef], shard: StagedShard) -> None:
-    """Refuse a release that holds another table, unless an intact table of the same statistic is published."""
-    before = Manifest.read(layout) if policy.publish else None
-    if before is not None and before.columns == claims_of(policy, [shard]) and is_whole(layout, before):
-        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            if is_recorded(ledger, layout, before.digest, refs.values()):
-                return
-    msg = "the release holds another table: other rows or names, or one that another machine drew"
-    hint = "the first commit is the release; use a new release name, or draw rows from its statistic"
-    raise LedgerError(f"{msg}; nothing was published", hint)
+    held, wanted = before.columns, claims(policy) if shard is None else claims_of(policy, [shard])
+    if shard is None:
+        held, wanted = ([{**claim, "statistic": None} for claim in columns] for columns in (held, wanted))
+    return held == wanted and is_whole(layout, before) and is_recorded(ledger, layout, before.digest, refs.values())
 
 
 def _refuse_forgotten(staged: StagedRun, ledger: Ledger, manifest: Manifest) -> None:

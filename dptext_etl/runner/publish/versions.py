@@ -153,13 +153,32 @@ def require_sink(layout: Layout, *, making: bool = True) -> None:
     """Refuse a sink that could not be published to, before anything is spent; make its folders if need be."""
     if layout.remote_sink:
         layout.described.read(MANIFEST)
-    else:
-        sink = layout.local
-        _refuse_foreign(sink, layout)
-        files.require_writable(sink.path.parent, making=making)
-        files.require_writable(sink.versions, making=making)
-        if layout.logged:
-            files.require_writable(layout.described.folder, making=making)
+        require_own(layout)
+        return
+    sink = layout.local
+    if layout.logged and LocalSink(sink.path).manifest.is_file():
+        msg = f"the sink {sink.path} holds plain files that a run published, and the policy has an entry table"
+        raise InputError(msg, "name a separate folder as the sink")
+    if sink.table and not layout.logged:
+        msg = f"the sink {sink.path} holds a table with a log, and the policy has no entry table"
+        raise InputError(msg, "describe it in an entry table of the policy, or name a separate folder as the sink")
+    with seam(f"looking at the sink {sink.path}", InputError, _AGAIN):
+        if layout.plain and sink.path.is_mount():
+            raise InputError(f"the sink {sink.path} is a mount point, so no other folder can replace it", _MOUNT)
+        if not sink.path.is_dir():
+            foreign = int(sink.path.exists())
+        else:
+            published = sink.manifest.is_file() or sink.versions.is_dir()
+            parts = re.compile(f"{_DATA_FILE}({'|'.join(FORMATS)})")
+            written = _IN_TABLE if sink.table else parts if published else None
+            foreign = sum(written is None or not written.fullmatch(item.name) for item in sink.path.iterdir())
+    table = layout.table_format
+    if foreign and (table is None or table.state() is None):  # `require_own` checks the files that a table lists
+        what = counted(foreign, "file or folder", "files or folders")
+        msg = f"the sink {sink.path} holds {what} that no run of dptext wrote"
+        raise InputError(msg, "publication replaces the entire folder: name one that is new or empty")
+    for folder in (sink.path.parent, sink.versions, *((layout.described.folder,) if layout.logged else ())):
+        files.require_writable(folder, making=making)
     require_own(layout)
 
 
@@ -207,8 +226,18 @@ def show(layout: Layout, manifest: Manifest) -> None:
             files.exchange(sink.path, ready)
         elif not current.is_symlink() and _names(current) == set(parts):  # the same files a second time
             files.remove(current)
-        if all(part.path == f"{current.name}/{name}" for name, part in parts.items()):
-            _name_current(current, sink.path, current.with_name(f"v{manifest.version - 1}"))
+        # the name of the current version links to the folder that shows it, and the one before gets its own name: who
+        # opened a version by its manifest finds its files there until they expire
+        target, linked = Path(os.pardir, sink.path.name), current.is_symlink()
+        named = all(part.path == f"{current.name}/{name}" for name, part in parts.items())
+        if named and not (linked and current.readlink() == target):
+            if not linked and current.is_dir():  # the two have changed places
+                before = current.with_name(f"v{manifest.version - 1}")
+                files.remove(before)
+                current.rename(before)
+            files.remove(current)
+            current.symlink_to(target)
+            files.flush(current.parent)
         for stale in sink.versions.glob(".v*.incomplete*"):
             files.remove(stale)
 
@@ -226,52 +255,6 @@ def _fill(folder: Path, sources: Mapping[str, Path]) -> bool:
         files.link(path, folder / name, mode=files.PUBLIC_FILE, flush_folder=False)
     files.flush(folder)
     return True
-
-
-def _name_current(current: Path, public: Path, before: Path) -> None:
-    """Let the name of the current version link to the folder that shows it, and give the one before its own name.
-
-    Who opened a version by its manifest finds its files there until they expire.
-    """
-    target = Path(os.pardir, public.name)
-    if current.is_symlink() and current.readlink() == target:
-        return
-    if not current.is_symlink() and current.is_dir():  # the two have changed places
-        files.remove(before)
-        current.rename(before)
-    files.remove(current)
-    current.symlink_to(target)
-    files.flush(current.parent)
-
-
-def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
-    """Refuse to replace files that no run wrote, or a table of another kind."""
-    plain = LocalSink(sink.path)
-    if layout.logged and plain.manifest.is_file():
-        msg = f"the sink {sink.path} holds plain files that a run published, and the policy has an entry table"
-        raise InputError(msg, "name a separate folder as the sink")
-    if sink.table and not layout.logged:
-        msg = f"the sink {sink.path} holds a table with a log, and the policy has no entry table"
-        raise InputError(msg, "describe it in an entry table of the policy, or name a separate folder as the sink")
-    with seam(f"looking at the sink {sink.path}", InputError, _AGAIN):
-        if layout.plain and sink.path.is_mount():
-            raise InputError(f"the sink {sink.path} is a mount point, so no other folder can replace it", _MOUNT)
-        if not sink.path.is_dir():
-            foreign = int(sink.path.exists() and not sink.path.is_dir())
-        else:
-            published = sink.manifest.is_file() or sink.versions.is_dir()
-            parts = re.compile(f"{_DATA_FILE}({'|'.join(FORMATS)})")
-            written = _IN_TABLE if sink.table else parts if published else None
-            foreign = sum(written is None or not written.fullmatch(item.name) for item in sink.path.iterdir())
-    table = layout.table_format
-    if foreign and table is not None and table.state() is not None:
-        return  # `require_own` checks the files that it lists
-    if foreign:
-        msg = (
-            f"the sink {sink.path} holds {counted(foreign, 'file or folder', 'files or folders')} "
-            "that no run of dptext wrote"
-        )
-        raise InputError(msg, "publication replaces the entire folder: name one that is new or empty")
 
 
 def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 0) -> list[str]:
@@ -374,10 +357,32 @@ def _clean(policy: Policy, layout: Layout, cleaned: Cleaned, *, dry_run: bool) -
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
         rows = [row for row in ledger.reports.show() if row["burnt"] and row["dataset"] == policy.dataset]
     revoked = {row["release"] for row in rows}
+    retention, now = policy.retention, time.time()
+    expiring = (
+        (retention.staging_days, "shard-*", cleaned.staged),
+        (retention.staging_days, READING, cleaned.staged),
+        (retention.quarantine_days, "quarantine-*", cleaned.quarantined),
+        (retention.quarantine_days, "changed-*", cleaned.quarantined),
+        (retention.kept_days, "kept-*", cleaned.kept),
+        (retention.kept_days, f"{VECTORS}-*", cleaned.kept),
+    )
     for storage in layout.memory.subfolders(layout.staging.name):
         try:
             with storage.lock("of this release is under way"):
-                _clean_staging(storage, policy, revoked, cleaned, dry_run=dry_run)
+                if storage.glob(NOTE) or unquote(storage.parent.name) in revoked:
+                    cleaned.stopped.append(_location(storage))
+                    if not dry_run:
+                        with seam(*_REMOVING):
+                            storage.delete_folder()
+                    continue
+                for days, pattern, removed in expiring:
+                    if days is None:
+                        continue
+                    old = [name for name, written in storage.modified(pattern).items() if now - written > days * _DAY]
+                    removed.extend(map(storage.location, old))
+                    if not dry_run:
+                        with seam(*_REMOVING):
+                            storage.delete(*old)
         except PolicyError as problem:
             if isinstance(problem, InputError):
                 raise
@@ -387,30 +392,6 @@ def _clean(policy: Policy, layout: Layout, cleaned: Cleaned, *, dry_run: bool) -
         if not dry_run:
             delete(layout, older)
     cleaned.versions += older if policy.audience is None else [f"{policy.audience}/{name}" for name in older]
-
-
-def _clean_staging(storage: Storage, policy: Policy, revoked: set[str], cleaned: Cleaned, *, dry_run: bool) -> None:
-    retention, now = policy.retention, time.time()
-    if storage.glob(NOTE) or unquote(storage.parent.name) in revoked:
-        cleaned.stopped.append(_location(storage))
-        if not dry_run:
-            with seam(*_REMOVING):
-                storage.delete_folder()
-        return
-    for days, pattern, removed in (
-        (retention.staging_days, "shard-*", cleaned.staged),
-        (retention.staging_days, READING, cleaned.staged),
-        (retention.quarantine_days, "quarantine-*", cleaned.quarantined),
-        (retention.quarantine_days, "changed-*", cleaned.quarantined),
-        (retention.kept_days, "kept-*", cleaned.kept),
-        (retention.kept_days, f"{VECTORS}-*", cleaned.kept),
-    ):
-        if days is not None:
-            old = [name for name, written in storage.modified(pattern).items() if now - written > days * _DAY]
-            removed.extend(map(storage.location, old))
-            if not dry_run:
-                with seam(*_REMOVING):
-                    storage.delete(*old)
 
 
 def _location(storage: Storage) -> Path | str:

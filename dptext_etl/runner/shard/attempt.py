@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -31,14 +31,10 @@ from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.selection import LEFT_OUT
 
 
-@contextmanager
-def ledger_of_run(policy: Policy, ledger: Ledger | None = None) -> Iterator[Ledger]:
+def ledger_of_run(policy: Policy, ledger: Ledger | None = None) -> AbstractContextManager[Ledger]:
     """Use the ledger that is open already, or open the policy's ledger for the block."""
-    if ledger is not None:
-        yield ledger
-        return
-    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as opened:
-        yield opened
+    opened = None if ledger is None else nullcontext(ledger)
+    return opened or Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False)
 
 
 def require_same_ledger(
@@ -165,22 +161,10 @@ class Attempt:
     def register(self, ledger: Ledger, id_type: str, manifest: Manifest | None) -> dict[str, ReleaseRef]:
         require_same_ledger(ledger, self.layout, self.policy, manifest)
         require_environment(self.policy, self.secret, ledger, recording=True)
-        self.agree_on_cap(ledger)
-        refs = self.pin_releases(ledger, id_type)
+        ledger.agree_on_cap(Scope.of(self.policy), self.policy.cap, lowering=self.accept_lower_cap)
+        refs = {item.column or "": register(ledger, self.policy, item, id_type) for item in self.columns}
         remember(ledger, self.policy)
         return refs
-
-    def agree_on_cap(self, ledger: Ledger) -> None:
-        """Pin the cap of the policy, or refuse it; a plan does so in a rehearsal."""
-        ledger.agree_on_cap(Scope.of(self.policy), self.policy.cap, lowering=self.accept_lower_cap)
-
-    def pin_releases(self, ledger: Ledger, id_type: str) -> dict[str, ReleaseRef]:
-        """Pin the releases of all columns, or refuse them; a plan does so in a rehearsal."""
-        return {item.column or "": register(ledger, self.policy, item, id_type) for item in self.columns}
-
-    def configurations(self) -> list[str]:
-        chains = [column.chain for column in self.columns if column.chain is not None]
-        return [column.mechanism.cfg() for column in self.columns] + chains
 
 
 def require_environment(policy: Policy, secret: Secret, ledger: Ledger | None, *, recording: bool) -> None:

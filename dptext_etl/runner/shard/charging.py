@@ -182,6 +182,7 @@ class Charged:
     subjects: pa.Array | None  # canonical subject ids, null for canary rows; None where the unit is the record
     charges: tuple[Charge, ...]  # one charge per text column
     forms: IdForms  # the forms of the ids before they were canonical strings
+    pairs: int  # sum of digests of the records with their persons, before any was excluded; 0 where records are units
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> Charged:
         mask = to_arrow(chosen)
@@ -195,12 +196,7 @@ class Charged:
             for item in self.charges
         )
         subjects = None if self.subjects is None else self.subjects.filter(mask)
-        return Charged(self.ids.filter(mask), subjects, charges, self.forms)
-
-    @property
-    def pairs(self) -> int:
-        """The sum of digests of records with their persons; 0 where records are units."""
-        return 0 if self.subjects is None else sum_of_pairs(self.ids, self.subjects)
+        return Charged(self.ids.filter(mask), subjects, charges, self.forms, self.pairs)
 
 
 @dataclass(frozen=True)
@@ -209,14 +205,12 @@ class Reserved:
     charged: Charged = field(repr=False)
     outcome: npt.NDArray[np.uint8]  # an `Outcome` per row, shape (rows,)
     answers: Mapping[str, int]  # records by outcome, without canary rows, before any row was excluded
-    pairs: int  # sum of digests of these records with their persons (`Charged.pairs`)
 
     def without(self, outcomes: Collection[Outcome]) -> Reserved:
         chosen = ~np.isin(self.outcome, list(outcomes))
         if chosen.all():
             return self
-        rows = self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen]
-        return Reserved(*rows, self.answers, self.pairs)
+        return Reserved(self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen], self.answers)
 
     def whole_table(self, labels: ShuffledLabels | None) -> WholeTable:
         """Return the records among the rows, also by label; canary rows do not count."""
@@ -283,7 +277,9 @@ def charge(
             continue
         n_worst, spends = worst_case(mechanism, mechanism.positions(texts), texts)
         charges.append(Charge(column.ref, identities, n_worst, with_gate(spends, delta)))
-    return Charged(ids, subjects_of(frame, policy), tuple(charges), forms_of(frame.schema, policy))
+    subjects = subjects_of(frame, policy)
+    pairs = 0 if subjects is None else sum_of_pairs(ids, subjects)
+    return Charged(ids, subjects, tuple(charges), forms_of(frame.schema, policy), pairs)
 
 
 def contents_of(frame: pl.DataFrame, column: str, policy: Policy) -> pa.Array:

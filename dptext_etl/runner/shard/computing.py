@@ -376,43 +376,36 @@ class Rewriting:
             return self.stage(staged, texts, counts)  # the policy keeps other columns now
 
     def rewrite(self, staged: StagedShard, posted: Mapping[str, Committed]) -> StagedShard:
-        """Rewrite texts without a kept result, and stage the results."""
-        staging, policy = self.shards.staging, self.shards.policy
+        """Rewrite texts without a kept result, reuse recorded results of kept files, and stage all of them."""
+        staging, policy, ids = self.shards.staging, self.shards.policy, self.reserved.charged.ids
         frame, draws = staging.read(staged), staging.draws(staged)
         texts, failed, copies = {}, {}, {}
         for item in self.columns:
-            texts[item.name], failures = self.column(item, frame[item.name], posted[item.name])
+            kept = (
+                (post[policy.id], pl.DataFrame({"text": post[item.name]}), None)
+                for shard in staging.kept(self.index)
+                for post in shard.posts
+                if item.name in post.columns
+            )
+            found = [matching.select("row", "text") for matching, _ in matches(ids, posted[item.name], kept)]
+            rows = pl.concat([pl.DataFrame(schema={"row": pl.Int64, "text": pl.String}), *found])
+            new = np.ones(frame.height, np.bool_)
+            new[rows["row"].to_numpy()] = False
+            if new.any():
+                mask = pa.array(new)
+                result = rewrite(frame[item.name].to_arrow().filter(mask), ids.filter(mask), item.policy)
+                if failures := int(pc.sum(result.failed).as_py() or 0):
+                    failed[item.name] = failures
+                text = pl.Series(result.text, dtype=pl.String)
+                rows = pl.concat([rows, pl.DataFrame({"row": np.flatnonzero(new), "text": text})])
+                for step in item.policy.postprocess:
+                    step.probe()
+            texts[item.name] = rows.sort("row")["text"].alias(item.name)
             drawn, _ = read_draws(draws[item.name])
             out = pl.DataFrame([texts[item.name]])
             copies[item.name] = copies_of(self.reserved.frame, out, item, pa.array(drawn), policy)
-            if failures:
-                failed[item.name] = failures
         self.shards.profile.count("postprocess", rows=frame.height)
         return self.stage(staged, texts, {"failed": failed, "copies": copies})
-
-    def column(self, item: Column, released: pl.Series, posted: Committed) -> tuple[pl.Series, int]:
-        """Return the results of a column, recorded ones from kept files, and how many texts failed."""
-        ids = self.reserved.charged.ids
-        kept = (
-            (post[self.shards.policy.id], pl.DataFrame({"text": post[item.name]}), None)
-            for shard in self.shards.staging.kept(self.index)
-            for post in shard.posts
-            if item.name in post.columns
-        )
-        empty = pl.DataFrame(schema={"row": pl.Int64, "text": pl.String})
-        rows = pl.concat([empty, *(matching.select("row", "text") for matching, _ in matches(ids, posted, kept))])
-        new = np.ones(len(released), np.bool_)
-        new[rows["row"].to_numpy()] = False
-        failed = 0
-        if new.any():
-            mask = pa.array(new)
-            result = rewrite(released.to_arrow().filter(mask), ids.filter(mask), item.policy)
-            failed = int(pc.sum(result.failed).as_py() or 0)
-            text = pl.Series(result.text, dtype=pl.String)
-            rows = pl.concat([rows, pl.DataFrame({"row": np.flatnonzero(new), "text": text})])
-            for step in item.policy.postprocess:
-                step.probe()
-        return rows.sort("row")["text"].alias(item.name), failed
 
     def stage(self, staged: StagedShard, texts: Mapping[str, pl.Series], counts: Mapping[str, Any]) -> StagedShard:
         """Write the results next to a shard as they are to be published, then its record, with counts."""

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import io
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, Self
@@ -71,8 +70,8 @@ class _Result(NamedTuple):
     spent: npt.NDArray[np.int64] | None
 
 
-Prepared = tuple[Charged, int, PreparedBatch]
-"""Draws and identities of a shard, the sum of `Charged.pairs`, and the batch for the ledger."""
+Prepared = tuple[Charged, PreparedBatch]
+"""Draws and identities of a shard, and the batch for the ledger."""
 
 
 Drawn = tuple[StagedShard, list[_Result]]
@@ -103,57 +102,48 @@ class Shards(ShardContext):
         This thread has the ledger, and begins and ends the shards in their order; others count and draw. If one fails,
         those before it end, and none after it begins or is committed.
         """
+        sharing: Callable[[], AbstractContextManager[None]] = sharing_threads if width > 1 else nullcontext
 
         def prepared(item: tuple[int, pl.DataFrame]) -> tuple[int, pl.DataFrame, Prepared]:
-            with sharing_threads() if width > 1 else nullcontext():
+            with sharing():
                 return *item, self.prepare(*item, sealed=width > 1)
 
-        def drawn(begun: Begun) -> Drawn | None:
-            with sharing_threads():
-                return self.draw(begun)
+        def drawn(begun: Begun) -> tuple[Begun, Drawn | None]:
+            with sharing():
+                return begun, self.draw(begun)
 
-        under_way, failure = deque[tuple[Begun, Callable[[], Drawn | None]]](), None
-        with ThreadPoolExecutor(width, thread_name_prefix="dptext-shard") as pool:
-            ready = map_in_order(prepared, frames, min(width, 2))
-            while failure is None:
-                try:
-                    with without_panics():
-                        item = next(ready, None)
-                    if item is None:
-                        break
-                    begun = self.begin(*item, phase)
-                except Exception as exc:  # noqa: BLE001  (it is raised when the shards before have ended)
-                    failure = exc
-                    break
-                if width > 1:
-                    self.computed = True  # another shard may be scoring when the next one is refused
-                    under_way.append((begun, pool.submit(drawn, begun).result))
-                else:
-                    under_way.append((begun, partial(self.draw, begun)))
-                if len(under_way) == width:
-                    yield self.end(*under_way.popleft())
-            while under_way:
-                yield self.end(*under_way.popleft())
-        if failure is not None:
-            raise failure
+        def begun() -> Iterator[Begun]:
+            try:
+                with without_panics():
+                    for item in map_in_order(prepared, frames, min(width, 2)):
+                        begun = self.begin(*item, phase)
+                        self.computed |= width > 1  # another shard may be scoring when the next one is refused
+                        yield begun
+            except Exception as exc:  # noqa: BLE001  (it is raised when the shards before have ended)
+                failures.append(exc)
+
+        failures = list[Exception]()
+        for shard in map_in_order(drawn, begun(), width):
+            yield self.end(*shard)
+        if failures:
+            raise failures[0]
 
     def prepare(self, index: int, raw: pl.DataFrame, *, sealed: bool = False) -> Prepared:
         """Count draws and make identities, in any thread."""
         with self.profile.stage("reserve"), seam("counting draws", DPTextError, DEFECT):
             charged = charge(raw, self.columns, self.policy)
-            pairs = charged.pairs
             if self.pairs is not None:
-                refuse_other_persons(self.pairs.get(str(index)), pairs)
+                refuse_other_persons(self.pairs.get(str(index)), charged.pairs)
             batch, own = (charged.ids, charged.subjects, charged.charges), self.policy.on_null_subject == "own"
             canary, make = raw[CANARY].to_numpy(), self.ledger.make_ready
             ready = make(self.policy.unit, *batch, canary=canary, sealed=sealed, own=own)
-        return charged, pairs, ready
+        return charged, ready
 
     def reserve(
         self, raw: pl.DataFrame, index: int, prepared: Prepared | None = None, *, job: str | None = None
     ) -> Reserved:
         """Reserve the worst case of a shard, for this attempt or under another name."""
-        charged, pairs, ready = prepared or self.prepare(index, raw)
+        charged, ready = prepared or self.prepare(index, raw)
         canary = ready.records.canary
         with self.profile.stage("reserve"):
             self._probe_before(charged, canary)
@@ -168,7 +158,7 @@ class Shards(ShardContext):
             steps.refuse_changed(changed)
         if self.policy.on_changed == "keep":
             charged = with_earlier_texts(self.ledger, charged, outcome)
-        return Reserved(raw, charged, outcome, counts_of(outcome[~canary]), pairs)
+        return Reserved(raw, charged, outcome, counts_of(outcome[~canary]))
 
     @property
     def steps(self) -> ChargeSteps:
@@ -223,9 +213,9 @@ class Shards(ShardContext):
         results, staged = run_both(lambda: self._results(frame, draws), save, workers)
         return staged, results
 
-    def end(self, begun: Begun, drawn: Callable[[], Drawn | None]) -> ShardResult:
+    def end(self, begun: Begun, computed: Drawn | None) -> ShardResult:
         """Commit a shard that was drawn, and rewrite its texts."""
-        computed, staged, kept = drawn(), begun.staged, begun.kept
+        staged, kept = begun.staged, begun.kept
         if kept is not None:
             if computed is not None:
                 self.checkpoint("computed")
@@ -242,7 +232,7 @@ class Shards(ShardContext):
             staged = Rewriting(self, kept, begun.index).run(staged, begun.inputs)
         whole = self.policy.shuffled is not None
         admitted = begun.reserved.without(self.excluded).whole_table(self.policy.labels) if whole else None
-        return ShardResult(begun.rows, begun.reserved.answers, staged, admitted, begun.reserved.pairs)
+        return ShardResult(begun.rows, begun.reserved.answers, staged, admitted, begun.reserved.charged.pairs)
 
     def leave_out(self, reserved: Reserved, index: int) -> Reserved:
         """List the records that are over the cap or changed inside the boundary, and return the others."""

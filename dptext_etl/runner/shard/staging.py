@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dptext_etl import keys
 from dptext_etl._kernel import Secret
@@ -325,10 +326,13 @@ class Staging:
             schema = self._schema(f"{shard.stem}.post" if shard.post else f"{shard.stem}.parquet")
         return pl.Schema({name: dtype for name, dtype in schema.items() if name != CANARY})
 
-    def columns(self, shard: StagedShard) -> pl.Schema:
-        """Return the columns of a staged shard, or refuse a damaged one."""
+    def footer(self, shard: StagedShard) -> tuple[pl.Schema, int]:
+        """Return the columns of a staged shard and the number of its rows, or refuse a damaged one."""
+        name = f"{shard.stem}.parquet"
         try:
-            return self._schema(f"{shard.stem}.parquet")
+            described = self.storage.described(name)
+            rows = pq.read_metadata(described if isinstance(described, Path) else pa.BufferReader(described)).num_rows
+            return self._schema(name), rows
         except (OSError, ValueError):
             self.require(shard)
             raise
@@ -421,7 +425,8 @@ class Staging:
                 )
                 rows, shard = self._fresh(name).read_bytes(), self._recorded(f"{stem}.json")
                 written = self.storage.read(f"{stem}.draws") or b""
-                whole = shard is not None and (_sha256(rows), _sha256(written)) == (shard.sha256, shard.draws)
+                digests = tuple(hashlib.sha256(content).hexdigest() for content in (rows, written))
+                whole = shard is not None and digests == (shard.sha256, shard.draws)
                 draws = pl.read_ipc(io.BytesIO(written)) if whole else None
                 computed = {} if shard is None else shard.computed
                 yield KeptShard(pl.read_parquet(io.BytesIO(rows)), draws, computed, posts)
@@ -445,10 +450,6 @@ def _digests(shard: StagedShard) -> dict[str, str]:
 
 def _post_digest(shard: StagedShard) -> dict[str, str]:
     return {f"{shard.stem}.post": shard.post["sha256"]} if shard.post else {}
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _records_first(names: Iterable[str]) -> list[str]:

@@ -79,7 +79,7 @@ class Summing:
             reserved = shards.reserved_before(raw, index) if again else shards.reserve(raw, index)
             counted = shards.leave_out(reserved, index)
             self._sums += self._committed(counted) if again else self._summed(counted)
-            self._pairs = (self._pairs + reserved.pairs) % PAIRS
+            self._pairs = (self._pairs + reserved.charged.pairs) % PAIRS
             self._answers.update(reserved.answers)
             self._records += len(counted.charged.ids)
         self._read += raw.height
