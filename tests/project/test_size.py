@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-LINES = {"core": 51_810, "runner and engines": 14_550, "ledger": 7_190}  # goals: 44,500, 10,500, and 6,300
+LINES = {"core": 51_780, "runner and engines": 14_550, "ledger": 7_190}  # goals: 44,500, 10,500, and 6,300
 WORDS = 45_000
 RUN = {
     "files": 100,  # goal: 55; threads decide about one or two
