@@ -139,12 +139,8 @@ class WordVectors:
 
     @cached_property
     def floats(self) -> Floats:
-        return self.vectors.astype(self._width)
-
-    @property
-    def _width(self) -> type[np.floating[Any]]:
         # |x|^2 + |y|^2 - 2xy and every partial sum of xy stay below four times the longest squared length
-        return np.float32 if 4 * int(self.norms.max(initial=0)) < 2**24 else np.float64
+        return self.vectors.astype(np.float32 if 4 * int(self.norms.max(initial=0)) < 2**24 else np.float64)
 
     def _dots(self, rows: Rows, columns: Rows) -> Floats:
         product: Floats = self.floats[rows] @ self.floats[columns].T

@@ -72,17 +72,12 @@ class PairWeights:
     @cached_property
     def _kernel_weights(self) -> _kernel.NearLaw:
         norms = pa.array(self.outputs.norms.astype(np.float64))
-        least = smallest_weight(self.exponent, len(self.outputs))
-        return _kernel.NearLaw(norms, self.inputs.scale, self.exponent, self.diameter, least, self._vectors)
-
-    @property
-    def _vectors(self) -> tuple[pa.Array, pa.Array, int] | None:
-        """Return the vectors from which the kernel weighs parts of rows again; None if float32 cannot hold products."""
-        sides = self.inputs, self.outputs
-        if any(side.floats.dtype != np.float32 for side in sides):
-            return None
-        flat = [to_arrow(side.vectors.astype(np.int16, copy=False).reshape(-1)) for side in sides]
-        return flat[0], flat[1], self.inputs.vectors.shape[1]
+        least, sides = smallest_weight(self.exponent, len(self.outputs)), (self.inputs, self.outputs)
+        vectors = None  # from which the kernel weighs parts of rows again, if float32 holds products
+        if all(side.floats.dtype == np.float32 for side in sides):
+            flat = [to_arrow(side.vectors.astype(np.int16, copy=False).reshape(-1)) for side in sides]
+            vectors = flat[0], flat[1], self.inputs.vectors.shape[1]
+        return _kernel.NearLaw(norms, self.inputs.scale, self.exponent, self.diameter, least, vectors)
 
     @property
     def width(self) -> int:

@@ -19,8 +19,9 @@ Word-Level Metric Differential Privacy" (section 3). What holds here (docs/spec/
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -28,17 +29,32 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field, field_validator, model_validator
 
 from dptext_etl import _kernel
 from dptext_etl.accounting import Event, MetricClaim, Unbounded
 from dptext_etl.allocation import Allocation, Epsilons
+from dptext_etl.artifacts import save_tensors
 from dptext_etl.embeddings import DEFAULT_VECTORS, Metric, stopwords
 from dptext_etl.embeddings.neighbor_lists import NeighborLists
+from dptext_etl.embeddings.vectors import stored_words, written
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.lists import GeometricDistribution, ListMechanism, PlaceDistribution, TemDistribution, rates_of
+from dptext_etl.families.lists import (
+    LISTS_FORMAT,
+    GeometricDistribution,
+    Order,
+    PlaceDistribution,
+    TemDistribution,
+    loss_in_lists,
+    rates_of,
+    read_orders,
+)
+from dptext_etl.families.loss import Loss
+from dptext_etl.families.stored_distributions import MappedMechanism
 from dptext_etl.families.words import Division, Indices, Scored, ScoredDraw
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, exact
+from dptext_etl.mechanism import PAD
 from dptext_etl.sampling import TOKEN, Slots, WordSampler, choose_uniform
 
 LIST = 2  # purpose number of the choice of a list (docs/spec/stream.md#purposes)
@@ -49,7 +65,7 @@ _SLACK = 1 + 1e-12  # above the rounding error of the logarithms in a computed l
 _FROM_FILE = ("vectors", "walks", "metric", "limit")
 
 
-class Diffractor(ListMechanism):
+class Diffractor(MappedMechanism):
     """1-Diffractor (Meisenbacher et al. 2024) with the truncated exponential or the geometric mechanism.
 
     Attributes:
@@ -76,6 +92,8 @@ class Diffractor(ListMechanism):
 
     artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "lists", "stopwords"})
     cannot_divide: ClassVar[None] = None
+    _format: ClassVar[str] = LISTS_FORMAT
+    _pads: ClassVar[bool] = True
 
     variant: Literal["tem", "geometric"] = "tem"
     gamma: Annotated[int, Field(ge=1, le=4_096)] = 5
@@ -209,7 +227,12 @@ class Diffractor(ListMechanism):
     ) -> Indices:
         """Move every word along its list by a step at its own rate."""
         lists, rates = self._listed(slots, purpose - TOKEN), rates_of(epsilons, self.loss_range)
-        return self._draw_by_steps(words, lists, rates, slots, sampler, purpose)
+        chosen = np.empty_like(words)
+        for number, (order, place) in enumerate(zip(self.orders, self._places_of_words, strict=True)):
+            at = np.flatnonzero(lists == number)
+            list_rates = [rates[draw] for draw in at.tolist()]
+            chosen[at] = order[sampler.move(place[words[at]], self.places, list_rates, slots.take(at), purpose=purpose)]
+        return chosen
 
     def _listed(self, slots: Slots, offset: int) -> Indices:
         if len(self.orders) > 1:
@@ -263,9 +286,104 @@ class Diffractor(ListMechanism):
             return GeometricDistribution(self._rate)
         return TemDistribution.of(self.unit_epsilon, self.gamma, places)
 
-    def _kept(self) -> Iterable[str]:
-        """Return the words that are kept unchanged: stopwords in faithful mode."""
-        return stopwords(self.stopwords).words if self.mode == "faithful" else ()
+    def _build(self, path: Path, description: dict[str, Any]) -> None:
+        """Write the lists, the distribution and its loss; `PAD` ends every list if the length is hidden."""
+        lists = self.neighbor_lists()
+        words, orders = lists.words, lists.lists
+        if self.length != "disclose":
+            words = (*words, PAD)
+            orders = tuple(np.append(order, np.uint32(len(words) - 1)) for order in orders)
+        places = max(map(len, orders))
+        distribution = self._place_distribution(places)
+        facts = {"even": lists.even, "places": places, **(distribution.realized(orders) if lists.even else {})}
+        tensors: dict[str, npt.NDArray[Any]] = {"inputs": stored_words(words), "lists": np.concatenate(orders)}
+        if self.mode == "faithful" and (kept := sorted(stopwords(self.stopwords).words)):
+            tensors["kept"] = stored_words(kept)
+        if not lists.even:
+            tensors["list_offsets"] = np.cumsum([0, *map(len, orders)]).astype(np.uint64)
+        described = json.dumps({**description, **facts}, sort_keys=True)
+        save_tensors(
+            path, tensors, {"format": self._format, "description": described, "law": json.dumps(distribution.written())}
+        )
+
+    def _loss(self, law: _kernel.Table, path: Path, sha256: str) -> tuple[Loss, dict[str, Any]]:
+        """Return the loss of one draw by the weights or the rate of a file, and facts that follow from them."""
+        loss, facts = loss_in_lists(path, sha256, law.metadata()["law"])
+        if self.allocation is not None and law.law == "geometric" and facts["even"]:  # see `rates_of`
+            loss = Loss.of(exact(self.allocation.largest) * (facts["places"] - 1) / exact(self.loss_range))
+        return loss, facts
+
+    @property
+    def places(self) -> int:
+        """Return the number of words of the longest list, `PAD` included."""
+        return int(self._facts["places"])
+
+    @cached_property
+    def orders(self) -> tuple[Order, ...]:
+        return read_orders(self.table.path)
+
+    @cached_property
+    def _places_of_words(self) -> tuple[npt.NDArray[np.int64], ...]:
+        """Return the place of each word on each list, of lists that hold the same words."""
+        places = tuple(np.empty(self.places, np.int64) for _ in self.orders)
+        for place, order in zip(places, self.orders, strict=True):
+            place[order] = np.arange(self.places)
+        return places
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        kept = set(self._mapped.kept_words())
+        return {word: at for at, word in enumerate(self._mapped.input_words()) if word not in kept}
+
+    @cached_property
+    def _stored_distribution(self) -> PlaceDistribution:
+        return self._place_distribution(self.places)
+
+    def _at(self, word: str) -> list[tuple[int, int]]:
+        """Return the list and place of a word for each list that holds it; empty for words without a place."""
+        number_of = self._ids.get(word if word == PAD else written(word) or "")
+        if number_of is None:
+            return []
+        places = [(number, np.flatnonzero(order == number_of)) for number, order in enumerate(self.orders)]
+        return [(number, int(at[0])) for number, at in places if len(at)]
+
+    def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
+        """Return the output distribution of one word, which is the mean over the lists and sums to 1."""
+        self._undivided()
+        at = self._at(word)
+        if not at and self._unknown == "first" and _kernel.split(word) == [(word, True)]:
+            return self.transition(self._mapped.input_words()[0])
+        if not at:
+            return super().transition(word)
+        outputs = self._mapped.output_words()
+        chances = [Fraction(0)] * len(outputs)
+        for number, place in at:
+            order = self.orders[number]
+            for output, chance in zip(
+                order.tolist(), self._stored_distribution.chances(place, len(order)), strict=True
+            ):
+                chances[output] += chance
+        return outputs, [chance / len(at) for chance in chances]
+
+    def survival(self, word: str) -> Fraction:
+        at = self._at(word)
+        if not at or self.allocation is not None:
+            return super().survival(word)
+        return sum((self._stored_distribution.stays(place, len(self.orders[n])) for n, place in at), Fraction(0)) / len(
+            at
+        )
+
+    def collision(self, word: str) -> float:
+        """Return an upper bound of the probability that two draws agree; for a mixture, the mean over the lists."""
+        at = self._at(word)
+        if not at or self.allocation is not None:
+            return super().collision(word)
+        return sum(self._stored_distribution.agrees(place, len(self.orders[number])) for number, place in at) / len(at)
+
+    def largest_probability(self) -> float:
+        if self.mode == "faithful":
+            return 1.0
+        return max(float(self._stored_distribution.stays(0, len(order))) for order in self.orders) * (1 + 1e-12)
 
     @classmethod
     def aligned(cls, epsilon: float, **parameters: Any) -> Self:

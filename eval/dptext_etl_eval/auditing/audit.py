@@ -24,10 +24,10 @@ from dptext_etl.accounting import is_finite
 from dptext_etl.errors import InputError, bare
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.families.distance import VectorMechanism
-from dptext_etl.families.lists import ListMechanism
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import PAD, Mechanism
+from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.policy import PolicyLike, resolve
 from dptext_etl.policy.synthetic import no_rows
 from dptext_etl_eval.auditing.certificate import Certificate, certificate_of, far_texts, far_words, list_distances
@@ -257,7 +257,7 @@ def _distances_from(mechanism: WordMechanism, word: str) -> dict[str, float] | N
         squared = words.squared_distances([words.index[word]], slice(None))[0].tolist()
         far = (math.sqrt(amount) * words.scale for amount in squared)
         return {other: apart for other, apart in zip(words.words, far, strict=True) if other != PAD}
-    return list_distances(mechanism.table.path, word) if isinstance(mechanism, ListMechanism) else None
+    return list_distances(mechanism.table.path, word) if isinstance(mechanism, Diffractor) else None
 
 
 def _unknown_words(mechanism: WordMechanism) -> tuple[str, str]:

@@ -23,11 +23,11 @@ from dptext_etl.embeddings.vectors import word_list
 from dptext_etl.errors import PolicyError, seam
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.families.distance import DistanceMechanism, PairWeights
-from dptext_etl.families.lists import ListMechanism
 from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import PAD
+from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.sampling import integer_weights
 
 _CELLS = 2**22  # in memory at once
@@ -56,7 +56,7 @@ def certificate_of(mechanism: WordMechanism | ChoiceMechanism) -> Certificate | 
         return Certificate(source, float(mechanism.weights.loss), exact=True, words=far_texts(mechanism))
     if isinstance(mechanism, TableMechanism):
         return of_table(mechanism.table.path, sets_are_disclosed=Disclosure.CLUSTER in mechanism.guarantee.disclosures)
-    if isinstance(mechanism, ListMechanism):
+    if isinstance(mechanism, Diffractor):
         return of_lists(mechanism.table.path)
     if isinstance(mechanism, DistanceMechanism):
         return of_distances(mechanism.pair_weights, far_words(mechanism.words))
