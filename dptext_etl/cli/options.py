@@ -371,17 +371,16 @@ class LedgerCommand(Command):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        places = [place for place, item in enumerate(self.params) if isinstance(item, TyperArgument)]
-        optional = [place for place in places if not self.params[place].required]
-        self._arguments = [str(self.params[place].name) for place in places]
-        self._optional = [self.params[place].name for place in optional]
+        arguments = [item for item in self.params if isinstance(item, TyperArgument)]  # they come first
+        self._arguments = {str(item.name): item.required for item in arguments}
         self._own = [item.name for item in self.params]
         if "ledger" in self._own:
             self.params[self._own.index("ledger")].required = False
         else:
-            self.params.insert(len(places), _shared()["ledger"])
+            self.params.insert(len(arguments), _shared()["ledger"])
             self.params.insert(-1, _shared()["id_key"])
-        self.params.insert(optional[0] if optional else len(places), _shared()["policy"])
+        place = [*self._arguments.values(), False].index(False)  # before the first optional one
+        self.params.insert(place, _shared()["policy"])
 
     def invoke(self, ctx: Any) -> Any:
         values = ctx.params
@@ -393,7 +392,7 @@ class LedgerCommand(Command):
         if values["ledger"] is None:
             policy = policy or values.get("release_of")
         if policy is not None and values["ledger"] is not None:
-            free = [name for name in self._optional if name is not None and values[name] is None]
+            free = [name for name, required in self._arguments.items() if not required and values[name] is None]
             if not free:
                 raise UsageError("POLICY and --ledger are both given", "give one of them")
             values[free[0]], policy = policy, None
