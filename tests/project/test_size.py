@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-LINES = {"core": 51_740, "runner and engines": 14_310, "ledger": 7_310}  # goals: 44,500, 10,500, and 6,300
+LINES = {"core": 51_710, "runner and engines": 14_290, "ledger": 7_310}  # goals: 44,500, 10,500, and 6,300
 WORDS = 45_000
 RUN = {
     "files": 100,  # goal: 55; threads decide about one or two
-    "functions": 1_310,  # goal: 650; a named anchor store adds some
+    "functions": 1_290,  # goal: 650; a named anchor store adds some
     "files that receive raw texts": 12,
     "changes of file from the charge until the first shard is staged": 65,  # goal: 80
     "ledger opened": 1,
