@@ -9,7 +9,7 @@ import pytest
 from dptext_etl.errors import InputError
 from dptext_etl_eval import Pairs, evaluate, join
 from dptext_etl_eval.classifier import crossed
-from dptext_etl_eval.evaluators import Evaluators, sentence_vectors, surprise
+from dptext_etl_eval.evaluators import sentence_vectors, surprise
 from dptext_etl_eval.measure import Score, averaged
 from dptext_etl_eval.pairs import LABEL, RAW, RELEASED
 from dptext_etl_eval.statistics import pearson, spearman
@@ -191,10 +191,6 @@ def test_a_text_is_cut_to_the_positions_of_a_model_whose_tokenizer_states_no_len
     assert np.isfinite(surprise("example-causal", [text])).all()
 
 
-def test_no_evaluator_is_named_by_default():
-    assert (Evaluators().named(), Evaluators(encoder="x").named()) == ({}, {"encoder": "x"})
-
-
 @pytest.mark.thorough  # fine-tunes a model ten times
 def test_a_fine_tuned_model_learns_labels_of_texts_and_of_a_split():
     pytest.importorskip("accelerate", reason="accelerate is not installed (extra: models)")
@@ -210,16 +206,3 @@ def test_a_fine_tuned_model_learns_labels_of_texts_and_of_a_split():
     states = np.random.get_state()[1].tolist()
     again = figures(evaluate(given))["Downstream", what.format("released")]
     assert (again.value, np.random.get_state()[1].tolist()) == (score.value, states)
-
-
-@pytest.mark.thorough  # fine-tunes a model
-def test_a_fine_tuned_model_reads_pairs_and_guesses_numbers():
-    pytest.importorskip("accelerate", reason="accelerate is not installed (extra: models)")
-    frame = pair_table(60).with_columns(
-        part=pl.when(pl.col("id") % 3 == 0).then(pl.lit("test")).otherwise(pl.lit("train"))
-    )
-    given = joined(frame, label="score", text_pair="other", split="part", evaluators=Evaluators("english-small"))
-    what = "Pearson correlation, learned from released texts, tested on raw texts, by the fine-tuned model"
-    score = figures(evaluate(given))["Downstream", what]
-    assert -1 <= score.value <= 1
-    assert score.value == score.raw

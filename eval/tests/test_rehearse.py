@@ -19,11 +19,11 @@ from dptext_etl.mechanisms.surrogate import Surrogate
 from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner.publish.export import Rehearsal
 from dptext_etl_eval import candidates, stand_in
-from dptext_etl_eval.baselines import BLIND, CORPUS, GIVEN, NAMES, PUBLIC, WRITTEN, label_names, public_data
+from dptext_etl_eval.baselines import BLIND, CORPUS, GIVEN, WRITTEN, label_names, public_data
 from dptext_etl_eval.commands.rehearse import KEYS, rehearse
 from dptext_etl_eval.forms import FORMS, STEP, cheapest_draw, two_digits
 from dptext_etl_eval.pairs import Free
-from dptext_etl_eval.rehearsal import Figure, answers, free, recommendation
+from dptext_etl_eval.rehearsal import Figure, free, recommendation
 from tests.corpus_texts import static_package
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
@@ -142,17 +142,6 @@ def test_labels_of_one_row_are_not_released_shuffled():
     labels = np.array(["food"] * 20 + ["train"])
     rows = stand_in.StandIn(("cold food",) * 20 + ("a late train",), labels, ("a",), labels[:1])
     assert set(FORMS["shuffled"].release(rows, 1.0, 1, 1e-8).labels) == {"food"}
-
-
-def test_answers_name_the_form_and_the_bound():
-    local = Figure("surrogate", 1, 1, 1, 0.44, 0.3)
-    shows = Figure("custext", 1, 0.3, 1, 0.44, 0.35, ("cluster", "nullness"))
-    central = Figure("synthetic", 1, 1, 1, 0.44, 0.9, (), 1e-6, "central")
-    line = answers([local, shows, central], NAMED)[0]
-    assert line.startswith(
-        "A person loses epsilon 1 at most: synthetic 0.90 (central), custext 0.35 (local; reveals clus"
-    )
-    assert line.endswith("surrogate 0.30 (local); label names 0.60 at no loss.")
 
 
 NAMED = {"label names": 0.6}
@@ -293,12 +282,6 @@ def test_names_without_words_give_no_baseline(names):
     assert label_names(np.array(names), rows.texts) is None
     assert public_data(np.array(names), rows.texts) is None
     assert free(rows, Free()) == {BLIND: 0.5}
-
-
-def test_every_baseline_is_printed(public):
-    done = run(public, "--label", "topic", "--rows", 200, "--epsilon", "8", "--forms", "surrogate")
-    assert done.exit_code == 0, done.output
-    assert all(name in done.output for name in (BLIND, NAMES, PUBLIC))
 
 
 def test_written_and_public_labeled_texts_are_baselines_that_may_win(public, tmp_path):

@@ -50,62 +50,6 @@ def test_trustpilot_keeps_a_tenth_of_the_clear_ratings_with_gender(tmp_path):
         assert (label == "positive") is (int(text.split()[-1]) % 5 == 4)
 
 
-def test_yelp_keeps_ten_authors_and_leaves_three_stars_out(tmp_path):
-    rows = [
-        {"user_id": f"u{user:02}", "stars": 1.0 + (user + at) % 5, "text": f"text {user} {at}", "business_id": "b"}
-        for user in range(12)
-        for at in range(5 if user < 10 else 1)
-    ]
-    table = made("yelp", lines(tmp_path / "reviews.json", rows), tmp_path)
-    assert counts(table, "attribute") == {f"author {number}": 4 for number in range(10)}
-    assert counts(table, "label") == {"positive": 20, "negative": 20}
-    assert counts(table, "split") == {"train": 36, "test": 4}
-
-
-def test_amazon_is_short_and_balanced(tmp_path):
-    body = lambda at: " ".join(["word"] * (25 if at == 9 else 3)) + f" {at}"
-    rows = [f"US\t{5 if at < 6 else 1}\t{body(at)}" for at in range(10)]
-    header = "marketplace\tstar_rating\treview_body"
-    for name in ("Wireless_v1_00", "Books_v1_00"):
-        (tmp_path / f"amazon_reviews_us_{name}.tsv").write_text("\n".join([header, *rows]))
-    table = made("amazon", tmp_path, tmp_path)
-    assert table.height == 4, "three negative reviews of 20 tokens or fewer, as many positive ones, and two thirds"
-    assert table["text"].str.count_matches(r"\S+").max() == 4
-    assert counts(table, "split") == {"train": 3, "test": 1}
-    with pytest.raises(SystemExit, match="seven categories"):
-        made("amazon", STUDIES, tmp_path)
-
-
-def test_drugs_take_the_two_best_ratings_as_positive(tmp_path):
-    for part in ("Train", "Test"):
-        rows = [f'{at}\tdrug\tpain\t"It&#039;s {at}"\t{at}.0' for at in range(1, 11)]
-        place = tmp_path / f"drugsCom{part}_raw.tsv"
-        place.write_text("\n".join(["id\tdrugName\tcondition\treview\trating", *rows]))
-    table = made("drugs", tmp_path, tmp_path)
-    assert counts(table, "split") == {"train": 10, "test": 10}
-    assert set(table.filter(pl.col("label") == "positive")["text"]) == {"It's 9", "It's 10"}
-    assert set(table["attribute"]) == {"pain"}
-
-
-def test_snli_keeps_what_all_annotators_call_entailment(tmp_path):
-    rows = [
-        {"sentence1": f"one {at}", "sentence2": f"two {at}", "annotator_labels": ["entailment"] * 4 + [last]}
-        for at, last in enumerate(["entailment", "neutral"] * 5)
-    ]
-    table = made("snli", lines(tmp_path / "snli.jsonl", rows), tmp_path)
-    assert table["text2"].to_list() == [f"two {at}" for at in range(0, 10, 2)]
-
-
-def test_c4_is_a_random_part_of_what_has_a_word(tmp_path, monkeypatch):
-    from recipes import tables
-
-    monkeypatch.setattr(tables, "PUBLIC", 4)
-    rows = [{"text": f"text {at}" if at else " ", "url": "u"} for at in range(10)]
-    table = made("c4", lines(tmp_path / "c4.json", rows), tmp_path)
-    assert table.height == 4
-    assert set(table["text"]) <= {f"text {at}" for at in range(1, 10)}
-
-
 def test_both_domains_leave_out_what_the_sets_use(tmp_path):
     users = [
         {"gender": "MF"[user % 2], "reviews": [{"text": [f"review {user} {at}"], "rating": "5"} for at in range(5)]}
@@ -178,10 +122,3 @@ def test_corpora_of_folders_and_files_become_tables(tmp_path):
     assert found["imdb"] == [("A\ntext", "positive", "train"), ("B", "negative", "test")]
     assert [row[2] for row in found["snips"]] == ["train", "validation", "test"]
     assert found["medsts"] == [("One.", "Two.", 4.5)]
-
-
-def test_openwebtext_reads_a_page_per_file(tmp_path):
-    for at, text in enumerate(["one page\nof text", "another", " \n"]):
-        (tmp_path / "pages" / str(at)).mkdir(parents=True)
-        (tmp_path / "pages" / str(at) / "page.txt").write_text(text)
-    assert set(made("openwebtext", tmp_path / "pages", tmp_path)["text"]) == {"one page\nof text", "another"}

@@ -229,18 +229,6 @@ def test_raw_text_written_into_what_is_published_blocks_what_reads_it(job, senti
 
 
 @pytest.mark.thorough
-def test_a_check_can_be_executed_by_itself(job, instance):
-    policy = job.policy()
-    alone = dg.AssetSelection.checks(dg.AssetCheckKey(dg.AssetKey(PUBLISHED), "published_files"))
-    early = execute(policy, selection=alone, instance=instance)
-    assert "no published table can be checked" in failure(early).description
-    job.run()
-    result = execute(policy, selection=alone, instance=instance)
-    assert result.success
-    assert [check.check_name for check in result.get_asset_check_evaluations()] == ["published_files"]
-
-
-@pytest.mark.thorough
 def test_checks_of_a_partitioned_table_look_at_all_that_is_published(parted, instance):
     for name in ("a", "c"):
         assert everything(parted, partition=name, instance=instance).success

@@ -196,15 +196,6 @@ def test_a_policy_that_never_ran_has_nothing_to_forget(folder):
     assert not (folder / "new.db").exists()
 
 
-def test_one_policy_alone_covers_its_partitions(folder):
-    without(folder, "5")
-    plan = erase(folder / "rows.toml", subjects=["5"], dry_run=True)
-    assert [(place.partition, place.outcome) for place in plan.places] == [
-        ("2026-09", "removed"),
-        ("2026-10", "not published"),
-    ]
-
-
 def test_a_policy_of_records_cannot_say_whose_they_are(folder):
     text = (folder / "rows.toml").read_text().replace('subject = "user_id"', 'unit = "record"')
     (folder / "rows.toml").write_text(text)

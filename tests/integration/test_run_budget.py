@@ -238,11 +238,6 @@ def test_two_passes_are_charged_together_and_stand_in_ledger_and_manifest(films)
     assert row == {"first": "4.0", "scores": ["ic"], "total": "10.0"}
 
 
-def test_eps_lo_must_fit_the_longest_text(films):
-    with pytest.raises(PolicyError, match="eps_lo times 10000 draws"):
-        films.run(column=column({"scores": ["ic"], "total": 10.0, "eps_lo": 0.1}))
-
-
 ACCEPT = {"allow": ["sens_class"], "accept_unbounded": ["UMLDP"]}
 
 

@@ -12,11 +12,10 @@ from dptext_etl.errors import BusyError, InputError, PolicyError
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.planning import plan
 from dptext_etl.runner.publish.forgetting import forget, partitions_of
-from dptext_etl.runner.publish.versions import clean
 from tests.quick import quick
 
 from ..review_jobs import SENTINEL, StopError, make_reviews, stopping_at
-from .table_kinds import Delta, failing, place, recorded
+from .table_kinds import Delta, failing, place
 
 pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
 
@@ -109,21 +108,6 @@ def test_an_older_protocol_with_features_of_its_own_is_refused(released):
         released.run(release="2026-12")
 
 
-@pytest.mark.parametrize("what", quick(STRANGERS))
-def test_another_writer_right_before_the_commit_is_refused(released, what):
-
-    def checkpoint(name):
-        if name == "manifest written":
-            STRANGERS[what](released)
-
-    with pytest.raises(InputError, match="another writer has changed"):
-        run(released.policy(release="2026-12"), checkpoint=checkpoint)
-    assert table(released).version() == 1, "the version of the other writer stays"
-    table(released).restore(0)
-    assert released.run(release="2026-12").version == 2
-    assert not failing(released, release="2026-12")
-
-
 def test_a_commit_that_lost_its_race_commits_nothing(job, monkeypatch):
     """Another writer commits after this run has looked at the table for the last time."""
     from dptext_etl.table_formats.delta import Delta
@@ -208,16 +192,6 @@ def test_a_sink_that_names_a_file_is_refused(job):
         job.policy(table={"format": "hudi"})
 
 
-def test_no_older_version_can_be_read_after_forget(released, reviews, save):
-    save(reviews().filter(pl.col("user_id") != "u007"), released.folder / "raw.parquet")
-    forget(released.policy(), subjects=["u007"])
-    with pytest.raises(Exception, match=r"v1/part|not found|No such file"):
-        pl.read_delta(place(released), version=0)
-    log = (released.folder / "published" / "_delta_log").iterdir()
-    assert not any(b"r00007" in path.read_bytes() for path in log)
-    assert recorded(released)[-1].endswith("@delta-1")
-
-
 def test_files_of_another_writer_go_with_those_who_are_forgotten(released, reviews, save):
     """Files that a compaction left behind hold them, too, though the log lists them no more."""
     Delta.rewrite(released)
@@ -253,14 +227,6 @@ def test_a_call_of_forget_that_died_is_completed_by_the_next(released, reviews, 
     assert sorted(path.name for path in (released.folder / "published").glob("v*")) == ["v2"]
     assert len([entry for entry in table(released).history() if "dptext.manifest" in entry]) == 2
     assert not failing(released)
-
-
-def test_clean_keeps_the_versions_that_the_policy_keeps(job):
-    for stars in (["stars"], [], ["stars", "user_id"]):
-        job.run(keep=stars)
-    assert clean(job.policy(retention={"versions": 2})).versions == ["v1"]
-    assert pl.read_delta(place(job), version=1).columns == ["id", "review", "note"]
-    assert rows(job).height == 240
 
 
 def test_forget_commits_a_synthetic_table_that_a_run_did_not(make_synthetic, save):

@@ -100,6 +100,14 @@ def test_a_role_that_may_not_make_a_ledger(job, admin, url, ledgers, made):
     assert "grants --role owner" in error.hint
 
 
+def test_an_auditor_may_not_write(job, admin, url, ledgers):
+    Ledger.open(ledgers[0]["url"], ledgers[0]["id_key"]).close()
+    grant(admin, url, "auditor")
+    error = same_refusal(job, {"ledger": ledgers[1]}, LedgerError)
+    assert "it lacks INSERT on the table event" in error.message
+    assert "grants --role writer" in error.hint
+
+
 def test_each_right_that_a_run_needs_is_asked_for(admin, url, ledgers):
     Ledger.open(ledgers[0]["url"], ledgers[0]["id_key"]).close()
     grant(admin, url, "writer")
@@ -116,3 +124,9 @@ def test_a_writer_is_not_in_the_way(job, admin, url, ledgers):
     grant(admin, url, "writer")
     assert foretold(job, ledger=ledgers[1]) is None
     assert job.run(ledger=ledgers[1]).rows["new"] == 240
+
+
+def test_a_stranger(job, admin, ledgers):
+    Ledger.open(ledgers[0]["url"], ledgers[0]["id_key"]).close()
+    error = same_refusal(job, {"ledger": ledgers[1]}, LedgerError)
+    assert "lacks USAGE on the schema" in error.message

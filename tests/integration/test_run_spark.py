@@ -201,21 +201,6 @@ def test_a_plan_asks_spark(spark, job, monkeypatch):
     assert "file of one machine" in done.stderr
 
 
-@pytest.mark.thorough
-def test_a_frame_that_gives_other_rows_every_time(spark, job):
-    def some(batches):
-        import os
-
-        for batch in batches:
-            yield batch.slice(int.from_bytes(os.urandom(2), "big") % 50)
-
-    frame = frame_of(spark, job)
-    frame = frame.mapInArrow(some, frame.schema)
-    with pytest.raises(InputError, match="changed while it was read"):
-        run_frame(frame, job.policy())
-    assert not (job.folder / "published.manifest.json").exists()
-
-
 def persons_of(frame, draw):
     """The frame with other persons in it, which `draw` names anew whenever the frame is evaluated."""
 

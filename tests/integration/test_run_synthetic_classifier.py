@@ -86,14 +86,6 @@ def test_a_lost_or_changed_file_fails_the_check_and_the_next_run_restores_it(mak
         assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
 
 
-def test_a_later_release_keeps_the_file_of_the_version_before_it_only(make_synthetic):
-    job, names = make_synthetic(), []
-    for release in ("first", "second", "third"):
-        job.run(release=release)
-        names.append(json.loads((job.folder / "published.manifest.json").read_text())["classifier"][:16])
-    assert files_of(job) == sorted(f"published.classifier-{name}.safetensors" for name in names[1:])
-
-
 def test_a_table_without_labels_has_no_classifier(make_synthetic):
     job = make_synthetic(synthetic=WITHOUT)
     job.run()

@@ -8,14 +8,13 @@ import pytest
 
 from dptext_etl.checks.published import check_published
 from dptext_etl.corpora.building import Options, Source, build
-from dptext_etl.engines import run, stage
+from dptext_etl.engines import run
 from dptext_etl.errors import ArtifactError, DPTextError, InputError
 from dptext_etl.families.aggregate import read_statistic
 from dptext_etl.polars import run_frame
 from dptext_etl.policy.synthetic import CLAIM
-from dptext_etl.runner import check, plan, publish
+from dptext_etl.runner import plan
 from dptext_etl.runner.shard.charging import at_most
-from dptext_etl.runner.shard.staging import from_json, to_json
 from dptext_etl.runner.statement import facts, markdown
 
 from ..corpus_texts import texts
@@ -70,13 +69,6 @@ def test_bad_tables_are_refused_before_any_charge(make_synthetic, reviews, save)
     with pytest.raises(InputError, match="occurs more than once"):
         job.run()
     assert not (job.folder / "ledger.db").exists()
-
-
-def test_its_steps_may_be_taken_one_by_one(make_synthetic):
-    job, whole = make_synthetic(), make_synthetic("whole")
-    staged = stage(job.policy())
-    again = from_json(to_json(staged), job.policy())
-    assert publish(again, check(again)).manifest == whole.run().manifest
 
 
 def test_plan_states_what_a_record_and_a_person_pay(make_synthetic):

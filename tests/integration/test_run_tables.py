@@ -36,16 +36,6 @@ def delta(job, reviews):
     return place
 
 
-def test_a_delta_table_holds_no_deleted_rows(job, delta, reviews):
-    files = pl.concat(pl.read_parquet(path) for path in (job.folder / "table").glob("*.parquet"))
-    assert files.height > 140, "the folder still holds files of deleted rows"
-    summary = job.run(source=delta)
-    assert sorted(job.published()["id"]) == reviews(240)["id"].to_list()[100:]
-    assert manifest(job)["source"] == {"format": "delta", "version": "2"}
-    assert summary.rows["read"] == 140
-    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
-
-
 def test_the_version_that_a_run_began_with_is_read_throughout(job, delta, reviews):
     import deltalake
 

@@ -127,13 +127,6 @@ def test_a_damaged_file_is_named(kit):
         ledger.reports.show()
 
 
-def test_importing_it_is_light():
-    heavy = ("torch", "pyspark", "dagster", "polars")
-    code = f"import dptext_etl.ledger, sys; print([name for name in {heavy} if name in sys.modules])"
-    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert said.strip() == "[]"
-
-
 def test_a_log_is_folded_into_the_file_while_the_ledger_is_open(kit, tmp_path):
     place = tmp_path / "ledger.db"
 

@@ -75,14 +75,6 @@ def test_time_partitions_have_names_that_can_stand_in_a_path(folder, said, first
     assert keys(load(folder, partitions=said)) == first
 
 
-def test_partitions_can_be_a_template(folder):
-    months = dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m", end_date="2026-02")
-    context = trees.ComponentTree.for_test().load_context.with_rendering_scope({"months": months})
-    said = {"policy": str(folder / "privacy.toml"), "partitions": "{{ months }}"}
-    component = components.PolicyComponent.from_attributes_dict(attributes=said, context=context)
-    assert component.partitions is months
-
-
 def test_the_rest_of_the_attributes(folder):
     defs = load(
         folder,

@@ -43,6 +43,14 @@ def test_rows_over_the_cap_come_back_null(films, policy, url):
         assert 28 <= paid <= 40
 
 
+@pytest.mark.thorough
+def test_rows_over_the_cap_stop_the_query_if_asked(films, policy, url):
+    register(films, "private_review", policy, ledger=url, cap=Cap(epsilon=40), on_cap="refuse")
+    with pytest.raises(Exception, match=r"BudgetError(.|\n)*would exceed the cap"):
+        films.sql(QUERY).collect()
+    assert all(used <= 40_000_000 for used in charged(url))
+
+
 def test_the_ledger_may_be_named_by_reference(films, policy, url, monkeypatch):
     monkeypatch.setenv("DPTEXT_TEST_LEDGER_URL", url)
     with pytest.raises(LedgerError, match="DPTEXT_NOWHERE must hold the URL"):
