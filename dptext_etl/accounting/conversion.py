@@ -194,9 +194,9 @@ def largest_mu(epsilon: float, delta: float) -> float:
     return _border(lambda mu: log_delta(epsilon, mu) <= limit)[0]
 
 
-def smallest_epsilon(mu: float, delta: float) -> float:
-    """Return the smallest epsilon of noise with this sensitivity (in standard deviations) at this delta."""
-    limit = math.log(delta) - _MARGIN
+def smallest_epsilon(mu: float, delta: float, exponent: float = 0.0) -> float:
+    """Return the smallest epsilon of noise with this sensitivity (in standard deviations) at delta e^-exponent."""
+    limit = math.log(delta) - exponent - _MARGIN
     if mu == 0 or log_delta(0.0, mu) <= limit:
         return 0.0
     return _border(lambda epsilon: log_delta(epsilon, mu) > limit)[1]

@@ -207,7 +207,7 @@ def least_epsilon(forecast: Forecast, policy: Policy, columns: list[ColumnPolicy
     if policy.synthetic is not None:
         most = policy.synthetic.per_subject if policy.unit == "subject" else 1
         person = most * worst_spend(columns[0].mechanism).eps_approx / MICRO
-        return {"unit": policy.unit, "epsilon": person, "delta": policy.synthetic.mechanism.delta, "rule": "zcdp"}
+        return {"unit": policy.unit, "epsilon": person, "delta": policy.synthetic.mechanism.delta, "rule": "gaussian"}
     gate = gate_delta(policy)
     totals = [_largest(forecast, column, at, gate) for at, column in enumerate(columns)]
     drawn = None if gate else _draws(forecast, columns)

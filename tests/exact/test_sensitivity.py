@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dptext_etl.errors import PolicyError
 from dptext_etl.families.aggregate.contributions import Partial, add, joined
 from dptext_etl.families.aggregate.statistic import Projection, Statistic, describe, epsilon_of, projection
 from dptext_etl.guarantee import Guarantee, GuaranteeClass
@@ -83,6 +84,21 @@ def test_all_vectors_of_bytes_stay_in_the_ball_after_clip_and_grid(balanced):
             assert losses(statistic, every, every).max() <= 4 * 2 * 64**4
 
 
+def test_balanced_directions_of_vectors_with_a_few_large_directions_fit():
+    """Variances that fall as 1/i, as those of sentence encoders do, make balanced coordinates long."""
+    draw, k = np.random.default_rng(5), 384
+    rows = draw.normal(size=(800, k)) / np.sqrt(np.arange(1, k + 1))
+    corpus = np.rint(rows / np.linalg.norm(rows, axis=1, keepdims=True) * 127).astype(np.int8)
+    found = projection(corpus, 192, balanced=True)
+    contributions = found.contributions(corpus)
+    assert int((contributions**2).sum(axis=1).max()) <= found.clip**2
+    coordinates = found.coordinates(corpus)
+    far = int((coordinates**2).sum(axis=1).argmax())
+    squares, clip = sum(int(c) ** 2 for c in coordinates[far]), found.clip
+    wanted = [math.isqrt(int(c) ** 2 * clip**2 // squares) * int(np.sign(c)) for c in coordinates[far]]
+    assert contributions[far].tolist() == wanted
+
+
 def test_sums_of_a_million_records_are_exact_in_batches_of_any_size():
     statistic, records = statistic_of(SimpleNamespace(width=3), 1024), 2**20
     edge = np.array([[1024, 0, 0], [-1024, 0, 0], [591, 591, 591], [0, 0, 0]])
@@ -109,3 +125,17 @@ def test_charges_of_a_person_with_fewer_records_than_count_cover_the_loss(epsilo
             loss = epsilon_of(statistic.grid, statistic.variance, delta, records)
             assert records * charge.eps_approx / 1e6 >= loss
             assert records * int(charge.rho) >= records**2 * statistic.rho * 10**6
+
+
+@pytest.mark.parametrize(("epsilon", "most"), [(1e6, 300), (100.0, 10**6), (1000.0, 50_000)])
+def test_charges_of_very_many_records_are_finite(epsilon, most):
+    """45 k / V is far beyond the exponents of floats."""
+    statistic = describe("example", epsilon=epsilon, delta=1e-9, per_subject=most)
+    charge = statistic.charge(TABLES)
+    assert statistic.rho * most <= int(charge.rho) / 10**6 <= charge.eps_approx / 1e6 < math.inf
+
+
+@pytest.mark.parametrize("delta", [1e-27, 1e-28, 5e-324])
+def test_a_delta_below_the_chance_of_far_noise_is_refused(delta):
+    with pytest.raises(PolicyError, match="64 bits"):
+        describe("example", epsilon=1.0, delta=delta)

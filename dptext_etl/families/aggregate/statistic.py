@@ -40,7 +40,7 @@ QUANTIZED = 127  # length of encoded vectors, before their entries are rounded
 MOST_WIDTH = 512  # largest width of a projection
 _ROUNDS = 40
 _FINE = 2.0**15  # length of a direction while it is searched
-_ROOM = 2**62
+_ROOM = 2**64
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,9 @@ class Projection:
         squares = np.einsum("ij,ij->i", coordinates, coordinates)
         outside = squares > self.clip**2
         large = coordinates[outside]
-        coordinates[outside] = np.sign(large) * whole_roots(large * large * self.clip**2 // squares[outside, None])
+        products = (large * large).astype(np.uint64) * np.uint64(self.clip**2)  # `projection` bounds them below 2^64
+        shares = (products // squares[outside, None].astype(np.uint64)).astype(np.int64)
+        coordinates[outside] = np.sign(large) * whole_roots(shares)
         return coordinates
 
 
@@ -170,8 +172,8 @@ def epsilon_of(grid: int, variance: int, delta: float, records: int = 1) -> floa
     Discrete noise has nearly the law of rounded Gaussian noise (docs/spec/synthetic.md#conversion).
     """
     deviations = 2 * records * grid / math.sqrt(variance) * _ABOVE
-    near = (delta - _FAR) * math.exp(-45 * records / variance)
-    return (smallest_epsilon(deviations, near) + (200 * records + deviations**2) / variance) * _ABOVE
+    rounded = smallest_epsilon(deviations, delta - _FAR, 45 * records / variance)
+    return (rounded + (200 * records + deviations**2) / variance) * _ABOVE
 
 
 def variance_of(grid: int, epsilon: float, delta: float, records: int = 1) -> int:
@@ -315,13 +317,18 @@ def describe(
             raise PolicyError(f"{name} is {value}; allowed: 1 or more", "pass a positive whole number")
     if not 0 < delta <= LARGEST_DELTA:
         raise PolicyError(f"delta is {delta}; allowed: above 0, at most {LARGEST_DELTA}", "use 0.01 / n_rec or less")
+    _require_room(delta, GRIDS[-1])
     usual = WIDTH_MANY if len(labels) >= MANY_LABELS else WIDTH
     axes = projection(opened.vectors, width or usual, balanced=opened.in_floats)
     grid, variance = grid_of(epsilon, delta)
+    _require_room(delta, grid)
+    return Statistic(opened, axes, tuple(labels), per_subject, epsilon, delta, grid, variance, n_max)
+
+
+def _require_room(delta: float, grid: int) -> None:
     if int(LARGEST_SUM / exact(delta)) * grid**2 >= _ROOM_OF_MOMENTS:
         msg = f"delta is {delta}: sums over the records for which it may be stated would not fit into 64 bits"
         raise PolicyError(msg, "use 0.01 over a public bound on the number of records")
-    return Statistic(opened, axes, tuple(labels), per_subject, epsilon, delta, grid, variance, n_max)
 
 
 class Aggregate(Mechanism):
