@@ -13,7 +13,7 @@ from dptext_etl import _kernel
 from dptext_etl.accounting import zcdp_epsilon
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.aggregate import describe, noisy
-from dptext_etl.families.aggregate.contributions import joined
+from dptext_etl.families.aggregate.contributions import joined, published_facts, read_statistic
 from dptext_etl.families.aggregate.statistic import epsilon_of, rho_of, variance_of
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, float_above
 
@@ -77,6 +77,15 @@ def test_the_variance_is_the_least_that_holds(epsilon, delta):
     assert epsilon_of(1024, variance, delta) <= epsilon < epsilon_of(1024, variance - 1, delta)
     zcdp = zcdp_epsilon(float_above(rho_of(2048, variance)), delta)
     assert epsilon < zcdp, "the conversion of rho alone would need more noise"
+
+
+def test_a_statistic_whose_variance_was_computed_elsewhere_is_read(statistic):
+    """Last bits of another machine's logarithms may move the least variance by one."""
+    other = replace(statistic, variance=statistic.variance + 1)
+    released = noisy(other, key(other), summed(other, [("r1", "the room was cold", "billing")]))
+    manifest = {"columns": [{"statistic": published_facts(released), "cfg": other.cfg()}]}
+    found = read_statistic(manifest, statistic.corpus)
+    assert (found.statistic.variance, found.digest) == (other.variance, released.digest)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])

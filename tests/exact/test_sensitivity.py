@@ -85,7 +85,7 @@ def test_all_vectors_of_bytes_stay_in_the_ball_after_clip_and_grid(balanced):
 
 
 def test_balanced_directions_of_vectors_with_a_few_large_directions_fit():
-    """Variances that fall as 1/i, as those of sentence encoders do, make balanced coordinates long."""
+    """Variances fall as 1 over their rank, as in vectors of sentence encoders, so balanced coordinates are long."""
     draw, k = np.random.default_rng(5), 384
     rows = draw.normal(size=(800, k)) / np.sqrt(np.arange(1, k + 1))
     corpus = np.rint(rows / np.linalg.norm(rows, axis=1, keepdims=True) * 127).astype(np.int8)
