@@ -450,7 +450,7 @@ class _Walk:
     def _content(self, number: int, columns: Columns) -> Content:
         try:
             item = self._nodes.view_expression(number)
-        except NotImplementedError:
+        except NotImplementedError:  # Polars does not show it, so it is refused where it can hold raw text
             item = None
         kind = type(item).__name__
         if kind == "Column":

@@ -70,7 +70,7 @@ def test_shares_are_shown_as_a_template_a_first_part_and_chances(capsys):
     given = explain.allocation_of("ic", 30.0, 10.0)
     assert given == {"scores": ["ic"], "first": 10.0, "total": 20.0}
     found, parts = shown(CusText(allocation=given))
-    assert (sum(parts) <= 20, found["beside"], found["first_each"]) == (True, 10.0, 2.0)
+    assert (sum(parts) <= 20, found["before"], found["first_each"]) == (True, 10.0, 2.0)
     explain.show_division(found)
     assert "The first spends 2 for each part, 10 in all" in capsys.readouterr().out
     with pytest.raises(PolicyError, match="leaves nothing"):

@@ -454,7 +454,7 @@ def division(mechanism: Mechanism, text: str) -> dict[str, Any] | None:
         "even": allocation.total / max(1, len(together)),
         "sum": sum(parts) / MICRO,
         "divided_by": allocation.source,
-        "beside": float(allocation.before),
+        "before": float(allocation.before),
         "first_each": allocation.even(marks.most) / MICRO,
         "templates": [
             {"shares": list(shares), "chance": chance}
@@ -504,9 +504,9 @@ def show_division(division: Mapping[str, Any]) -> None:
 _MEANINGS = {
     "text": "A score of 1 asks for the least. The amounts of a private text are never shown: they depend on the text.",
     "first": "The second release spends this if the first one returns these words. The first spends"
-    " {first_each} for each part, {beside} in all; its words are scored. Only the second is published.",
+    " {first_each} for each part, {before} in all; its words are scored. Only the second is published.",
     "template": "A template has an amount for each position, whatever the text: it may be public.",
-    "chosen": "This is the likeliest template for this text. The draw of a template costs {beside} in addition.",
+    "chosen": "This is the likeliest template for this text. The draw of a template costs {before} in addition.",
 }
 
 
