@@ -26,17 +26,14 @@ from dptext_etl.corpora.corpus import (
     CARD,
     CONTENT,
     KIND,
-    SHARE,
-    SMOOTHING,
     Corpus,
     Encoder,
     Int8s,
     WordEncoder,
-    add_directions,
     encoders,
-    learn,
 )
 from dptext_etl.corpora.frequencies import EPSILONS, MOST_TEXTS, Hit, calibrate, near_texts
+from dptext_etl.corpora.learning import SHARE, SMOOTHING, add_directions, learn
 from dptext_etl.corpora.static import is_token_vectors, version
 from dptext_etl.corpora.static import read as read_token_vectors
 from dptext_etl.data_types import by_name

@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -42,10 +42,6 @@ from dptext_etl.errors import ArtifactError, InputError, PolicyError, seam, with
 from dptext_etl.extensions import pip_install
 from dptext_etl.storage import Objects
 
-if TYPE_CHECKING:
-    from dptext_etl.embeddings import WordVectors
-
-
 Int8s = npt.NDArray[np.int8]
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
@@ -54,7 +50,7 @@ KIND = "sentence-transformers"
 MOST_CHARACTERS = 2**16  # of a text that a tokenizer or a model reads; tokenizers may panic for millions of blanks
 MOST_DIMENSIONS = 1040  # inner products of int8 vectors of that many dimensions stay below 2^24
 MOST_WORDS = 65_535  # that many int16 vectors add up in int32
-_UNKNOWN = 2**32 - 1
+UNKNOWN = 2**32 - 1
 
 
 def quantised(sums: Integers) -> Int8s:
@@ -119,7 +115,7 @@ class WordEncoder:
         for row, numbers in enumerate(self.numbers(texts, n_max) if len(texts) else ()):
             for part in range(parts):
                 part_numbers = numbers[part * len(numbers) // parts : (part + 1) * len(numbers) // parts]
-                in_vocabulary = part_numbers[part_numbers != _UNKNOWN]
+                in_vocabulary = part_numbers[part_numbers != UNKNOWN]
                 sums[row * parts + part] = self.vectors[in_vocabulary].sum(axis=0, dtype=np.int64)
         return sums
 
@@ -179,54 +175,7 @@ def nearest(scores: npt.NDArray[Any], d: int) -> Integers:
     return order
 
 
-SMOOTHING = 0.03  # a word of this share of all words gets half the weight of a rare one
 LARGEST = 32_000  # size of the largest coordinate of a word vector, of 32,767 that int16 holds
-_NEGLIGIBLE = 1e-9
-
-
-def learn(
-    texts: Sequence[str], vectors: WordVectors, *, components: int = 1, half_whitening: bool = True
-) -> WordEncoder:
-    """Learn an encoder from public texts.
-
-    Source: Arora, Liang, Ma 2017, "A simple but tough-to-beat baseline for sentence embeddings". Half whitening divides
-    components by the square root of their standard deviation (docs/spec/surrogate.md#encoder-and-corpus). All of it is
-    linear in the word vectors, so that it is folded into them and they become integers once.
-    """
-    finder = WordEncoder(vectors.words, np.zeros((len(vectors), 1), np.int16))
-    rows, numbers = word_numbers(finder, texts)
-    if not len(numbers):
-        raise ArtifactError("no word of the corpus has a vector", "name vectors of the corpus's language")
-    shares = np.bincount(numbers, minlength=len(vectors)) / len(numbers)
-    table = vectors.vectors.astype(np.float64)
-    table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), _NEGLIGIBLE)
-    table *= (SMOOTHING / (SMOOTHING + shares))[:, None]
-    points = _sums(table, rows, numbers, len(texts))
-    lengths = np.linalg.norm(points, axis=1, keepdims=True)
-    table = table @ _folded(points / np.where(lengths > 0, lengths, 1.0), components, half_whitening=half_whitening)
-    return WordEncoder(vectors.words, to_integers(table))
-
-
-def word_numbers(encoder: WordEncoder, texts: Sequence[str]) -> tuple[Integers, Integers]:
-    """Return the known words of all texts, one after the other: the row of each word's text, and its number."""
-    by_text = encoder.numbers(texts)
-    rows = np.repeat(np.arange(len(by_text)), [len(numbers) for numbers in by_text])
-    joined = np.concatenate([np.zeros(0, np.uint32), *by_text]).astype(np.int64)
-    in_vocabulary = joined != _UNKNOWN
-    return rows[in_vocabulary], joined[in_vocabulary]
-
-
-def _sums(table: Reals, rows: Integers, numbers: Integers, texts: int) -> Reals:
-    """Return the sum of the vectors of each text's words, shape (texts, k)."""
-    total = np.zeros((texts, table.shape[1]))
-    filled, starts = np.unique(rows, return_index=True)
-    ends = np.append(starts[1:], len(rows))
-    step = max(1, 2**24 // max(1, table.shape[1] * 20))  # texts of about 20 words, 128 MiB of numbers at once
-    for first in range(0, len(filled), step):
-        block, last = filled[first : first + step], min(first + step, len(filled))
-        words = numbers[starts[first] : ends[last - 1]]
-        total[block] = np.add.reduceat(table[words], starts[first:last] - starts[first], axis=0)
-    return total
 
 
 def to_integers(table: Reals) -> npt.NDArray[np.int16]:
@@ -234,68 +183,6 @@ def to_integers(table: Reals) -> npt.NDArray[np.int16]:
     largest = float(np.abs(table).max(initial=0.0))
     integers: npt.NDArray[np.int16] = np.rint(table * (LARGEST / (largest or 1.0))).astype(np.int16)
     return integers
-
-
-def _folded(points: Reals, components: int, *, half_whitening: bool) -> Reals:
-    """Return the matrix that removes the first components and weakens strong ones, shape (k, kept)."""
-    moments = points.T @ points / max(1, len(points))
-    strengths, directions = np.linalg.eigh(moments)
-    strengths, directions = strengths[::-1][components:], directions[:, ::-1][:, components:]
-    kept = strengths > _NEGLIGIBLE * max(float(strengths.max(initial=0.0)), _NEGLIGIBLE)
-    folded: Reals = directions[:, kept]
-    return folded / strengths[kept] ** 0.25 if half_whitening else folded
-
-
-SHARE = 0.5  # share of a vector's squared length that task directions get, over all public labeled texts
-_FEWEST = 100
-_RIDGE = 10.0
-_PRIOR = 2.0
-
-
-def add_directions(
-    encoder: WordEncoder, texts: Sequence[str], labels: Sequence[str], *, share: float = SHARE
-) -> WordEncoder:
-    """Return an encoder with further coordinates, one per label (one altogether for two labels).
-
-    The meaning to keep (sentiment, an intent) may be a weak direction of word vectors. A ridge regression from text
-    vectors to public labels finds it. Every word gets its inner product with it as further coordinates, so that the
-    vector of a text stays a sum of integers over its words.
-    """
-    names, codes = np.unique(np.array(labels), return_inverse=True)
-    width = 1 if len(names) == 2 else len(names)
-    if len(texts) < _FEWEST or len(names) < 2 or encoder.vectors.shape[1] + width > MOST_DIMENSIONS:
-        raise InputError(
-            f"{len(texts)} labeled texts with {len(names)} labels; allowed: {_FEWEST} texts or more, "
-            f"from 2 to {MOST_DIMENSIONS - encoder.vectors.shape[1]} labels",
-            "name public labeled texts with --task and their column of labels with --label",
-        )
-    rows, numbers = word_numbers(encoder, texts)
-    counts = np.zeros((len(encoder.words), len(names)))
-    np.add.at(counts, (numbers, codes[rows]), 1.0)
-    shares = counts.sum(axis=0) / counts.sum()
-    expected = counts.sum(axis=1, keepdims=True) * shares
-    # smoothed logarithms of how much more often a word occurs in texts of a label, shape (v, labels)
-    wanted: Reals = np.log((counts + _PRIOR * shares) / (expected + _PRIOR * shares))
-    table = _regression(encoder, texts, codes, len(names)) + wanted
-    table = (table[:, 1] - table[:, 0])[:, None] if width == 1 else table - table.mean(axis=1, keepdims=True)
-    plain = _sums(encoder.vectors.astype(np.float64), rows, numbers, len(texts))
-    added = _sums(table, rows, numbers, len(texts))
-    gain = np.sqrt(share / (1.0 - share) * (plain**2).sum() / max(float((added**2).sum()), 1e-12))
-    joined = np.concatenate([encoder.vectors.astype(np.float64), gain * table], axis=1)
-    most = float(np.abs(joined).max())
-    return replace(encoder, vectors=np.rint(joined * (LARGEST / most)).astype(np.int16))
-
-
-def _regression(encoder: WordEncoder, texts: Sequence[str], codes: Integers, labels: int) -> Reals:
-    """Return the scores of a ridge regression over text vectors for every single word, known to the texts or not."""
-    points = encoder.encode(texts).astype(np.float64) / 127.0
-    targets = np.eye(labels)[codes]
-    targets -= targets.mean(axis=0)
-    weights = np.linalg.solve(points.T @ points + _RIDGE * np.eye(points.shape[1]), points.T @ targets)
-    lengths = np.linalg.norm(encoder.vectors.astype(np.float64), axis=1)
-    weighed = encoder.vectors.astype(np.float64) @ weights / max(float(lengths.mean()), 1.0)
-    scaled: Reals = weighed / max(float(weighed.std()), 1e-12)
-    return scaled
 
 
 FORMAT = "dptext-corpus/1"

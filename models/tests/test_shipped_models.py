@@ -17,7 +17,8 @@ pytest.importorskip("transformers")
 import dptext_etl_models
 from dptext_etl import ColumnPolicy, extensions
 from dptext_etl.column import draw, release
-from dptext_etl.corpora.corpus import learn, products
+from dptext_etl.corpora.corpus import products
+from dptext_etl.corpora.learning import learn
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import ArtifactError
 from dptext_etl.keys import throwaway

@@ -112,7 +112,7 @@ def test_a_task_encoder_knows_public_labels(built: Path, table: Path, tmp_path: 
     options = Options(name="task", encoder="task", task=[Source(table, label="label")], **STATED)
     corpus = build([Source(table)], tmp_path / "task", options)
     plain = Corpus.open(built)
-    assert corpus.encoder.vectors.shape[1] == plain.encoder.vectors.shape[1] + 3
+    assert corpus.encoder.vectors.shape[1] == plain.encoder.vectors.shape[1] + 9
     assert corpus.encoder_kind == "task"
 
 

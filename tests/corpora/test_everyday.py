@@ -9,7 +9,8 @@ from polars.testing import assert_frame_equal
 from safetensors.numpy import load_file
 
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.corpus import learn, names
+from dptext_etl.corpora.corpus import names
+from dptext_etl.corpora.learning import learn
 from dptext_etl.corpora.shipped import everyday_30k
 from dptext_etl.corpora.shipped.everyday_30k import everyday_texts
 from dptext_etl.embeddings import WordVectors

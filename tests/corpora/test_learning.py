@@ -7,7 +7,8 @@ from math import isqrt
 import numpy as np
 import pytest
 
-from dptext_etl.corpora.corpus import WordEncoder, add_directions, learn, nearest, products, quantised
+from dptext_etl.corpora.corpus import WordEncoder, nearest, products, quantised
+from dptext_etl.corpora.learning import add_directions, learn
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import ArtifactError, InputError
 from tests.corpus_texts import labeled
@@ -67,7 +68,7 @@ def test_a_task_moves_near_texts_to_its_labels(words: WordVectors, encoder: Word
     """The corpus says old or new; the encoder of the task brings texts of the same age together, by public labels."""
     ages = [(text, age) for text in TEXTS for age in ("old", "new") if f" {age} " in text]
     task = add_directions(encoder, [text for text, _ in ages], [age for _, age in ages], share=0.8)
-    assert task.vectors.shape[1] == encoder.vectors.shape[1] + 1
+    assert task.vectors.shape[1] == encoder.vectors.shape[1] + 3
     asked = ["the ancient house of the village", "the modern house of the village"] + [text for text, _ in ages[:40]]
     wanted = ["old", "new"] + [age for _, age in ages[:40]]
 

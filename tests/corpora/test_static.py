@@ -118,7 +118,7 @@ def test_task_directions_are_added_to_token_vectors(file, tmp_path):
     how = Options("c", "CC0", "tests", encoder="task", vectors=str(file), task=[source])
     corpus = building.build([source], tmp_path / "built", how)
     assert isinstance(corpus.encoder, TokenEncoder)
-    assert corpus.encoder.vectors.shape[1] == WIDTH + 1
+    assert corpus.encoder.vectors.shape[1] == WIDTH + 3
     assert np.array_equal(corpus.vectors[:9], corpus.encoder.encode(corpus.texts[:9]))
 
 

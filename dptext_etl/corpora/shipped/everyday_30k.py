@@ -19,7 +19,8 @@ from safetensors.numpy import load_file
 
 import dptext_etl
 from dptext_etl.artifacts import sha256_file
-from dptext_etl.corpora.corpus import FORMAT, SMOOTHING, WordEncoder, to_integers, word_numbers, write
+from dptext_etl.corpora.corpus import FORMAT, WordEncoder, to_integers, write
+from dptext_etl.corpora.learning import SMOOTHING, word_numbers
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.vectors import DATA, DEFAULT_VECTORS
 from dptext_etl.files import literal

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.corpus import Integers
+from dptext_etl.corpora.learning import minimum
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.aggregate.classifier import floored, linear_discriminant, name_vectors
 from dptext_etl.families.aggregate.contributions import Noisy, encoded
@@ -21,9 +22,6 @@ from dptext_etl.families.aggregate.statistic import Statistic
 
 Floats = npt.NDArray[np.float64]
 _GROUP = 64  # labels that are fitted together
-_STEPS = 60
-_MEMORY = 8
-_ENOUGH = 1e-4  # of the first gradient's length
 
 
 def fitted(points: Floats, sums: Floats, counts: Floats, variance: float) -> Floats:
@@ -57,47 +55,8 @@ def _group(points: Floats, spread: Floats, sums: Floats, counts: Floats, varianc
         value += float((variance / 2 * slopes - sums).ravel() @ slopes.ravel())
         return value, ((counts[:, None] * means - sums + variance * slopes) * scale).ravel()
 
-    solution: Floats = _least(loss, np.zeros(sums.size)).reshape(sums.shape) * scale
+    solution: Floats = minimum(loss, np.zeros(sums.size)).reshape(sums.shape) * scale
     return solution
-
-
-def _least(loss: Callable[[Floats], tuple[float, Floats]], x: Floats) -> Floats:
-    """Minimize a smooth convex function by L-BFGS with backtracking (Nocedal and Wright 2006, algorithm 7.5)."""
-    value, slope = loss(x)
-    enough = _ENOUGH * float(np.linalg.norm(slope))
-    curvature_pairs: list[tuple[Floats, Floats]] = []
-    for _ in range(_STEPS):
-        if np.linalg.norm(slope) <= enough:
-            break
-        direction = -_newton_direction(slope, curvature_pairs)
-        decrease, step = float(slope @ direction), 1.0
-        while True:
-            candidate = x + step * direction
-            there, other = loss(candidate)
-            if there <= value + 1e-4 * step * decrease or step < 1e-6:
-                break
-            step /= 2
-        if there >= value:
-            break
-        step_taken, change = candidate - x, other - slope
-        if step_taken @ change > 0:
-            curvature_pairs = [*curvature_pairs[-_MEMORY + 1 :], (step_taken, change)]
-        x, value, slope = candidate, there, other
-    return x
-
-
-def _newton_direction(slope: Floats, curvature_pairs: list[tuple[Floats, Floats]]) -> Floats:
-    """Multiply a gradient by the inverse second derivatives that the last steps suggest."""
-    direction, shares = slope.copy(), []
-    for step_taken, change in reversed(curvature_pairs):
-        shares.append(float(step_taken @ direction) / float(step_taken @ change))
-        direction -= shares[-1] * change
-    if curvature_pairs:
-        step_taken, change = curvature_pairs[-1]
-        direction *= float(step_taken @ change) / float(change @ change)
-    for (step_taken, change), share in zip(curvature_pairs, reversed(shares), strict=True):
-        direction += (share - float(change @ direction) / float(step_taken @ change)) * step_taken
-    return direction
 
 
 TABLE = 10  # purpose of the draws (docs/spec/stream.md#purposes)

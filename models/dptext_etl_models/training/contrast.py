@@ -21,7 +21,8 @@ import numpy.typing as npt
 
 from dptext_etl.artifacts import sha256_file
 from dptext_etl.corpora.building import Source, split
-from dptext_etl.corpora.corpus import SMOOTHING, WordEncoder
+from dptext_etl.corpora.corpus import WordEncoder
+from dptext_etl.corpora.learning import SMOOTHING
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import InputError
 from dptext_etl_models.training.corpus import held_out
