@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn, 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from dptext_etl import _kernel
 from dptext_etl.accounting import Event, Unbounded, spend
@@ -31,6 +31,7 @@ from dptext_etl.guarantee import Guarantee, Spend, delta_problem, exact
 from dptext_etl.keys import RecordKeys
 from dptext_etl.parameters import (
     Epsilon,
+    PositiveInt,
     changed_parameters,
     checked_parameters,
     configuration_hash,

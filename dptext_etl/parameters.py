@@ -16,6 +16,7 @@ from dptext_etl.errors import PolicyError, seam, suggestion
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+PositiveInt = Annotated[int, Field(gt=0, le=2**53)]  # a float holds it exactly
 Epsilon = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False, strict=True)]
 
 
@@ -76,7 +77,7 @@ _WORDS = {
 """Our words for a problem of an entry, by pydantic's name of the problem."""
 
 
-_FORM = re.compile(r"constrained-str|str|int|float|.*\[.*\]", re.DOTALL)
+_FORM = re.compile(r"constrained-int|constrained-str|str|int|float|.*\[.*\]", re.DOTALL)
 """The names that pydantic gives to the forms that a value may have."""
 _MEMBER = re.compile(r"<\w+\.\w+: ('[^']*')>")
 

@@ -357,7 +357,7 @@ class Shuffled(BaseModel):
 
     rows: Annotated[int, Field(ge=2, le=10**9, strict=True)]
     delta: Annotated[float, Field(gt=0, le=LARGEST_DELTA, allow_inf_nan=False, strict=True)]
-    per_subject: PositiveInt = 1
+    per_subject: Annotated[PositiveInt, Field(le=10**9)] = 1
     form: Literal["rows", "counts"] = "rows"
     labels: ShuffledLabels | None = Field(default=None, exclude_if=lambda labels: labels is None)
 

@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from dptext_etl import _kernel
 from dptext_etl.accounting import Approximate, Event, PureDraws, computed
@@ -41,6 +41,7 @@ from dptext_etl.guarantee import (
 )
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import DEFAULT_N_MAX, PROBE_TEXT, Mechanism, Released, count_words, refuse_model
+from dptext_etl.parameters import PositiveInt
 
 SHUFFLED_NEIGHBORS = "two tables that differ in one record's text, where readers get the multiset of released texts"
 _LABELED = " of each label, and labels are the same in both"

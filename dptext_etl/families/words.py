@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import PositiveInt, model_validator
+from pydantic import model_validator
 
 from dptext_etl import _kernel, sampling
 from dptext_etl.accounting import Composed, Event, MetricClaim, PureDraws, Unbounded, computed
@@ -29,7 +29,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Mechanism, Released, count_words
-from dptext_etl.parameters import Epsilon
+from dptext_etl.parameters import Epsilon, PositiveInt
 from dptext_etl.sampling import TOKEN, Slots, WordSampler, largest_range_bounded
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from dptext_etl.accounting import is_finite
 from dptext_etl.accounting.shuffling import COUNT, OTHER, Shuffled, ShuffledLabels, shuffled_of
@@ -18,6 +18,7 @@ from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
 from dptext_etl.keys import Normalization
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.object_stores import require_options
+from dptext_etl.parameters import PositiveInt
 from dptext_etl.policy.column_policy import PARTITION, ColumnPolicy, ColumnSpec
 from dptext_etl.policy.synthetic import Synthetic, no_rows
 from dptext_etl.policy.terms import (

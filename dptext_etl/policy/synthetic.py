@@ -6,11 +6,12 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dptext_etl.accounting.shuffling import OTHER
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, SCORES_LOCAL, Guarantee, GuaranteeClass, exact
+from dptext_etl.parameters import PositiveInt
 from dptext_etl.policy.terms import omitted
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class Synthetic(BaseModel):
     rows: Annotated[int, Field(ge=1, le=2**31, strict=True)] | None = omitted(None)
     scores: bool = omitted(False)
     pool: str | None = omitted(None)
-    per_subject: PositiveInt = 1
+    per_subject: Annotated[PositiveInt, Field(le=10**9)] = 1
     mechanism: MaxEnt
 
     @property

@@ -17,7 +17,6 @@ from pydantic import (
     ConfigDict,
     Field,
     NonNegativeFloat,
-    PositiveInt,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -27,7 +26,7 @@ from dptext_etl import _kernel, catalog, extensions, keys
 from dptext_etl.accounting.shuffling import OTHER
 from dptext_etl.errors import KeyReferenceError, PolicyError
 from dptext_etl.object_stores import KEY_DIGITS, holds_password, is_secret, require_catalog, variable_of
-from dptext_etl.parameters import changed_parameters, validated
+from dptext_etl.parameters import PositiveInt, changed_parameters, validated
 
 Compression = Literal["zstd-1", "zstd-3", "zstd-9", "snappy", "none"]
 FASTEST: Compression = "zstd-1"
@@ -312,7 +311,8 @@ class Cap(Checked):
         return self
 
 
-Bound = Annotated[int, Field(strict=True)] | Annotated[float, Field(allow_inf_nan=False, strict=True)]
+_Whole = Annotated[int, Field(ge=-(2**53), le=2**53, strict=True)]
+Bound = _Whole | Annotated[float, Field(allow_inf_nan=False, strict=True)]
 
 
 class Kept(Checked):

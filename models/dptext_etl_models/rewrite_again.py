@@ -21,12 +21,13 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import Field, field_validator
 
 from dptext_etl import device
 from dptext_etl.artifacts import Artifact, canon
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, PostProcess, Provenance, Rewritten, Training, refuse_model
+from dptext_etl.parameters import PositiveInt
 from dptext_etl.sampling import Choices, Slots
 from dptext_etl_models.inference import device_draws, language_model
 from dptext_etl_models.inference.generation import Generation, Generator, probe_scores

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import ConfigDict, Field, InstanceOf, PositiveInt
+from pydantic import ConfigDict, Field, InstanceOf
 
 from dptext_etl.accounting import Approximate, ZeroConcentrated, require_delta, smallest_epsilon, spend
 from dptext_etl.arrays import to_arrow
@@ -32,7 +32,7 @@ from dptext_etl.families.choice import probe_encoder
 from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, Guarantee, Spend, exact
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import DEFAULT_N_MAX, Mechanism
-from dptext_etl.parameters import configuration_hash
+from dptext_etl.parameters import PositiveInt, configuration_hash
 
 LENGTH = 128  # length of a direction, before its entries are rounded
 LONGEST = 4.0  # length of a balanced direction, at most, as a multiple of that

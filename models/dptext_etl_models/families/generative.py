@@ -25,7 +25,7 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import Field, field_validator
 
 from dptext_etl import device, sampling
 from dptext_etl.accounting import Event
@@ -35,6 +35,7 @@ from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, Released, count_words, refuse_model
+from dptext_etl.parameters import PositiveInt
 from dptext_etl.sampling import Sampler
 from dptext_etl_models.families.score import ScoreMechanism
 from dptext_etl_models.inference import device_draws, language_model, server

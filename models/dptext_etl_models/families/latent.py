@@ -26,7 +26,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from dptext_etl import sampling
 from dptext_etl.allocation import PASS, Epsilons, Marked, draw_in_passes, in_millionths
@@ -34,6 +34,7 @@ from dptext_etl.errors import PolicyError, without_panics
 from dptext_etl.guarantee import MICRO, SCORES_LOCAL, Guarantee
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, Released, count_words, refuse_model
+from dptext_etl.parameters import PositiveInt
 from dptext_etl.sampling import TOKEN
 from dptext_etl_models.families.latent_noise import LATENT, LatentNoise, Scale, cut, marked, noisy_latents
 from dptext_etl_models.families.model import ModelMechanism

@@ -29,7 +29,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from dptext_etl import _kernel
 from dptext_etl.accounting import Approximate, Composed, Event, GaussianNoise, PureDraws, Unbounded
@@ -38,6 +38,7 @@ from dptext_etl.allocation import Allocation, Marked
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, exact, largest_delta
 from dptext_etl.mechanism import DEFAULT_N_MAX, Mechanism
+from dptext_etl.parameters import PositiveInt
 from dptext_etl.sampling import epsilon_implemented
 
 LATENT = 4

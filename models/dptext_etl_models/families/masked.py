@@ -24,7 +24,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from dptext_etl import _kernel, device, sampling
 from dptext_etl.accounting import Composed, Event, PureDraws
@@ -36,6 +36,7 @@ from dptext_etl.families.words import STRICT_INPUT, Read, WordByWord, lookup_for
 from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, PROBE_WORDS, Released, refuse_model
+from dptext_etl.parameters import PositiveInt
 from dptext_etl.sampling import Sampler
 from dptext_etl_models.families.score import ScoreMechanism
 from dptext_etl_models.inference import device_draws, language_model

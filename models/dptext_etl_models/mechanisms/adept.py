@@ -14,10 +14,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from dptext_etl import device
 from dptext_etl.artifacts import Artifact
+from dptext_etl.parameters import PositiveInt
 from dptext_etl_models.families.latent import LatentMechanism
 from dptext_etl_models.families.latent_noise import Clip, Norm
 from dptext_etl_models.inference import language_model

@@ -21,10 +21,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from dptext_etl.artifacts import Artifact, canon, sha256_file
 from dptext_etl.errors import ArtifactError, PolicyError
+from dptext_etl.parameters import PositiveInt
 from dptext_etl_models.families.latent import LatentMechanism
 from dptext_etl_models.families.latent_noise import Clip, Norm
 from dptext_etl_models.inference import language_model

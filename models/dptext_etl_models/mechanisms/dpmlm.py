@@ -28,12 +28,13 @@ from pathlib import Path
 from typing import IO, Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from dptext_etl.accounting import Approximate, Event
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import ArtifactError, seam
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, exact
+from dptext_etl.parameters import PositiveInt
 from dptext_etl.sampling import Clip
 from dptext_etl_models.families.masked import MaskedMechanism
 from dptext_etl_models.inference.masked.scorer import Adjustment
