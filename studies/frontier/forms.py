@@ -69,7 +69,7 @@ CENTRAL = {
     "static_scores": Line("synthetic_scores", "reader of scores of static vectors", **_STATIC),
     "static_vector_scores": Line("synthetic_vector_scores", "reader of static vectors and scores", **_STATIC),
     "static_discriminant": Line("linear_discriminant", "linear discriminant of static vectors", **_STATIC),
-    "task_discriminant": Line("linear_discriminant", "the same, over reviews, with public labeled texts", **_TASK),
+    "task_discriminant": Line("linear_discriminant", "linear discriminant with public labeled texts", **_TASK),
 }
 """Forms that are measured here; forms of `surrogate` row by row are at hand."""
 READERS = ("vectors", "scores", "vector_scores", "static_vectors", "static_scores", "static_vector_scores")
