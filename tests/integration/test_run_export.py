@@ -129,7 +129,7 @@ def test_every_form_of_release_is_exported_with_a_page_of_its_own(request, make,
 
 
 VERDICT = "Use a synthetic table at epsilon 3 per record to train classifiers; do not use it to read texts."
-PEOPLE = 471_108_154_711  # so many digits are in no hash by chance
+PEOPLE = 471_108_154_711  # no hash has these twelve digits by chance
 
 
 def rehearsal(place, *figures, **changes):
