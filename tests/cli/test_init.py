@@ -19,13 +19,13 @@ def table(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = pl.DataFrame(
         {
-            "ticket_id": [f"zzq{row:05}" for row in range(ROWS)],
-            "agent_name": [f"zzqagent {row % 7}" for row in range(ROWS)],
-            "customer": [None if row % 15 == 14 else f"zzqk{row * row % 61:03}" for row in range(ROWS)],
-            "zone": [("zzqBerlin", "zzqLima")[row % 2] for row in range(ROWS)],
-            "topic": [("zzqprice", "zzqdelay", "zzqother")[row % 3] for row in range(ROWS)],
+            "ticket_id": [f"zzqcell{row:05}" for row in range(ROWS)],
+            "agent_name": [f"zzqcellagent {row % 7}" for row in range(ROWS)],
+            "customer": [None if row % 15 == 14 else f"zzqcellk{row * row % 61:03}" for row in range(ROWS)],
+            "zone": [("zzqcellBerlin", "zzqcellLima")[row % 2] for row in range(ROWS)],
+            "topic": [("zzqcellprice", "zzqcelldelay", "zzqcellother")[row % 3] for row in range(ROWS)],
             "amount": [row * 3 % 50 for row in range(ROWS)],
-            "message": [f"zzqtext {row} costs 5 € and hums; sadly" for row in range(ROWS)],
+            "message": [f"zzqcelltext {row} costs 5 € and hums; sadly" for row in range(ROWS)],
         }
     )
     (tmp_path / "raw.csv").write_bytes(rows.write_csv(separator=";").encode("cp1252"))
@@ -35,13 +35,13 @@ def table(tmp_path, monkeypatch):
 def init(*words, code=0):
     done = dptext("init", "raw.csv", "--force", *words)
     assert done.exit_code == code, done.output
-    assert "zzq" not in done.output
+    assert "zzqcell" not in done.output
     return done
 
 
 def written(folder):
     text = (folder / "privacy.toml").read_text()
-    assert "zzq" not in text
+    assert "zzqcell" not in text
     return tomllib.loads(text), text
 
 

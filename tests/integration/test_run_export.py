@@ -129,11 +129,12 @@ def test_every_form_of_release_is_exported_with_a_page_of_its_own(request, make,
 
 
 VERDICT = "Use a synthetic table at epsilon 3 per record to train classifiers; do not use it to read texts."
+PEOPLE = 471_108_154_711  # no hash has these twelve digits by chance
 
 
 def rehearsal(place, *figures, **changes):
     """Write what `dptext rehearse --json` prints, with the policy lines of each figure."""
-    facts = {"rows": 4711, "verdict": VERDICT, "tested": 2000, "labels": 3, "raw": 1.0, "installs": ["pip"]}
+    facts = {"rows": PEOPLE, "verdict": VERDICT, "tested": 2000, "labels": 3, "raw": 1.0, "installs": ["pip"]}
     facts["baselines"] = {"label names": 0.5}
     facts["figures"] = [
         {"form": form, "corpus": "", "asked": 1.0, "macro_f1": f1, "entries": lines, "person": 1.0}
@@ -165,7 +166,7 @@ def test_an_export_shows_the_rehearsal_of_its_own_release(request, form, tmp_pat
     assert verify(tmp_path / "out")["rows"] > 0
     held = json.loads((tmp_path / "out" / REHEARSAL).read_text())
     assert ([figure["form"] for figure in held["figures"]], held["verdict"]) == ([form], VERDICT)
-    assert b"4711" not in b"".join(contents(tmp_path / "out").values()), "the number of people stays inside"
+    assert str(PEOPLE).encode() not in b"".join(contents(tmp_path / "out").values()), "the number of people"
     page = (tmp_path / "out" / "README.md").read_text()
     assert f"> {VERDICT}" in page
     assert re.findall(r"^(0\.\d+|1\.00) +█+ +(.*)$", page, re.MULTILINE) == [

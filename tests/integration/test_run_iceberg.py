@@ -192,8 +192,8 @@ NAMED = {"format": "iceberg", "name": "a.b"}
         ({"format": "iceberg"}, 'needs name = "namespace.table"'),
         ({"format": "iceberg", "name": "a.b"}, "catalog"),
         ({"format": "delta", "name": "a.b"}, "entries of Iceberg"),
-        ({**NAMED, "catalog": {"s3.secret-access-key": "xyz"}}, "s3.secret-access-key is a secret"),
-        ({**NAMED, "catalog": {"uri": "postgresql://u:xyz@host/db"}}, "uri is a secret"),
+        ({**NAMED, "catalog": {"s3.secret-access-key": "not-to-be-quoted"}}, "s3.secret-access-key is a secret"),
+        ({**NAMED, "catalog": {"uri": "postgresql://u:not-to-be-quoted@host/db"}}, "uri is a secret"),
         ({"format": "iceberg", "name": "a.{partition}", "catalog": {"type": "sql"}}, "must be in both name and sink"),
     ],
 )
@@ -201,4 +201,4 @@ def test_an_entry_that_is_wrong_is_named(job, spec, said):
     with pytest.raises(PolicyError, match="table") as caught:
         job.policy(table=spec)
     assert said in str(caught.value)
-    assert "xyz" not in str(caught.value)
+    assert "not-to-be-quoted" not in str(caught.value)

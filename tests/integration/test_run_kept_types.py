@@ -24,8 +24,8 @@ AS_PANDAS = pl.when(pl.col("stars") > 1).then(pl.col("stars").cast(pl.Float64))
 MOMENT = pl.datetime(2026, 1, "stars")
 CHANGES = {
     "in a struct": (
-        pl.struct("stars", zzq=pl.lit(1)),
-        pl.struct("stars", zzq=pl.lit(1.5)),
+        pl.struct("stars", zzqcell=pl.lit(1)),
+        pl.struct("stars", zzqcell=pl.lit(1.5)),
         r"is of type Struct of 2 fields \(Int64, Float64\), and published as Struct of 2 fields \(Int64, Int32\)",
     ),
     "Int64, then Float64": (pl.col("stars"), AS_PANDAS, r"2 \('stars'\) is of type Float64, and published as Int64"),
@@ -60,7 +60,7 @@ def test_an_incremental_run_adds_no_part_of_another_type(make_job, reviews, save
     ):
         with pytest.raises(InputError, match=message) as caught:
             attempt(**INCREMENTAL)
-        assert "zzq" not in str(caught.value)
+        assert "zzqcell" not in str(caught.value)
     assert job.charged() == charged
     assert job.published().equals(before)
     assert job.run().published_rows == 300
@@ -218,7 +218,7 @@ def test_the_gates_read_files_without_types_with_those_of_the_manifest(make_job,
         assert all(verdict.passed for verdict in check_published(checked, job.policy()))
     text = scan_published(str(place)).collect().tail(40).with_columns(pl.col("stars", "day").cast(pl.String))
     save(
-        text.with_columns(stars=pl.when(pl.col("day") == "2026-01-05").then(pl.lit("zzq")).otherwise("stars")),
+        text.with_columns(stars=pl.when(pl.col("day") == "2026-01-05").then(pl.lit("zzqcell")).otherwise("stars")),
         parts[-1],
     )
     failed = {

@@ -1,6 +1,7 @@
 """A plan meets every refusal that a run meets before it draws: the same error, and a ledger that stays as it is."""
 
 import json
+import re
 import shutil
 from collections import namedtuple
 from contextlib import contextmanager
@@ -406,7 +407,7 @@ def test_a_plan_of_a_synthetic_table_foretells_refusals(topics, case, sentinel):
         step(topics, entries)
     error = same_refusal(topics, entries, kind)
     assert sentinel not in str(error)
-    assert "r00" not in str(error)
+    assert not re.search(r"r00\d{3}", str(error))
 
 
 @pytest.mark.parametrize("rows", [240, 120])

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 
 import polars as pl
 import pytest
@@ -66,7 +67,7 @@ def test_the_table_holds_public_texts_with_listed_labels(released):
     ]  # fmt: skip
     manifest = json.loads((job.folder / "published.manifest.json").read_text())
     assert (manifest["id"], manifest["rows"]) == (None, 50)
-    assert "240" not in json.dumps({**manifest, "columns": [], "parts": []})
+    assert not re.search(r"\b240\b", json.dumps({**manifest, "columns": [], "parts": []}))
     verdicts = check_published(job.folder / "published", job.policy())
     assert {verdict.name for verdict in verdicts} >= {"published_files", "texts_in_corpus"}
     assert all(verdict.passed for verdict in verdicts)

@@ -10,7 +10,7 @@ from dptext_etl.errors import DPTextError
 from dptext_etl.polars import run_frame
 from dptext_etl.runner import init, plan
 
-TEXTS = ["zzqone of the reviews", "my user zzqtwo", "zzqthree id", "zzqfour.text"]
+TEXTS = ["zzqcellone of the reviews", "my user zzqcelltwo", "zzqcellthree id", "zzqcellfour.text"]
 
 
 @pytest.fixture
@@ -59,9 +59,9 @@ def test_refusals_name_places(pivoted, tmp_path, change):
     policy = change(pivoted, tmp_path)
     said = said_by(lambda: plan(policy))
     assert "column" in said
-    assert "zzq" not in said
+    assert "zzqcell" not in said
     frame = pl.read_parquet(pivoted.source)
-    assert "zzq" not in said_by(lambda: run_frame(frame, changed(policy, source="frame")))
+    assert "zzqcell" not in said_by(lambda: run_frame(frame, changed(policy, source="frame")))
 
 
 def test_plans_runs_and_everything_published_name_places(pivoted, tmp_path, caplog, capsys):
@@ -69,17 +69,17 @@ def test_plans_runs_and_everything_published_name_places(pivoted, tmp_path, capl
     (tmp_path / "policy.json").write_text(pivoted.model_dump_json(by_alias=True, exclude_none=True))
     assert plan(pivoted).dropped == ["column 5", "column 6", "column 7", "column 8"]
     summary = run_frame(pl.read_parquet(pivoted.source), pivoted)
-    assert "zzq" not in repr(summary) + str(summary.notes) + caplog.text + str(capsys.readouterr())
+    assert "zzqcell" not in repr(summary) + str(summary.notes) + caplog.text + str(capsys.readouterr())
     files = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "raw.parquet"]
     assert len(files) > 3
-    assert not [path for path in files if b"zzq" in path.read_bytes()]
+    assert not [path for path in files if b"zzqcell" in path.read_bytes()]
 
 
 FIRST_LINES = {
-    "no header": "1,zzqone of my reviews is that it is long,zzqtwo\n2,another,more\n",
-    "no header, one text": "7,zzqshort\n8,other\n",
-    "ids of letters": "r1,zzqone review,zzqtwo id of it that no one reads\nr2,second,more\n",
-    "a pivot": "stars,zzqone of the reviews which is long,my user zzqtwo says it\n1,a,b\n",
+    "no header": "1,zzqcellone of my reviews is that it is long,zzqcelltwo\n2,another,more\n",
+    "no header, one text": "7,zzqcellshort\n8,other\n",
+    "ids of letters": "r1,zzqcellone review,zzqcelltwo id of it that no one reads\nr2,second,more\n",
+    "a pivot": "stars,zzqcellone of the reviews which is long,my user zzqcelltwo says it\n1,a,b\n",
 }
 
 
@@ -87,27 +87,27 @@ FIRST_LINES = {
 @pytest.mark.parametrize("lines", FIRST_LINES.values(), ids=FIRST_LINES)
 def test_a_first_policy_quotes_no_text_of_a_file_without_a_header(tmp_path, lines, roles):
     (tmp_path / "raw.csv").write_text(lines)
-    assert "zzq" not in said_by(lambda: init(tmp_path / "raw.csv", **roles))
+    assert "zzqcell" not in said_by(lambda: init(tmp_path / "raw.csv", **roles))
     if "7," in lines:
-        assert "zzq" not in said_by(lambda: init(tmp_path / "raw.csv", id="7"))
+        assert "zzqcell" not in said_by(lambda: init(tmp_path / "raw.csv", id="7"))
 
 
 def test_a_first_policy_names_the_columns_that_it_guessed_alone(tmp_path):
-    pl.DataFrame({"id": ["a"], "user": ["u"], "review": ["t"], "zzqone is a text": [1]}).write_csv(tmp_path / "raw.csv")
+    pl.DataFrame({"id": ["a"], "user": ["u"], "review": ["t"], "zzqcellone text": [1]}).write_csv(tmp_path / "raw.csv")
     made = init(tmp_path / "raw.csv")
     assert 'name = "review"' in made
     assert "column 4" in made
-    assert "zzq" not in made
+    assert "zzqcell" not in made
 
 
 FIRST_ROWS = {
-    "a name is a value": ("zzqone,zzqtwo\na,b\nc, ZZQtwo \n", "a column holds its own name"),
-    "a long name": (f"{'zzq' * 14},b\nc,d\n", "at most 40 letters"),
-    "a name with a blank": ("zzqone a,zzqtwo\nb,c\n", "at most 40 letters"),
-    "a name that begins with a digit": ("1zzq,zzqtwo\na,b\n", "begin with a letter"),
-    "equal names": ("zzqone,zzqone\na,b\n", "the same name"),
-    "names that differ in case": ("zzqone,ZZQone\na,b\n", "the same name"),
-    "no row below": ("zzqone,zzqtwo\n", "no row"),
+    "a name is a value": ("zzqcellone,zzqcelltwo\na,b\nc, ZZQcelltwo \n", "a column holds its own name"),
+    "a long name": (f"{'zzqcell' * 14},b\nc,d\n", "at most 40 letters"),
+    "a name with a blank": ("zzqcellone a,zzqcelltwo\nb,c\n", "at most 40 letters"),
+    "a name that begins with a digit": ("1zzqcell,zzqcelltwo\na,b\n", "begin with a letter"),
+    "equal names": ("zzqcellone,zzqcellone\na,b\n", "the same name"),
+    "names that differ in case": ("zzqcellone,ZZQcellone\na,b\n", "the same name"),
+    "no row below": ("zzqcellone,zzqcelltwo\n", "no row"),
 }
 
 
@@ -125,7 +125,7 @@ def test_a_first_row_is_never_shown_as_names(bench, tmp_path, lines, why, door):
         said = said_by(lambda: run_frame(whole, changed(bench.policy, source="frame", strict_columns=True)))
         why = "two of them are equal" if "same name" in why else why
     assert why in said
-    assert "zzq" not in said.lower()
+    assert "zzqcell" not in said.lower()
 
 
 def test_names_are_shown_where_they_are_no_values(bench, tmp_path):
@@ -138,7 +138,10 @@ def test_names_are_shown_where_they_are_no_values(bench, tmp_path):
     assert "what becomes of Größe_2 of the source" in said
 
 
-@pytest.mark.parametrize("first", ["zzq-0,zzq Smith,zzqone review", "zzq-0,zzq user,zzqone", "zzq ref,NA,zzqone note"])
+@pytest.mark.parametrize(
+    "first",
+    ["zzqcell-0,zzqcell Smith,zzqcell review", "zzqcell-0,zzqcell user,zzqcellone", "zzqcell ref,NA,zzqcell note"],
+)
 def test_a_first_row_takes_no_role(tmp_path, first):
     """Its cells look like names, and are values of no other row."""
     number = first.split(",")[1] == "NA"
@@ -146,4 +149,4 @@ def test_a_first_row_takes_no_role(tmp_path, first):
     (tmp_path / "raw.csv").write_text("\n".join((first, *cells)))
     said = said_by(lambda: init(tmp_path / "raw.csv"))
     assert "columns of strings are column 1, column" in said
-    assert "zzq" not in said
+    assert "zzqcell" not in said

@@ -155,10 +155,10 @@ def test_raw_text_beside_the_cells_is_stopped_by_both_suites_and_not_quoted(benc
         try:
             record = judge(bug(bench.published), bench.policy)
         except GateError as refused:  # what no library converts is refused at the door
-            assert "zqx" not in str(refused)  # noqa: PT017
+            assert "zqxsentinelword" not in str(refused)  # noqa: PT017
         else:
             assert not record.success
-            assert "zqx" not in json.dumps(record.as_dict())
+            assert "zqxsentinelword" not in json.dumps(record.as_dict())
 
 
 @pytest.mark.parametrize("right", RIGHT.values(), ids=RIGHT)
@@ -178,7 +178,7 @@ def columns_hold(table, policy):
     try:
         return {verdict.name: verdict.passed for verdict in check_published(table, policy)}["raw_column_absent"]
     except GateError as refused:
-        assert "zqx" not in str(refused)  # noqa: PT017
+        assert "zqxsentinelword" not in str(refused)  # noqa: PT017
         return False
 
 
@@ -193,7 +193,7 @@ def test_a_frame_and_a_file_are_stopped_by_the_gate(bench, bug, tmp_path):
 def test_a_file_that_pandas_wrote_is_stopped_by_the_gate(bench, bug, tmp_path):
     table = bug(bench.published.to_pandas())
     table.to_parquet(tmp_path / "one.parquet")
-    if b"zqx" in (tmp_path / "one.parquet").read_bytes():
+    if b"zqxsentinelword" in (tmp_path / "one.parquet").read_bytes():
         assert not columns_hold(tmp_path / "one.parquet", bench.policy)
 
 

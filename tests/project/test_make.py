@@ -126,6 +126,15 @@ def test_no_test_folder_imports_from_another():
     assert found == []
 
 
+def test_absent_marks_are_too_long_to_be_in_random_bytes_by_chance():
+    """The hash of one release in a thousand has any four digits."""
+    short = re.compile(r"""\bb"[^"]{1,4}" (not )?in\b|"[a-z0-9]{1,4}" not in .*\bread_(text|bytes)\(""")
+    assert short.search('assert b"4711" not in content')
+    paths = [path for path in tracked() if "tests" in path.parts and path.suffix == ".py" and path != Path(__file__)]
+    lines = ((path.name, line.strip()) for path in paths for line in path.read_text(encoding="utf-8").splitlines())
+    assert [place for place in lines if short.search(place[1])] == []
+
+
 def test_tracked_files_hold_no_path_of_a_machine_and_no_secret():
     # Put together here, so that this file does not find itself.
     home = re.compile(r"(?<![\w.])/(?:" + "|".join(["wo" + "rk/", "ro" + "ot/", r"ho" + r"me/\w+/"]) + r")\w")

@@ -66,7 +66,7 @@ def failing_from(films, model, checkpoint):
 
     with pytest.raises(PolicyError, match="fails on public texts") as caught:
         stage(films.policy(), checkpoint=notice)
-    assert "zzq" not in str(caught.value)
+    assert "zzqunknownqzz" not in str(caught.value)
     assert caught.value.__context__ is None
     return charged(films)
 
