@@ -61,8 +61,7 @@ def _group(points: Floats, spread: Floats, sums: Floats, counts: Floats, varianc
 
 TABLE = 10  # purpose of the draws (docs/spec/stream.md#purposes)
 FEWEST = 40  # candidates of a label, at least, though the classifier gives them to other labels
-SPREAD = 500
-"""Texts among which a label's rows are spread, at least, or a quarter of its candidates: exp of the entropy."""
+SPREAD = 0.8  # share of a label's candidates among which its rows are spread, at least: exp of the entropy
 NAME_WEIGHT = 6.0  # weight of a label's name in records, as a multiple of sigma
 _HALVINGS = 30
 _WEIGHT = 2.0**40  # of the most probable text
@@ -104,7 +103,7 @@ def table(
     A label's candidates are the texts of the pool to which the classifier gives it. If these are fewer than 40, or than
     a quarter of an even share of the pool, other texts with the highest score fill the list. Candidates are drawn with
     replacement, in proportion to exp(c slope . coordinates). c is the largest number up to 1 at which the entropy is at
-    least the entropy of 500 texts, or of a quarter of the candidates if fewer. Labels share rows as their noisy counts
+    least that of an even draw of four fifths of the candidates. Labels share rows as their noisy counts
     do, but none has less than a fifth of an even share.
     Draws depend only on the noisy sums.
     """
@@ -188,7 +187,7 @@ def shares_of_rows(counts: Floats, rows: int) -> list[int]:
 
 def flattened(logs: Floats) -> Floats:
     """Return the logs of weights times the largest factor up to 1 that leaves enough entropy."""
-    least = math.log(min(SPREAD, max(1.0, len(logs) / 4)))
+    least = math.log(max(1.0, SPREAD * len(logs)))
     low, high = 0.0, 1.0
     if _entropy(logs) >= least:
         return logs
