@@ -1,4 +1,4 @@
-"""Learn an encoder that sums vectors of words from public texts, and from public labels (docs/spec/surrogate.md#encoder-and-corpus)."""
+"""Learn an encoder that sums vectors of words, from public texts and public labels (docs/spec/surrogate.md#task)."""
 
 from __future__ import annotations
 

@@ -61,7 +61,9 @@ def _group(points: Floats, spread: Floats, sums: Floats, counts: Floats, varianc
 
 TABLE = 10  # purpose of the draws (docs/spec/stream.md#purposes)
 FEWEST = 40  # candidates of a label, at least, though the classifier gives them to other labels
-SPREAD = 0.8  # share of a label's candidates among which its rows are spread, at least: exp of the entropy
+SPREAD, FEWEST_WITHOUT = 0.8, 500
+"""Texts among which rows are spread, at least, as the exponential of the entropy: a share of a label's candidates, so
+that learners see them; without labels a number, because the table shows the column."""
 NAME_WEIGHT = 6.0  # weight of a label's name in records, as a multiple of sigma
 _HALVINGS = 30
 _WEIGHT = 2.0**40  # of the most probable text
@@ -103,8 +105,8 @@ def table(
     A label's candidates are the texts of the pool to which the classifier gives it. If these are fewer than 40, or than
     a quarter of an even share of the pool, other texts with the highest score fill the list. Candidates are drawn with
     replacement, in proportion to exp(c slope . coordinates). c is the largest number up to 1 at which the entropy is at
-    least that of an even draw of four fifths of the candidates. Labels share rows as their noisy counts
-    do, but none has less than a fifth of an even share.
+    least the logarithm of four fifths of the candidates; without labels, of 500 texts, or of a quarter of them if fewer.
+    Labels share rows as their noisy counts do, but none has less than a fifth of an even share.
     Draws depend only on the noisy sums.
     """
     if not 1 <= rows <= 2**31:
@@ -121,7 +123,9 @@ def table(
         if len(candidates) < fewest:
             others = np.where(owners == number, -np.inf, -scores[:, number])
             candidates = np.argsort(others, kind="stable")[:fewest]
-        drawn.append(candidates[drawn_rows(noisy.digest, flattened(points[candidates] @ slopes[number]), at, share)])
+        spread = SPREAD * len(candidates) if statistic.labels else min(FEWEST_WITHOUT, len(candidates) / 4)
+        logs = flattened(points[candidates] @ slopes[number], spread)
+        drawn.append(candidates[drawn_rows(noisy.digest, logs, at, share)])
         at += share
     owned = np.repeat(np.array(labels, object), [*map(len, drawn)])
     texts = [texts_drawn[row] for row in np.concatenate(drawn)]
@@ -185,9 +189,9 @@ def shares_of_rows(counts: Floats, rows: int) -> list[int]:
     return row_counts
 
 
-def flattened(logs: Floats) -> Floats:
-    """Return the logs of weights times the largest factor up to 1 that leaves enough entropy."""
-    least = math.log(max(1.0, SPREAD * len(logs)))
+def flattened(logs: Floats, spread: float) -> Floats:
+    """Return the logs of weights times the largest factor up to 1 that leaves the entropy of `spread` texts."""
+    least = math.log(max(1.0, spread))
     low, high = 0.0, 1.0
     if _entropy(logs) >= least:
         return logs
