@@ -77,7 +77,8 @@ class HashedIds(NamedTuple):
 
     def are_real(self) -> Mask:
         """Return which ids are no zeros, which are the units of canary rows."""
-        return (self.hi != 0) | (self.lo != 0)
+        real: Mask = (self.hi != 0) | (self.lo != 0)
+        return real
 
     def as_bytes(self) -> Bytes:
         """Return the ids as bytes, shape (ids, 16)."""

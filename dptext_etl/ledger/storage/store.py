@@ -260,10 +260,7 @@ class SqliteStore(Store):
             return
         except OSError as exc:
             problem, hint = f"a ledger cannot be made at {self.path}", "the folder must exist and be writable"
-            failure = file_failure(exc, problem, hint, LedgerError)
-        else:
-            return
-        raise failure
+            raise file_failure(exc, problem, hint, LedgerError) from None
 
     def _connect(self) -> sqlite3.Connection:
         url = f"{self.path.absolute().as_uri()}?mode={'ro' if self.read_only else 'rw'}"
@@ -288,9 +285,17 @@ class SqliteStore(Store):
             hint = "a run makes a new ledger in the file; where charges were made before, restore the ledger instead"
             raise MissingLedgerError(f"{self.path} is empty, not a ledger", hint)
         self.require_version(VERSION if empty else version)
-        if not self.read_only:
-            self._use_log()
-            run(f"pragma journal_size_limit={WAL_BYTES}")
+        until = time.monotonic() + self._timeout
+        while not self.read_only:
+            # SQLite does not wait for other processes where it switches to a write-ahead log.
+            try:
+                run("pragma journal_mode=wal")
+                run(f"pragma journal_size_limit={WAL_BYTES}")
+                break
+            except sqlite3.OperationalError as exc:
+                if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
         if not empty:
             return
         with self.transaction():
@@ -300,19 +305,6 @@ class SqliteStore(Store):
                 run(statement)
             run(f"pragma application_id={APPLICATION}")
             run(f"pragma user_version={VERSION}")
-
-    def _use_log(self) -> None:
-        """Switch to a write-ahead log; SQLite does not wait for other processes here, so this method does."""
-        until = time.monotonic() + self._timeout
-        while True:
-            try:
-                self._connection.execute("pragma journal_mode=wal")
-            except sqlite3.OperationalError as exc:
-                if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
-                    raise
-                time.sleep(0.01)
-            else:
-                return
 
     def _begin_writing(self, rows: int, *, shared: bool) -> None:  # noqa: ARG002
         # The right to write comes before the first read, so no other write comes between judgment and charge.
