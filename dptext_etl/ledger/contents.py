@@ -223,12 +223,11 @@ class Contents:
 
     def named_period(self, scope: Scope) -> Pinned | None:
         """Return the newest scope with a named period and a cap that a charge in the period of all time would pass."""
-        found = None
-        for number, item in sorted(self.scopes.items()):
+        for number, item in sorted(self.scopes.items(), reverse=True) if scope.period == ALL else ():
             shared = scope.dataset in self.members[number] or item.name == scope.name
-            if scope.period == ALL and item.period != ALL and item.measure is not None and shared:
-                found = item
-        return found
+            if item.period != ALL and item.measure is not None and shared:
+                return item
+        return None
 
     def releases_of(self, dataset: str) -> list[Release]:
         return [item for item in self.releases.values() if item.dataset == dataset]
