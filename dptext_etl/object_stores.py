@@ -143,11 +143,7 @@ def kind_of(name: str, kinds: Mapping[str, Kind] | None = None) -> Kind | None:
 
 
 def require_options(options: Mapping[str, str], kinds: Mapping[str, Kind] | None = None) -> None:
-    """Refuse an option that is not allowed, a secret that is written out, and a variable that holds no credential.
-
-    Raises:
-        ValueError: One of the options is refused; the message quotes no value.
-    """
+    """Refuse an option that is not allowed, a secret that is written out, and a variable that holds no credential."""
     for name, value in options.items():
         kind, variable = kind_of(name, kinds), variable_of(value)
         if kind is None:

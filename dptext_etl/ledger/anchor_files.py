@@ -335,12 +335,7 @@ def require_environment(
 ) -> None:
     """Refuse a ledger or a noise key that a run of another environment used; `recording` stores the name for new ones.
 
-    Args:
-        environment: Name of the environment.
-        owned: What belongs to one environment, and a name of it that reveals nothing: "ledger" and "noise key".
-        spec: The ledger's settings, which name the anchor store.
-        options: Options of the store of that place.
-        recording: Whether to store the environment of what belongs to none.
+    `owned` has names of both that reveal nothing, by "ledger" and "noise key".
     """
     place = place_of(spec.anchors, options).child("environments")
     content = json.dumps({"environment": environment}).encode()
@@ -419,16 +414,7 @@ def maintain(
 ) -> Maintained:
     """Verify a ledger; if it is intact, store its anchor and make a backup: no backup is of a broken ledger.
 
-    Args:
-        ledger: The ledger, open for reading.
-        anchors: The anchor store, as in a policy.
-        options: Options of the store of that place.
-        backup: Folder of the backups, which are SQLite files without the id key; None makes none.
-        keep: How many backups stay there.
-
-    Raises:
-        LedgerError: The anchor cannot be stored, or the stored one cannot be read.
-        UnavailableLedgerError: The ledger does not answer.
+    Backups are SQLite files without the id key, in the folder `backup`, which keeps some of them.
     """
     place = place_of(anchors, options)
     report = ledger.verify()

@@ -143,11 +143,7 @@ class Contents:
         self.sinks: dict[str, set[str]] = {}
 
     def latest(self) -> Self:
-        """Read newer events, and return the contents; refuse a journal that this library did not write.
-
-        Raises:
-            LedgerError: The chain is broken, or an event may not follow those before it.
-        """
+        """Read newer events, and return the contents; refuse a journal that this library did not write."""
         with self._store.snapshot():
             if self._journal.last() == self.head:
                 return self

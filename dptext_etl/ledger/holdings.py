@@ -116,11 +116,7 @@ class Records:
         return tally["records"] - tally["canaries"] - given_back
 
     def states(self, batch: int) -> U8:
-        """Return the states of a batch by the events that moved its rows, shape (rows,). Catch up before.
-
-        Raises:
-            LedgerError: An event moves rows that are not in a state from which it can move them.
-        """
+        """Return the states of a batch by the events that moved its rows, shape (rows,). Catch up before."""
         found = self._contents.batches[batch]
         states = np.zeros(found.rows, np.uint8)
         for event, kind, whole in found.moves:
@@ -168,11 +164,7 @@ class Records:
         return mask, used
 
     def refunds(self, event: int) -> Iterator[tuple[int, Index, I64]]:
-        """Iterate over batches with the rows that an event settled, and the pure epsilon that they used, in millionths.
-
-        Raises:
-            LedgerError: A row is not committed, was settled before, or used more than it was charged.
-        """
+        """Iterate over batches with the rows that an event settled, and the pure epsilon that they used."""
         columns = self._journal.read(event, ["batch", "row", PURE])
         for batch, group in Places(columns["batch"], columns["row"]).groups():
             rows, spent = columns["row"][group], columns[PURE][group]
@@ -456,15 +448,10 @@ class Database:
     def covering(
         self, dataset: str, records: HashedIds, wanted: WantedIds | None = None, units: HashedIds | None = None
     ) -> tuple[LedgerPlan, Index, Index]:
-        """Return a plan that covers records and units, and the places of records and units in it.
+        """Return a plan that covers distinct records and units, and the places of records and units in it.
 
-        Call it inside a transaction or a snapshot: only the holder of the store's lock reads into a plan.
-
-        Args:
-            dataset: The dataset of the records.
-            records: Record ids, each once.
-            wanted: The same as ids to look for, where the caller has them.
-            units: Units; an id of zeros, as canary rows have, has the place 0 and stands for no unit.
+        Call it inside a transaction or a snapshot: only the holder of the store's lock reads into a plan. The unit of
+        a canary row, an id of zeros, has the place 0.
         """
         unit_ids = concatenated(()) if units is None else units
         real = unit_ids.are_real()

@@ -190,11 +190,7 @@ class Releases:
         return next((item for item in pinned if (item.column, item.release) == (column, release)), None)
 
     def require_key(self, ref: ReleaseRef, key: Secret) -> None:
-        """Refuse another noise key than a release is committed to.
-
-        Raises:
-            KeyReferenceError: The release was made under another key.
-        """
+        """Refuse another noise key than a release is committed to."""
         with self._store.snapshot():
             pinned = self._contents.latest().releases.get(ref.id)
         expected = commitment(key, ref.dataset, ref.column, ref.release)
@@ -212,15 +208,9 @@ class Releases:
         return [item.ref(nonce) for item, nonce in pairs if item.dataset == dataset]
 
     def pin_table(self, ref: ReleaseRef, digest: str, sums: str = "") -> None:
-        """Pin the records and texts that a release is drawn from as a whole, before the first draw.
+        """Pin the records and texts that a release is drawn from as a whole, before the first draw, by keyed digests.
 
-        Args:
-            ref: The release.
-            digest: A keyed digest of all of them, 64 hex digits.
-            sums: A keyed digest of the exact sums that noise is added to, 64 hex digits; "" where texts are drawn.
-
-        Raises:
-            LedgerError: Other records, texts, or sums are pinned, or the release is revoked.
+        `digest` is of all of them, `sums` of the exact sums that noise is added to; "" where texts are drawn.
         """
         with self._store.transaction():
             self._contents.latest().require_usable(ref)

@@ -76,7 +76,7 @@ class HashedIds(NamedTuple):
         return same
 
     def are_real(self) -> Mask:
-        """Return which ids are no zeros, which are the units of canary rows."""
+        """Return which ids are not zero, as the units of canary rows are."""
         real: Mask = (self.hi != 0) | (self.lo != 0)
         return real
 
