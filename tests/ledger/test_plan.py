@@ -23,7 +23,7 @@ from dptext_etl.guarantee import MICRO, PURE, millionths
 from dptext_etl.ledger import CommitOutcome, Scope, State
 from dptext_etl.ledger import holdings as plan
 from dptext_etl.ledger.reports import QUANTILES
-from dptext_etl.ledger.storage import postgres_sql
+from dptext_etl.ledger.storage import postgres
 from dptext_etl.ledger.storage.hashed_ids import IdKey
 from dptext_etl.policy import Cap
 
@@ -569,8 +569,8 @@ def test_every_answer_is_that_of_a_full_scan(new_place, cramped, monkeypatch):
         hashed = IdKey._hash
         monkeypatch.setattr(IdKey, "_hash", lambda *asked: with_equal_halves(hashed, *asked))
 
-    monkeypatch.setattr(postgres_sql, "IDLE", 600.0)  # a busy machine is slow
-    monkeypatch.setattr(postgres_sql, "HOLD", 600.0)
+    monkeypatch.setattr(postgres, "IDLE", 600.0)  # a busy machine is slow
+    monkeypatch.setattr(postgres, "HOLD", 600.0)
     on_server = "://" in str(new_place("probe"))
 
     class Here(FullScan):
