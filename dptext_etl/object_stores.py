@@ -401,13 +401,10 @@ def resolved(options: Mapping[str, str], kinds: Mapping[str, Kind] | None = None
 
     Options, values of variables, and hosts that are not allowed are refused.
     """
-    problem = None
     try:
         require_options(options, kinds)
     except ValueError as refused:
-        problem = str(refused)
-    if problem is not None:
-        raise PolicyError(problem, "correct storage_options in the policy")
+        raise PolicyError(str(refused), "correct storage_options in the policy") from None
     values: dict[str, str] = {}
     for name, value in options.items():
         variable = variable_of(value)
