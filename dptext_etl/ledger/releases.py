@@ -168,22 +168,14 @@ class Releases:
 
     def find(self, policy: ColumnPolicy) -> ReleaseRef | None:
         """Return the release that a column policy names, also a revoked one, or None. Registers nothing."""
-        names = (policy.dataset, policy.column or "", policy.release, policy.mechanism.cfg())
-        return self._find(names, policy.nonce)
+        with self._store.snapshot():
+            pinned = self._pinned(policy.dataset, policy.column or "", policy.release)
+        return None if pinned is None or pinned.cfg != policy.mechanism.cfg() else pinned.ref(policy.nonce)
 
     def find_all(self, policy: Policy) -> dict[str, ReleaseRef]:
         """Return the releases that a policy names, by text column; names without a release are excluded."""
-        if policy.synthetic is None:
-            refs = {item.column or "": self.find(item) for item in policy.column_policies()}
-        else:
-            names = (policy.dataset, policy.synthetic.column, policy.release, policy.statistic.cfg())
-            refs = {policy.synthetic.column: self._find(names)}
+        refs = {item.column or "": self.find(item) for item in policy.charged_columns()}
         return {name: ref for name, ref in refs.items() if ref is not None}
-
-    def _find(self, names: tuple[str, str, str, str], nonce: int = 0) -> ReleaseRef | None:
-        with self._store.snapshot():
-            pinned = self._pinned(*names[:3])
-        return None if pinned is None or pinned.cfg != names[3] else pinned.ref(nonce)
 
     def _pinned(self, dataset: str, column: str, release: str) -> Release | None:
         pinned = self._contents.latest().releases_of(dataset)

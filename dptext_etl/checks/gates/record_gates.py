@@ -140,15 +140,14 @@ class RowsLedgered(Gate):
         published = candidate.stage is Stage.PUBLISHED
         self._forgetting = ledger if published and ledger.people.forgets(policy.dataset) else None
         self._columns = [item.name for item in policy.columns]
-        self._chains = {item.column or "": item.chain for item in policy.column_policies() if item.chain is not None}
+        self._policies = {item.column or "": item for item in policy.column_policies()}
         # by text column, and by the chain of post-processing that made its cells; None for released texts
         self._comparisons = {
             (name, chain): LedgerComparison(ledger.lookup(refs[name], chain), candidate.scratch)
             for name in self._columns
-            for chain in {None, self._chains.get(name)}
+            for chain in {None, self._policies[name].chain}
             if name in refs
         }
-        self._policies = {item.column or "": item for item in policy.column_policies()}
         self._digests = candidate.digests
         self._kept = {
             (kept, text): LedgerComparison(ledger.lookup(refs[text], identities=True), candidate.scratch)
@@ -173,7 +172,7 @@ class RowsLedgered(Gate):
 
     def rewritten_rows(self, batch: pl.DataFrame) -> None:
         """Read a batch of rows after post-processing: rewritten texts, and released ones next to them."""
-        columns = {(name, self._chains.get(name)): name for name in self._columns}
+        columns = {(name, self._policies[name].chain): name for name in self._columns}
         columns |= {(item.name, None): item.intermediate for item in self.policy.columns if item.intermediate}
         self._take(batch, columns)
         if self.candidate.stage is Stage.PUBLISHED:  # these rows come once

@@ -147,11 +147,7 @@ class PublishedFiles(Gate):
         names = list(zip(paths, listing or paths, strict=True))  # each file, and what readers of the folder see of it
         listed = {path for pair in names for path in pair if path is not None}
         folders = {path.parent for path in listed}
-        configured: dict[str | None, tuple[str, str | None]]
-        if policy.synthetic is None:
-            configured = {item.column: (item.mechanism.cfg(), item.chain) for item in policy.column_policies()}
-        else:
-            configured = {policy.synthetic.column: (policy.statistic.cfg(), None)}
+        configured = {item.column: (item.mechanism.cfg(), item.chain) for item in policy.charged_columns()}
         stated = {column.get("name"): (column.get("cfg"), column.get("chain")) for column in manifest.columns}
         counts = {
             "files": len(paths),

@@ -111,8 +111,7 @@ def released_text(policy: str, public: str) -> Callable[[], Tally]:
 def _registered(policy: str) -> dict[str, ReleaseRef]:
     read = parse_policy(policy)
     with _ledger(read) as ledger:
-        refs = {column.column or "": ledger.releases.find(column) for column in read.column_policies()}
-    return {name: ref for name, ref in refs.items() if ref is not None}
+        return ledger.releases.find_all(read)
 
 
 _READABLE = (pl.String, pl.Categorical, pl.Enum)
