@@ -134,7 +134,7 @@ def require(
     Another ledger was at this place before: that is a loss if this one has no anchor of the dataset yet. `released`
     returns the release names that are in use in sink and staging. Without any, the owner may have started over.
     """
-    place, here = _place(spec, options), ledger.ledger_id
+    place, here = place_of(None if spec is None else spec.anchors, options), ledger.ledger_id
     stored = [(item, file.stored) for file in _files_of(place, ledger) for item in file.datasets.values()]
     known = any(item.dataset == scope.dataset and item.anchor.ledger == here for item, _ in stored)
     names = () if known or released is None else released()
@@ -191,7 +191,7 @@ def record(
     options: Mapping[str, str] | None = None,
 ) -> None:
     """Store the anchor of a ledger, durably; without a named place, settings may allow that this fails."""
-    place = _place(spec, options)
+    place = place_of(None if spec is None else spec.anchors, options)
 
     def store(file: AnchorFile) -> None:
         before = file.datasets.get(scope.dataset)
@@ -365,10 +365,6 @@ def _is_writable(folder: Path) -> bool:
 
 def _hashed(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()
-
-
-def _place(spec: LedgerSpec | None, options: Mapping[str, str] | None) -> Storage:
-    return place_of(None if spec is None else spec.anchors, options)
 
 
 def place_of(named: str | Path | None, options: Mapping[str, str] | None = None) -> Storage:

@@ -244,7 +244,7 @@ class FullScan(RuleBasedStateMachine):
     @rule(writer=writers, ask=asked, meanwhile=done_meanwhile)
     def overtake(self, writer, ask, meanwhile):
         """Another writer is faster: the look-up before the locks is out of date."""
-        self.reserved(writer, self.request(ask), (partial(self.others, writer, ask, **meanwhile), "_begin_writing"))
+        self.reserved(writer, self.request(ask), (partial(self.others, writer, ask, **meanwhile), "transaction"))
 
     @rule(writer=writers, ask=asked)
     def meet_at_the_cap(self, writer, ask):
@@ -254,7 +254,7 @@ class FullScan(RuleBasedStateMachine):
             ask | {"release": release, "job": f"{self.steps} {release}"} for release in (("x", 0), ("y", 0), ("x", 1))
         )
         other = "two" if writer == "one" else "one"
-        self.reserved(writer, self.request(one), (partial(self.reserve, other, two), "_begin_writing"))
+        self.reserved(writer, self.request(one), (partial(self.reserve, other, two), "transaction"))
         self.abort(other, two["job"])
         self.reserve(writer, three)
 
@@ -271,7 +271,7 @@ class FullScan(RuleBasedStateMachine):
         results = self.results(self.scan(), ask)
         if results[1]:
             work = partial(self.others, writer, {}, **meanwhile, again=False)
-            self.committed(writer, ask["job"], results, (work, "_begin_writing"))
+            self.committed(writer, ask["job"], results, (work, "transaction"))
 
     def others(self, writer, like, asks, commits, end, near, **fixed):
         if near:

@@ -208,12 +208,22 @@ class PostgresStore(Store):
         if not self.rows("select has_table_privilege('meta', 'update')")[0][0]:
             raise self._denied("only a steward may do this", PRINT_GRANTS.format(role="steward"))
 
-    def _begin_reading(self) -> None:
-        self._begin("begin isolation level repeatable read read only")
+    def _begin(self, rows: int, *, writes: bool, shared: bool) -> None:
+        """Begin a transaction. One that writes holds the lock of the ledger: exclusively, or with other writers."""
+        import psycopg
 
-    def _begin_writing(self, rows: int, *, shared: bool) -> None:
-        """Begin a transaction that holds the lock of the ledger: exclusively, or together with other writers."""
-        self._begin("begin isolation level read committed")  # reads after a lock are current
+        # reads after a lock are current
+        statement = f"begin isolation level {'read committed' if writes else 'repeatable read read only'}"
+        try:
+            self._run(statement, ())
+        except psycopg.OperationalError:
+            # If the connection was lost since the last transaction, open it again.
+            if self._connection is not None and not self._connection.broken:
+                raise
+            self._connection = self._connect()
+            self._run(statement, ())
+        if not writes:
+            return
         try:
             hold = HOLD + HOLD_PER_MILLION * rows / 1_000_000
             self._run(SET_HOLD, (milliseconds(hold),))
@@ -252,18 +262,6 @@ class PostgresStore(Store):
                 self._run(END_STUCK, (APPLICATION, self.schema, STUCK))
             except psycopg.errors.InsufficientPrivilege:  # another role's session: its server ends it
                 self._run("rollback to savepoint turn", ())
-
-    def _begin(self, statement: str) -> None:
-        """Begin a transaction. If the connection was lost since the last one, open it again."""
-        import psycopg
-
-        try:
-            self._run(statement, ())
-        except psycopg.OperationalError:
-            if self._connection is not None and not self._connection.broken:
-                raise
-            self._connection = self._connect()
-            self._run(statement, ())
 
     def _roll_back(self) -> None:
         import psycopg

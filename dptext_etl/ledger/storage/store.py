@@ -13,7 +13,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from pwd import getpwuid
 from threading import RLock
@@ -108,20 +107,20 @@ class Store(ABC):
 
     def transaction(self, rows: int = 0, *, shared: bool = False) -> AbstractContextManager[None]:
         """Write everything in the block durably, or nothing; without `shared`, nothing else writes meanwhile."""
-        return self._block(partial(self._begin_writing, rows, shared=shared), writes=True)
+        return self._block(rows, writes=True, shared=shared)
 
     def snapshot(self) -> AbstractContextManager[None]:
         """Read one consistent state in the block, whatever others write meanwhile."""
-        return self._block(self._begin_reading, writes=False)
+        return self._block()
 
     @contextmanager
-    def _block(self, begin: Callable[[], None], *, writes: bool) -> Iterator[None]:
+    def _block(self, rows: int = 0, *, writes: bool = False, shared: bool = False) -> Iterator[None]:
         with self._thread_lock, self._translate_errors():
             if self._depth:
                 yield
                 return
             with telemetry.waiting("ledger") if writes else nullcontext():
-                begin()
+                self._begin(rows, writes=writes, shared=shared)
             self._depth += 1
             committed = False
             try:
@@ -176,10 +175,7 @@ class Store(ABC):
         """Do now what `close` would do with a write-ahead log; others may read and write meanwhile."""
 
     @abstractmethod
-    def _begin_writing(self, rows: int, *, shared: bool) -> None: ...
-
-    @abstractmethod
-    def _begin_reading(self) -> None: ...
+    def _begin(self, rows: int, *, writes: bool, shared: bool) -> None: ...
 
     @abstractmethod
     def _roll_back(self) -> None:
@@ -306,12 +302,9 @@ class SqliteStore(Store):
             run(f"pragma application_id={APPLICATION}")
             run(f"pragma user_version={VERSION}")
 
-    def _begin_writing(self, rows: int, *, shared: bool) -> None:  # noqa: ARG002
+    def _begin(self, rows: int, *, writes: bool, shared: bool) -> None:  # noqa: ARG002
         # The right to write comes before the first read, so no other write comes between judgment and charge.
-        self._run("begin immediate", ())
-
-    def _begin_reading(self) -> None:
-        self._run("begin", ())
+        self._run("begin immediate" if writes else "begin", ())
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
