@@ -295,9 +295,8 @@ class People:
                 versions = sorted(db.releases.published(ref))
                 count = int(db.look_up(ref, wanted).present.sum()) if versions and wanted.size else 0
                 if count:
-                    entries.append(
-                        {"release": ref.release, "column": ref.column, "versions": versions, "records": count}
-                    )
+                    names = {"release": ref.release, "column": ref.column}
+                    entries.append(names | {"versions": versions, "records": count})
         return entries
 
     def accept_units(self, dataset: str, lost: Mapping[str, float], reason: str) -> dict[str, dict[str, Micro]]:

@@ -100,9 +100,8 @@ class RawColumnAbsent(Gate):
         if missing:
             problems.append(f"missing: {', '.join(map(repr, sorted(missing)))}")
         if unknown:
-            problems.append(
-                f"{counted(len(unknown), 'column')} that the policy does not publish (names not repeated here)"
-            )
+            unknown_columns = counted(len(unknown), "column")
+            problems.append(f"{unknown_columns} that the policy does not publish (names not repeated here)")
         if mistyped:
             problems.append(f"of another type than expected: {', '.join(map(repr, sorted(mistyped)))}")
         if not schemas:
