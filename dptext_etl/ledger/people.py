@@ -82,7 +82,7 @@ def require_forms(db: Database, scope: Scope, columns: Sequence[str], forms: IdF
 
 
 def _pinned(db: Database, scope: Scope, columns: Sequence[str]) -> Iterator[tuple[tuple[str, ...], IdForm | None]]:
-    """Iterate over the places of the forms of units and of record ids, and what is pinned there."""
+    """Iterate over the places of the forms of units and of record ids, and the forms that are pinned there."""
     for place in ("scope", scope.name, scope.unit), *(("column", scope.dataset, name, "record") for name in columns):
         form = db.contents.latest().forms.get(place)
         yield place, None if form is None else IdForm.parse(form)
