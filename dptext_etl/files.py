@@ -183,13 +183,10 @@ def require_own(path: Path) -> None:
     _require_possible(
         path, f"the staging folder {path} cannot be made", "the folder must be writable by you, or name another staging"
     )
-    if not path.exists():
-        return
-    owner, user = path.stat().st_uid, os.geteuid()
-    if owner == user:
-        return
-    msg = f"the staging folder {path} belongs to user {owner}, not to user {user}: its owner could read raw texts"
-    raise InputError(msg, "remove it, or name your own folder as staging; no budget used")
+    user = os.geteuid()
+    if path.exists() and (owner := path.stat().st_uid) != user:
+        msg = f"the staging folder {path} belongs to user {owner}, not to user {user}: its owner could read raw texts"
+        raise InputError(msg, "remove it, or name your own folder as staging; no budget used")
 
 
 _OF_THE_KERNEL = ("/proc", "/sys")  # folders in which no one can make files, although their modes let root write
@@ -224,11 +221,7 @@ def lock(folder: Path, what: str) -> Iterator[None]:
         try:
             flock(descriptor, LOCK_EX | LOCK_NB)
         except OSError:
-            busy = True
-        else:
-            busy = False
-        if busy:
-            raise BusyError(f"another run {what}", "wait for it, or stop it; then run again")
+            raise BusyError(f"another run {what}", "wait for it, or stop it; then run again") from None
         yield
     finally:
         os.close(descriptor)

@@ -143,11 +143,7 @@ def kind_of(name: str, kinds: Mapping[str, Kind] | None = None) -> Kind | None:
 
 
 def require_options(options: Mapping[str, str], kinds: Mapping[str, Kind] | None = None) -> None:
-    """Refuse an option that is not allowed, a secret that is written out, and a variable that holds no credential.
-
-    Raises:
-        ValueError: One of the options is refused; the message quotes no value.
-    """
+    """Refuse an option that is not allowed, a secret that is written out, and a variable that holds no credential."""
     for name, value in options.items():
         kind, variable = kind_of(name, kinds), variable_of(value)
         if kind is None:
@@ -405,13 +401,10 @@ def resolved(options: Mapping[str, str], kinds: Mapping[str, Kind] | None = None
 
     Options, values of variables, and hosts that are not allowed are refused.
     """
-    problem = None
     try:
         require_options(options, kinds)
     except ValueError as refused:
-        problem = str(refused)
-    if problem is not None:
-        raise PolicyError(problem, "correct storage_options in the policy")
+        raise PolicyError(str(refused), "correct storage_options in the policy") from None
     values: dict[str, str] = {}
     for name, value in options.items():
         variable = variable_of(value)

@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 
 from dptext_etl import markup
 from dptext_etl.errors import LedgerError
-from dptext_etl.ledger.storage.postgres_sql import grants
+from dptext_etl.ledger.storage.postgres import grants
 
 HOSTILE = [
     "<img src=x onerror=alert(1)>", "</td></tr></table><script>alert(1)</script>", "a|b|c", "a\n\n# heading\n\n---\n",

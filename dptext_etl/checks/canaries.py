@@ -25,7 +25,7 @@ import gzip
 import hashlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -33,7 +33,7 @@ from functools import cache, lru_cache
 from itertools import chain, pairwise, starmap
 from pathlib import Path
 from string import ascii_lowercase
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -161,10 +161,9 @@ def plant(frame: pl.DataFrame, planned: CanaryPlan, policy: Policy) -> pl.DataFr
 
 def words_of(policy: Policy, secret: Secret) -> dict[str, tuple[str, ...]]:
     """Choose the words of in-vocabulary canary rows, by text column; in one process it is done once."""
-    columns = zip(policy.columns, policy.column_policies(), strict=True)
     return {
         item.name: in_vocabulary_words(column.mechanism, secret, policy.dataset, policy.release, item.name)
-        for item, column in columns
+        for item, column in zip(policy.columns, policy.column_policies(), strict=True)
     }
 
 
@@ -282,14 +281,13 @@ class Searcher:
     def find(self, anything: bytes | str | Path | pl.DataFrame) -> dict[str, int]:
         hits = dict.fromkeys(FORMS, 0)
         with seam("searching for canaries"):
-            if isinstance(anything, str):
-                anything = anything.encode("utf-8", "surrogatepass")
             if isinstance(anything, pl.DataFrame):
                 found = self._in_frame(anything)
             elif isinstance(anything, Path):
                 found = self._in_path(anything)
             else:
-                found = iter([self._patterns.occurrences(anything, 0)])
+                content = anything.encode("utf-8", "surrogatepass") if isinstance(anything, str) else anything
+                found = iter([self._patterns.occurrences(content, 0)])
             for counts in found:
                 for form, count in zip(FORMS, counts, strict=True):
                     hits[form] += count
@@ -309,25 +307,19 @@ class Searcher:
                 footer = min(size, int.from_bytes(file.read(4), "little"))
                 file.seek(size - footer)
                 yield self._patterns.occurrences(file.read(footer), 0)
-            elif head[:2] == b"\x1f\x8b":
-                with gzip.open(file) as inflated:
-                    yield from self._in_stream(inflated)
             else:
-                yield from self._in_stream(file)
-        if head != b"PAR1":
-            return
+                tail = b""
+                with gzip.open(file) if head[:2] == b"\x1f\x8b" else nullcontext(file) as stream:
+                    while chunk := stream.read(_CHUNK):
+                        window = tail + chunk
+                        yield self._patterns.occurrences(window, len(tail))  # those that end after the searched part
+                        tail = window[-(self._longest - 1) :]
+                return
         with pq.ParquetFile(path) as table:
             for batch in table.iter_batches(batch_size=_ROWS):
                 frame = pl.from_arrow(batch)
                 if isinstance(frame, pl.DataFrame):
                     yield from self._in_frame(frame)
-
-    def _in_stream(self, file: IO[bytes] | gzip.GzipFile) -> Iterator[list[int]]:
-        tail = b""
-        while chunk := file.read(_CHUNK):
-            window = tail + chunk
-            yield self._patterns.occurrences(window, len(tail))  # those that end after the searched part
-            tail = window[-(self._longest - 1) :]
 
     def _in_frame(self, frame: pl.DataFrame) -> Iterator[list[int]]:
         yield self._patterns.occurrences("\0".join(frame.columns).encode(), 0)

@@ -54,10 +54,9 @@ ByteRows = npt.NDArray[np.uint8]
 class Buckets:
     """Takes rows, and gives them back bucket by bucket."""
 
-    def __init__(self, width: int, folder: Path | None = None) -> None:
-        self.width = width
+    def __init__(self, width: int, folder: Path | None) -> None:
+        self.width, self._folder = width, folder
         self.rows = 0
-        self._folder = folder
         self._pending: list[ByteRows] = []
         self._size = 0
         self._file: BinaryIO | None = None

@@ -134,9 +134,7 @@ class Candidate:
 
 def choice_columns(policy: Policy) -> dict[str, ChoiceMechanism]:
     """Return the mechanisms of the text columns that are released as whole public texts; a synthetic table has none."""
-    if policy.synthetic is not None:
-        return {}
-    columns = ((item.column or "", by_text(item.mechanism)) for item in policy.column_policies())
+    columns = ((item.column or "", by_text(item.mechanism)) for item in policy.charged_columns())
     return {name: mechanism for name, mechanism in columns if mechanism is not None}
 
 

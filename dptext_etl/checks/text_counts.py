@@ -289,10 +289,9 @@ class CopyReport:
     def verdict(self) -> Verdict:
         """Return the report with its counts, for people inside the boundary; a report decides nothing."""
         what = "equal their originals" if self.ngram is None else f"share {self.ngram} words in a row with them"
-        message = (
-            f"column {self.column!r}: {self.copies:,} of {self.rows:,} texts{SAMPLED if self.sampled else ''} {what}, "
-        )
-        message += self._allowed if self.gating else f"{self._allowed} (report only)"
+        rows = f"{self.rows:,} texts{SAMPLED if self.sampled else ''}"
+        message = f"column {self.column!r}: {self.copies:,} of {rows} {what}, {self._allowed}"
+        message += "" if self.gating else " (report only)"
         kind = "copies" if self.ngram is None else "shared_ngrams"
         counts = {"rows": self.rows, kind: self.copies, "expected": self.expected, "beta": self.beta}
         counts |= {} if self.threshold is None else {"threshold": self.threshold}
@@ -442,10 +441,8 @@ def rewriting_reports(policy: Policy, shards: Iterable[Mapping[str, Mapping[str,
     reports = []
     for column, count in total_copies(shard.get("copies", {}) for shard in shards).items():
         rows = sum(count.rows_by_draws.values())
-        message = (
-            f"column {column!r}, as it is published: {count.copies:,} of {rows:,} rewritten texts{sampled} equal their "
-        )
-        message += "originals; nothing says what chance makes"
+        message = f"column {column!r}, as it is published: {count.copies:,} of {rows:,} rewritten texts{sampled} equal "
+        message += "their originals; nothing says what chance makes"
         reports.append(_reported(COPIES_PUBLISHED, {"rows": rows, "copies": count.copies}, message))
     failures: Counter[str] = Counter()
     for shard in shards:

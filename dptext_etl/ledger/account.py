@@ -100,9 +100,6 @@ class AccountTerms(LedgerSpec):
     # the names of the columns of ids, by "record" and "subject", where they are known
     id_columns: dict[str, str] = Field(default_factory=dict)
 
-    def scope(self, dataset: str) -> Scope:
-        return Scope.under(dataset, self.cap, self.unit)
-
 
 class Account:
     """Charge the rows of a column policy to an open ledger."""
@@ -115,7 +112,7 @@ class Account:
             msg = "the ledger that this worker finds is another one than the function was registered with"
             raise LedgerError(msg, "register the function again, where driver and workers see one ledger")
         self._refs: dict[str, ReleaseRef] = {}
-        self._scope = terms.scope(policy.dataset)
+        self._scope = Scope.under(policy.dataset, terms.cap, terms.unit)
         anchor_files.require_place(terms)
         anchor_files.require(self._ledger, self._scope, terms)
 
@@ -128,7 +125,7 @@ class Account:
 
     def arranged(self, ids: pa.Array, subjects: pa.Array | None) -> tuple[pa.Array, pa.Array | None, IdForms]:
         """Bring composite ids into the order of fields that the ledger pinned, and subjects into their normal form."""
-        pinned = self._ledger.pinned_forms(self._terms.scope(self._policy.dataset), [self._policy.column or ""])
+        pinned = self._ledger.pinned_forms(self._scope, [self._policy.column or ""])
         ids = arranged(ids, pinned.get("record"))
         if subjects is None:
             return ids, None, IdForms(IdForm.of(ids.type), columns=self._terms.id_columns)

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
-from functools import cache, partial
+from functools import cache
 from glob import escape
 from pathlib import Path
 from socket import gethostname
@@ -56,10 +56,6 @@ _TRIES = 20  # how often an anchor is written into a store while others write it
 
 def _now() -> datetime:
     return datetime.now(UTC).replace(microsecond=0)
-
-
-class FrozenError(FrozenLedgerError):
-    """The ledger misses an anchor that was stored of it, so its datasets are frozen."""
 
 
 class StoredAnchor(BaseModel):
@@ -138,7 +134,7 @@ def require(
     Another ledger was at this place before: that is a loss if this one has no anchor of the dataset yet. `released`
     returns the release names that are in use in sink and staging. Without any, the owner may have started over.
     """
-    place, here = _place(spec, options), ledger.ledger_id
+    place, here = place_of(None if spec is None else spec.anchors, options), ledger.ledger_id
     stored = [(item, file.stored) for file in _files_of(place, ledger) for item in file.datasets.values()]
     known = any(item.dataset == scope.dataset and item.anchor.ledger == here for item, _ in stored)
     names = () if known or released is None else released()
@@ -163,7 +159,7 @@ def _refuse_missing(
         ledger.losses.freeze(item.dataset, _REASON, in_use=item.releases, missing=item.anchor, groups=sorted(groups))
     for item, when in missing:
         shared = "" if item.dataset == scope.dataset else f" with {item.dataset}, whose cap it shares"
-        raise FrozenError(f"the dataset {scope.dataset} is frozen{shared}: {_REASON} ({when})", _HINT)
+        raise FrozenLedgerError(f"the dataset {scope.dataset} is frozen{shared}: {_REASON} ({when})", _HINT)
 
 
 def _refuse_unknown(ledger: Ledger, scope: Scope, names: Collection[str], place: Storage, *, freezing: bool) -> None:
@@ -184,7 +180,7 @@ def _refuse_unknown(ledger: Ledger, scope: Scope, names: Collection[str], place:
 
 def refuse_no_ledger(dataset: str) -> None:
     """Refuse a ledger that knows nothing of a dataset that was released."""
-    raise FrozenError(f"the dataset {dataset} is frozen: {_REASON}", _HINT)
+    raise FrozenLedgerError(f"the dataset {dataset} is frozen: {_REASON}", _HINT)
 
 
 def record(
@@ -195,22 +191,23 @@ def record(
     options: Mapping[str, str] | None = None,
 ) -> None:
     """Store the anchor of a ledger, durably; without a named place, settings may allow that this fails."""
+    place = place_of(None if spec is None else spec.anchors, options)
+
+    def store(file: AnchorFile) -> None:
+        before = file.datasets.get(scope.dataset)
+        _refuse_missing([] if before is None else [(before, file.stored)], ledger, scope)
+        names, groups = (set() if name is None else {name} for name in (release, scope.group))
+        file.add(ledger, scope.dataset, names, groups)
+
     try:
-        _replace(ledger, _place(spec, options), partial(_charged, ledger, scope, release))
-    except FrozenError:
+        _replace(ledger, place, store)
+    except FrozenLedgerError:
         raise
     except LedgerError:
         required = spec is not None and (spec.anchors is not None or spec.require_anchors is not False)
         if required or is_named(None):
             raise
-        _warn(_place(spec, options).url)
-
-
-def _charged(ledger: Ledger, scope: Scope, release: str | None, file: AnchorFile) -> None:
-    before = file.datasets.get(scope.dataset)
-    _refuse_missing([] if before is None else [(before, file.stored)], ledger, scope)
-    names, groups = (set() if name is None else {name} for name in (release, scope.group))
-    file.add(ledger, scope.dataset, names, groups)
+        _warn(place.url)
 
 
 @contextmanager
@@ -225,10 +222,9 @@ def _files_of(place: Storage, ledger: Ledger) -> Iterator[AnchorFile]:
     """Read the files of a ledger, and of others that were at its place."""
     by_id, by_place = (_hashed(name)[:16] for name in (ledger.ledger_id, ledger.place))
     for name in place.glob("*.json"):
-        if name.startswith(by_id) or name.endswith(f"-{by_place}.json"):
-            content = place.read(name)
-            if content is not None:
-                yield AnchorFile.parse(content, place.location(name))
+        of_ledger = name.startswith(by_id) or name.endswith(f"-{by_place}.json")
+        if of_ledger and (content := place.read(name)) is not None:
+            yield AnchorFile.parse(content, place.location(name))
 
 
 def _name_of(place: Storage, ledger: Ledger) -> str:
@@ -260,10 +256,7 @@ def _replace(ledger: Ledger, place: Storage, change: Callable[[AnchorFile], None
             _write(path, file.content(ledger))
     except OSError as exc:
         problem = f"the anchor of the ledger cannot be stored in {place.folder}"
-        failure = file_failure(exc, problem, _PLACE, LedgerError)
-    else:
-        return
-    raise failure
+        raise file_failure(exc, problem, _PLACE, LedgerError) from None
 
 
 @contextmanager
@@ -342,12 +335,7 @@ def require_environment(
 ) -> None:
     """Refuse a ledger or a noise key that a run of another environment used; `recording` stores the name for new ones.
 
-    Args:
-        environment: Name of the environment.
-        owned: What belongs to one environment, and a name of it that reveals nothing: "ledger" and "noise key".
-        spec: The ledger's settings, which name the anchor store.
-        options: Options of the store of that place.
-        recording: Whether to store the environment of what belongs to none.
+    `owned` has names of both that reveal nothing, by "ledger" and "noise key".
     """
     place = place_of(spec.anchors, options).child("environments")
     content = json.dumps({"environment": environment}).encode()
@@ -377,10 +365,6 @@ def _is_writable(folder: Path) -> bool:
 
 def _hashed(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()
-
-
-def _place(spec: LedgerSpec | None, options: Mapping[str, str] | None) -> Storage:
-    return place_of(None if spec is None else spec.anchors, options)
 
 
 def place_of(named: str | Path | None, options: Mapping[str, str] | None = None) -> Storage:
@@ -426,16 +410,7 @@ def maintain(
 ) -> Maintained:
     """Verify a ledger; if it is intact, store its anchor and make a backup: no backup is of a broken ledger.
 
-    Args:
-        ledger: The ledger, open for reading.
-        anchors: The anchor store, as in a policy.
-        options: Options of the store of that place.
-        backup: Folder of the backups, which are SQLite files without the id key; None makes none.
-        keep: How many backups stay there.
-
-    Raises:
-        LedgerError: The anchor cannot be stored, or the stored one cannot be read.
-        UnavailableLedgerError: The ledger does not answer.
+    Backups are SQLite files without the id key, in the folder `backup`, which keeps some of them.
     """
     place = place_of(anchors, options)
     report = ledger.verify()

@@ -229,7 +229,14 @@ def admit(  # noqa: PLR0917
     single = ends - starts == 1
     fits[rows[starts[single & (used + amounts[:, rows[starts]] > bound).any(axis=0)]]] = False
     for unit in np.flatnonzero(tight & ~single):
-        _admit_one_by_one(fits, rows[starts[unit] : ends[unit]], amounts, used[:, unit], limits)
+        spent = used[:, unit].tolist()  # whole numbers of any size
+        of_unit = rows[starts[unit] : ends[unit]]
+        for row, wanted in zip(of_unit.tolist(), amounts[:, of_unit].T.tolist(), strict=True):
+            after = [have + more for have, more in zip(spent, wanted, strict=True)]
+            if any(total > limit for total, limit in zip(after, limits, strict=True)):
+                fits[row] = False
+            else:
+                spent = after
     return fits
 
 
@@ -257,17 +264,6 @@ class EarlierCharges:
         rows = np.flatnonzero(amounts.any(axis=0))
         values = amounts[:, rows] if not self._sums.ids.size else np.hstack([self._sums.values, amounts[:, rows]])
         self._sums = fold(concatenated([self._sums.ids, units.take(rows)]), values)
-
-
-def _admit_one_by_one(fits: Mask, rows: Index, amounts: Values, used: Values, limits: tuple[int, ...]) -> None:
-    """Judge the records of one unit with whole numbers of any size."""
-    spent = used.tolist()
-    for row, wanted in zip(rows.tolist(), amounts[:, rows].T.tolist(), strict=True):
-        after = [have + more for have, more in zip(spent, wanted, strict=True)]
-        if any(total > limit for total, limit in zip(after, limits, strict=True)):
-            fits[row] = False
-        else:
-            spent = after
 
 
 def cap_change(scope: Scope, pinned: Pinned, cap: Cap | None) -> CapChange | None:

@@ -258,7 +258,10 @@ class Charges(LedgerReader):
             hashed = self._db.id_key.records(ids, canary)
             records.append(hashed.ids)
             units.append(hashed_ids(self._db.id_key.units(scope.unit, hashed, subjects, own=own)))
-        return LedgerPlan(scope.dataset, WantedIds(concatenated(records)), WantedIds(concatenated(units).real()))
+        unit_ids = concatenated(units)
+        return LedgerPlan(
+            scope.dataset, WantedIds(concatenated(records)), WantedIds(unit_ids.take(unit_ids.are_real()))
+        )
 
     def use(self, plan: LedgerPlan) -> None:
         """Answer calls that name only records of a plan from this plan.

@@ -143,11 +143,7 @@ class Contents:
         self.sinks: dict[str, set[str]] = {}
 
     def latest(self) -> Self:
-        """Read newer events, and return the contents; refuse a journal that this library did not write.
-
-        Raises:
-            LedgerError: The chain is broken, or an event may not follow those before it.
-        """
+        """Read newer events, and return the contents; refuse a journal that this library did not write."""
         with self._store.snapshot():
             if self._journal.last() == self.head:
                 return self
@@ -223,12 +219,11 @@ class Contents:
 
     def named_period(self, scope: Scope) -> Pinned | None:
         """Return the newest scope with a named period and a cap that a charge in the period of all time would pass."""
-        found = None
-        for number, item in sorted(self.scopes.items()):
+        for number, item in sorted(self.scopes.items(), reverse=True) if scope.period == ALL else ():
             shared = scope.dataset in self.members[number] or item.name == scope.name
-            if scope.period == ALL and item.period != ALL and item.measure is not None and shared:
-                found = item
-        return found
+            if item.period != ALL and item.measure is not None and shared:
+                return item
+        return None
 
     def releases_of(self, dataset: str) -> list[Release]:
         return [item for item in self.releases.values() if item.dataset == dataset]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import secrets
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
@@ -116,11 +116,7 @@ class Records:
         return tally["records"] - tally["canaries"] - given_back
 
     def states(self, batch: int) -> U8:
-        """Return the states of a batch by the events that moved its rows, shape (rows,). Catch up before.
-
-        Raises:
-            LedgerError: An event moves rows that are not in a state from which it can move them.
-        """
+        """Return the states of a batch by the events that moved its rows, shape (rows,). Catch up before."""
         found = self._contents.batches[batch]
         states = np.zeros(found.rows, np.uint8)
         for event, kind, whole in found.moves:
@@ -156,22 +152,19 @@ class Records:
         return values
 
     def digests_and_positions(self, places: Places) -> tuple[Bytes, I64]:
-        commits = {move.seq for batch in self._batches(places) for move in batch.moves if move.kind == Event.COMMIT}
+        def commits(batch: Batch) -> list[int]:
+            return [move.seq for move in batch.moves if move.kind == Event.COMMIT]
+
         _, digests, positions = self._recorded(places, commits, "digest", "positions")
         return digests, positions
 
     def settled(self, places: Places) -> tuple[Mask, I64]:
         """Return which rows were settled ex post, and the pure epsilon that they used, in millionths."""
-        events = {seq for batch in self._batches(places) for seq in batch.settled}
-        mask, used = self._recorded(places, events, PURE)
+        mask, used = self._recorded(places, lambda batch: batch.settled, PURE)
         return mask, used
 
     def refunds(self, event: int) -> Iterator[tuple[int, Index, I64]]:
-        """Iterate over batches with the rows that an event settled, and the pure epsilon that they used, in millionths.
-
-        Raises:
-            LedgerError: A row is not committed, was settled before, or used more than it was charged.
-        """
+        """Iterate over batches with the rows that an event settled, and the pure epsilon that they used."""
         columns = self._journal.read(event, ["batch", "row", PURE])
         for batch, group in Places(columns["batch"], columns["row"]).groups():
             rows, spent = columns["row"][group], columns[PURE][group]
@@ -184,22 +177,23 @@ class Records:
 
     def postprocessed(self, places: Places, chain: str) -> tuple[Mask, Bytes]:
         """Return which rows a chain of post-processing rewrote, and digests of the results, shape (rows, 32)."""
-        events = {seq for batch in self._batches(places) for seq, name in batch.posts if name == chain}
-        mask, digests = self._recorded(places, events, "digest")
+        mask, digests = self._recorded(
+            places, lambda batch: [seq for seq, name in batch.posts if name == chain], "digest"
+        )
         return mask, digests
 
-    def _batches(self, places: Places) -> Iterator[Batch]:
-        contents = self._contents.latest()
-        return (contents.batches[batch] for batch in np.unique(places.batch).tolist())
-
-    def _recorded(self, places: Places, events: set[int], *names: str) -> tuple[npt.NDArray[Any], ...]:
-        """Return which rows some events hold, and what columns of theirs hold of them."""
+    def _recorded(
+        self, places: Places, events_of: Callable[[Batch], list[int]], *names: str
+    ) -> tuple[npt.NDArray[Any], ...]:
+        """Return which rows some events of their batches hold, and what columns of theirs hold of them."""
+        batches = self._contents.latest().batches
+        events = {event for seq in np.unique(places.batch).tolist() for event in events_of(batches[seq])}
         outputs = [np.zeros(len(places.batch), np.bool_), *(_zeros(len(places.batch), name) for name in names)]
         keys, order = places.packed(), np.arange(len(places.batch))
         if (keys[1:] < keys[:-1]).any():
             order = np.argsort(keys)
             keys = keys[order]
-        for seq in sorted(events) if len(keys) else ():
+        for seq in sorted(events):
             columns = self._journal.read(seq, ["batch", "row", *names])
             event_rows = Places(columns["batch"], columns["row"]).packed()
             at = np.searchsorted(keys, event_rows)
@@ -237,8 +231,7 @@ class Block(NamedTuple):
     def places(self, rows: Index) -> I64:
         """Return the packed places of some rows, which are in ascending order; so are these."""
         at = np.searchsorted(self.begins, rows, side="right") - 1
-        places: I64 = (self.batches[at] << np.int64(32)) | (rows - self.begins[at])
-        return places
+        return Places(self.batches[at], rows - self.begins[at]).packed()
 
 
 class Keys:
@@ -248,9 +241,6 @@ class Keys:
     """
 
     def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
         self._head = Head(0, b"")  # the last event that was seen when ids were read
         self._blocks: dict[tuple[str, Key | int], list[Block]] = {}
         self._size = 0
@@ -258,7 +248,8 @@ class Keys:
     def catch_up(self, db: Database, head: Head) -> None:
         """Drop the ids that were read if the ledger was since restored to an earlier state."""
         if not db.journal.has_head(self._head):
-            self.clear()
+            self._blocks.clear()
+            self._size = 0
         self._head = head
 
     def blocks(self, db: Database, column: str, of: Key | int, after: int) -> Iterator[Block]:
@@ -316,15 +307,9 @@ class LedgerPlan:
 
     def __init__(self, dataset: str, records: WantedIds, units: WantedIds) -> None:
         self.dataset, self.records, self.units = dataset, records, units
-        self._restart(Head(0, b""))
-
-    def _restart(self, head: Head) -> None:
-        self._head = head  # the last event that answers consider
+        self._head = Head(0, b"")  # the last event that answers consider
         self._states: dict[tuple[int, int], _RecordStates] = {}
-        self._used = self._nothing(NEW, ())
-
-    def _nothing(self, scope: int, components: tuple[str, ...]) -> _Used:
-        return _Used((scope, components), np.zeros((len(components), len(self.units)), np.int64))
+        self._used: _Used | None = None
 
     def catch_up(self, db: Database) -> None:
         """Include all events committed so far in answers. Call it again once the locks are held."""
@@ -333,7 +318,8 @@ class LedgerPlan:
         db.keys.catch_up(db, head)
         undone = 0 < self._head.seq < contents.last_abort
         if undone or not db.journal.has_head(self._head):  # it was rolled back, or the ledger was restored
-            self._restart(head)
+            self._states.clear()
+            self._used = None
         self._head = head
 
     def read_ahead(self, db: Database, refs: Sequence[ReleaseRef], at: Index, pinned: Pinned) -> None:
@@ -359,7 +345,7 @@ class LedgerPlan:
         places = Places.unpack(of_release.places[at])
         mask, state = of_release.places[at] > 0, np.zeros(len(at), np.uint8)
         state[mask] = db.records.states_of(places.take(mask))
-        mask &= ~(mask & (state == State.ABORTED))
+        mask &= state != State.ABORTED
         return Holdings(mask, of_release.idem_keys.take(at), places, state)
 
     def moved(self, db: Database, refs: Sequence[ReleaseRef], at: Index, units: HashedIds) -> Mask:
@@ -382,15 +368,27 @@ class LedgerPlan:
 
     def used(self, db: Database, pinned: Pinned) -> Values:
         """Return the amounts of a cap that the units of this plan have used, shape (components, units)."""
-        if self._used.pinned != (pinned.id, pinned.components):
-            self._used = self._nothing(pinned.id, pinned.components)
-        used = self._used
-        if pinned.components and used.settled < self._head.seq:
-            try:
-                self._add_up(db, used)
-            except BaseException:  # a partial sum must not be added again
-                self._used = self._nothing(NEW, ())
-                raise
+        number, names = pinned.id, pinned.components
+        used, self._used = self._used, None  # a sum that breaks off must not be continued
+        if used is None or used.pinned != (number, names):
+            used = _Used((number, names), np.zeros((len(names), len(self.units)), np.int64))
+        if names and used.settled < self._head.seq:
+            # Reserved amounts, less refunds; canary rows have no unit
+            for block in db.keys.blocks(db, "unit", number, used.batch):
+                rows, at = self.units.find(block.ids)
+                places = Places.unpack(block.places(rows))
+                amounts = np.stack([np.minimum(db.records.reserved(places, name), LARGEST) for name in names])
+                add_at(used.amounts, at, np.where(db.records.states_of(places) == State.ABORTED, 0, amounts))
+                used.batch = int(block.batches[-1])
+            settlements = db.contents.settlements if names == REFUNDED else []
+            for seq in settlements[bisect_right(settlements, used.settled) : bisect_right(settlements, self._head.seq)]:
+                for batch, refunded, spent in db.records.refunds(seq):
+                    if db.contents.batches[batch].scope == number:
+                        charged = db.journal.read(batch, ["unit", PURE])
+                        rows, at = self.units.find(hashed_ids(charged["unit"][refunded]))
+                        add_at(used.amounts, at, (spent - charged[PURE][refunded])[None, rows])
+            used.settled = self._head.seq
+        self._used = used
         return used.amounts
 
     def _others(self, db: Database, refs: Sequence[ReleaseRef]) -> Iterator[ReleaseRef]:
@@ -414,24 +412,6 @@ class LedgerPlan:
                 of_release.idem_keys.hi[at], of_release.idem_keys.lo[at] = hashed_ids(identities)
                 of_release.batch = int(block.batches[-1])
         return of_release
-
-    def _add_up(self, db: Database, used: _Used) -> None:
-        """Add reserved amounts, less refunds; canary rows have no unit."""
-        number, names = used.pinned
-        for block in db.keys.blocks(db, "unit", number, used.batch):
-            rows, at = self.units.find(block.ids)
-            places = Places.unpack(block.places(rows))
-            amounts = np.stack([np.minimum(db.records.reserved(places, name), LARGEST) for name in names])
-            add_at(used.amounts, at, np.where(db.records.states_of(places) == State.ABORTED, 0, amounts))
-            used.batch = int(block.batches[-1])
-        settlements = db.contents.settlements if names == REFUNDED else []
-        for seq in settlements[bisect_right(settlements, used.settled) : bisect_right(settlements, self._head.seq)]:
-            for batch, refunded, spent in db.records.refunds(seq):
-                if db.contents.batches[batch].scope == number:
-                    charged = db.journal.read(batch, ["unit", PURE])
-                    rows, at = self.units.find(hashed_ids(charged["unit"][refunded]))
-                    add_at(used.amounts, at, (spent - charged[PURE][refunded])[None, rows])
-        used.settled = self._head.seq
 
 
 def _joined(blocks: Sequence[Block]) -> Block:
@@ -468,18 +448,13 @@ class Database:
     def covering(
         self, dataset: str, records: HashedIds, wanted: WantedIds | None = None, units: HashedIds | None = None
     ) -> tuple[LedgerPlan, Index, Index]:
-        """Return a plan that covers records and units, and the places of records and units in it.
+        """Return a plan that covers distinct records and units, and the places of records and units in it.
 
-        Call it inside a transaction or a snapshot: only the holder of the store's lock reads into a plan.
-
-        Args:
-            dataset: The dataset of the records.
-            records: Record ids, each once.
-            wanted: The same as ids to look for, where the caller has them.
-            units: Units; an id of zeros, as canary rows have, has the place 0 and stands for no unit.
+        Call it inside a transaction or a snapshot: only the holder of the store's lock reads into a plan. The unit of
+        a canary row, an id of zeros, has the place 0.
         """
         unit_ids = concatenated(()) if units is None else units
-        real = (unit_ids.hi != 0) | (unit_ids.lo != 0)
+        real = unit_ids.are_real()
         of_units, unit_at = unit_ids.take(real), np.zeros(unit_ids.size, np.intp)
         if units is None:  # a commit brings the very ids that were reserved
             for plan, ids, at in self._recent:

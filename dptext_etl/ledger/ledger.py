@@ -271,8 +271,7 @@ class Ledger(Charges):
         Raises:
             LedgerError: The release was revoked, or a record was forgotten; nothing is committed.
         """
-        work = partial(_commit, self._db, job, ready)
-        return self._db.store.write(ready.outcome.size, work)
+        return self._db.store.write(ready.outcome.size, partial(_commit, self._db, job, ready))
 
     @bare
     def post(  # noqa: PLR0917
@@ -325,9 +324,8 @@ class Ledger(Charges):
                 raise LedgerError(msg, "commit them before")
             rewritten, first = db.records.postprocessed(holdings.places, chain)
             outcome = np.full(records.ids.size, CommitOutcome.COMMITTED, np.uint8)
-            outcome[rewritten] = np.where((first != staged).any(axis=1), CommitOutcome.DIVERGED, CommitOutcome.ALREADY)[
-                rewritten
-            ]
+            differs = (first != staged).any(axis=1)[rewritten]
+            outcome[rewritten] = np.where(differs, CommitOutcome.DIVERGED, CommitOutcome.ALREADY)
             if not rewritten.all():
                 places = holdings.places.take(~rewritten)
                 columns = places._asdict() | {"digest": staged[~rewritten]}

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from dptext_etl import files
 from dptext_etl.column import INFINITE
-from dptext_etl.errors import DPTextError, InputError, file_failure
+from dptext_etl.errors import InputError, file_failure
 from dptext_etl.guarantee import ADDITIVE, PURE, steps
 from dptext_etl.keys import IdForm, normalized
 from dptext_etl.ledger.caps import LARGEST
@@ -28,7 +28,6 @@ from dptext_etl.ledger.contents import COUNTS, Contents, Key, Pinned
 from dptext_etl.ledger.holdings import Database, Places
 from dptext_etl.ledger.reports import charges, keys_of_releases, refunds, tracked_components, used_by_unit
 from dptext_etl.ledger.storage.hashed_ids import Bytes
-from dptext_etl.ledger.storage.journal import Entry
 from dptext_etl.ledger.types import I64, Mask, State
 
 EVENTS = 10_000  # events that are read at a time
@@ -78,17 +77,15 @@ def write(db: Database, folder: Path, ids: Sequence[str]) -> dict[str, int]:
     rows = {**{name: read(db) for name, read in _ROWS.items()}, "asked": iter([{"hash": _hashes(db, ids)}])}
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise InputError("the folder of the tables holds something already", "name a new folder")
-    failure: DPTextError | None = None
-    counts = dict[str, int]()
     try:
         with files.temporary_folder(folder.absolute().parent) as draft:
-            for name, schema in SCHEMAS.items():
-                counts[name] = _write_table(draft / f"{name}.parquet", schema, rows[name])
+            counts = {
+                name: _write_table(draft / f"{name}.parquet", schema, rows[name]) for name, schema in SCHEMAS.items()
+            }
             draft.rename(folder)
     except OSError as exc:
-        failure = file_failure(exc, "the tables cannot be written", "the parent folder must exist and have room")
-    if failure is not None:
-        raise failure
+        hint = "the parent folder must exist and have room"
+        raise file_failure(exc, "the tables cannot be written", hint) from None
     return counts
 
 
@@ -173,43 +170,37 @@ def _balances(db: Database) -> Rows:
 
 def _events(db: Database) -> Rows:
     """Iterate over the journal, whatever kinds of events it holds."""
-    contents, entries = db.contents.latest(), db.journal.entries()
-    while rows := [_event(entry, contents) for entry in islice(entries, EVENTS)]:
+    releases, entries = db.contents.latest().releases, db.journal.entries()
+    while rows := [{**entry.facts, **entry._asdict()} for entry in islice(entries, EVENTS)]:
+        for row in rows:
+            dataset, release = None, row.get("release")
+            if not isinstance(release, str):
+                numbers = [number for number, _ in row.get("releases", ())] if release is None else [release]
+                about = {(releases[number].dataset, releases[number].release) for number in numbers}
+                dataset, release = about.pop() if len(about) == 1 else (None, None)
+            row |= {"event": row["seq"], "event_hash": row["hash"].hex(), "written_at": _time(row)}
+            row |= {"dataset": row.get("dataset", dataset), "release": release}
         yield rows
-
-
-def _event(entry: Entry, contents: Contents) -> dict[str, Any]:
-    facts, dataset = entry.facts, None
-    release = facts.get("release")
-    if not isinstance(release, str):
-        numbers = [number for number, _ in facts.get("releases", ())] if release is None else [release]
-        about = {(contents.releases[number].dataset, contents.releases[number].release) for number in numbers}
-        dataset, release = about.pop() if len(about) == 1 else (None, None)
-    names = {"dataset": facts.get("dataset", dataset), "release": release}
-    row = {"event": entry.seq, "kind": entry.kind, "body": entry.body, "event_hash": entry.hash.hex()}
-    return {**facts, **names, **row, "written_at": _time(facts)}
 
 
 def _releases(db: Database) -> Rows:
     contents, rows = db.contents.latest(), list[dict[str, Any]]()
     for key, item in keys_of_releases(contents):
         facts, tally = item.facts, contents.count(key)
-        largest = charges(db, key)[0][PURE]
-        rows.append(
-            {
-                **_named(contents, key),
-                "mechanism": facts["mechanism"],
-                "guarantee": facts["class"],
-                "protects": facts["unit"],
-                "disclosures": ", ".join(facts["disclosures"]),
-                "assumptions": ", ".join(facts["assumptions"]),
-                "cfg": item.cfg,
-                "publishable": item.publishable,
-                "revoked_by": contents.revoked.get((item.dataset, item.release)),
-                **{name: tally[name] for name in COUNTS},
-                f"largest_{PURE}": in_units(PURE, np.array([largest])).item(),
-            }
-        )
+        row = {
+            **_named(contents, key),
+            "mechanism": facts["mechanism"],
+            "guarantee": facts["class"],
+            "protects": facts["unit"],
+            "disclosures": ", ".join(facts["disclosures"]),
+            "assumptions": ", ".join(facts["assumptions"]),
+            "cfg": item.cfg,
+            "publishable": item.publishable,
+            "revoked_by": contents.revoked.get((item.dataset, item.release)),
+            **{name: tally[name] for name in COUNTS},
+            f"largest_{PURE}": in_units(PURE, np.array([charges(db, key)[0][PURE]])).item(),
+        }
+        rows.append(row)
     yield rows
 
 

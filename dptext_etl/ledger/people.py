@@ -41,8 +41,7 @@ _HINT = "bring the column into the pinned form: another one would give everyone 
 
 def pinned_forms(db: Database, scope: Scope, columns: Sequence[str]) -> dict[str, IdForm]:
     forms: dict[str, IdForm] = {}
-    for place in _form_places(scope, columns):
-        form = _pinned_form(db, place)
+    for place, form in _pinned(db, scope, columns):
         if form is not None:
             forms.setdefault(place[-1], form)
     return forms
@@ -50,8 +49,8 @@ def pinned_forms(db: Database, scope: Scope, columns: Sequence[str]) -> dict[str
 
 def require_forms(db: Database, scope: Scope, columns: Sequence[str], forms: IdForms | None) -> None:
     """Refuse ids of another form or column than the pinned one, and pin forms that are not pinned yet."""
-    for place in _form_places(scope, columns):
-        before, now = _pinned_form(db, place), None if forms is None else getattr(forms, place[-1])
+    for place, before in _pinned(db, scope, columns):
+        now = None if forms is None else getattr(forms, place[-1])
         what = f"{place[-1]} ids of {place[1] if place[0] == 'scope' else '.'.join(place[1:-1])}"
         if now is None:
             if before is not None:
@@ -66,12 +65,11 @@ def require_forms(db: Database, scope: Scope, columns: Sequence[str], forms: IdF
                 kinds = sorted({contents.releases[item.key[0]].id_type for item in charged})
                 if kinds and now.kind not in kinds:
                     raise LedgerError(f"the {what} are pinned as {' or '.join(kinds)}, got {now}", _HINT)
+            db.journal.append(Event.ID_FORM, place=place, form=now.written())
         elif before != now:
             order = "bring the fields into the pinned order: dptext runs do so by themselves"
             got = f"{now}, its fields under other names" if str(before) == str(now) else str(now)
             raise LedgerError(f"the {what} are pinned as {before}, got {got}", order if before.orders(now) else _HINT)
-        if before is None:
-            db.journal.append(Event.ID_FORM, place=place, form=now.written())
     for role, column in ({} if forms is None else forms.columns).items():
         place = ("name", scope.name, scope.dataset, role)
         before = db.contents.latest().forms.get(place)
@@ -83,15 +81,11 @@ def require_forms(db: Database, scope: Scope, columns: Sequence[str], forms: IdF
             raise LedgerError(msg, f"{hint}name: `dptext ledger accept-units {scope.dataset}`")
 
 
-def _form_places(scope: Scope, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    yield ("scope", scope.name, scope.unit)
-    for column in columns:
-        yield ("column", scope.dataset, column, "record")
-
-
-def _pinned_form(db: Database, place: tuple[str, ...]) -> IdForm | None:
-    pinned = db.contents.latest().forms.get(place)
-    return None if pinned is None else IdForm.parse(pinned)
+def _pinned(db: Database, scope: Scope, columns: Sequence[str]) -> Iterator[tuple[tuple[str, ...], IdForm | None]]:
+    """Iterate over the places of the forms of units and of record ids, and the forms that are pinned there."""
+    for place in ("scope", scope.name, scope.unit), *(("column", scope.dataset, name, "record") for name in columns):
+        form = db.contents.latest().forms.get(place)
+        yield place, None if form is None else IdForm.parse(form)
 
 
 def refuse_other_units(scope: Scope, moved: int, records: int) -> None:
@@ -301,9 +295,8 @@ class People:
                 versions = sorted(db.releases.published(ref))
                 count = int(db.look_up(ref, wanted).present.sum()) if versions and wanted.size else 0
                 if count:
-                    entries.append(
-                        {"release": ref.release, "column": ref.column, "versions": versions, "records": count}
-                    )
+                    names = {"release": ref.release, "column": ref.column}
+                    entries.append(names | {"versions": versions, "records": count})
         return entries
 
     def accept_units(self, dataset: str, lost: Mapping[str, float], reason: str) -> dict[str, dict[str, Micro]]:

@@ -302,7 +302,7 @@ class Lookup:
     No process needs more than the ids of its records, or the places of its batches.
     """
 
-    def __init__(self, db: Database, ref: ReleaseRef, chain: str | None = None, *, identities: bool = False) -> None:
+    def __init__(self, db: Database, ref: ReleaseRef, chain: str | None, *, identities: bool) -> None:
         self._db, self.ref, self.chain, self._identities = db, ref, chain, identities
 
     def hashed(self, ids: pa.Array, canary: Mask | None = None) -> Bytes:

@@ -168,33 +168,21 @@ class Releases:
 
     def find(self, policy: ColumnPolicy) -> ReleaseRef | None:
         """Return the release that a column policy names, also a revoked one, or None. Registers nothing."""
-        names = (policy.dataset, policy.column or "", policy.release, policy.mechanism.cfg())
-        return self._find(names, policy.nonce)
+        with self._store.snapshot():
+            pinned = self._pinned(policy.dataset, policy.column or "", policy.release)
+        return None if pinned is None or pinned.cfg != policy.mechanism.cfg() else pinned.ref(policy.nonce)
 
     def find_all(self, policy: Policy) -> dict[str, ReleaseRef]:
         """Return the releases that a policy names, by text column; names without a release are excluded."""
-        if policy.synthetic is None:
-            refs = {item.column or "": self.find(item) for item in policy.column_policies()}
-        else:
-            names = (policy.dataset, policy.synthetic.column, policy.release, policy.statistic.cfg())
-            refs = {policy.synthetic.column: self._find(names)}
+        refs = {item.column or "": self.find(item) for item in policy.charged_columns()}
         return {name: ref for name, ref in refs.items() if ref is not None}
-
-    def _find(self, names: tuple[str, str, str, str], nonce: int = 0) -> ReleaseRef | None:
-        with self._store.snapshot():
-            pinned = self._pinned(*names[:3])
-        return None if pinned is None or pinned.cfg != names[3] else pinned.ref(nonce)
 
     def _pinned(self, dataset: str, column: str, release: str) -> Release | None:
         pinned = self._contents.latest().releases_of(dataset)
         return next((item for item in pinned if (item.column, item.release) == (column, release)), None)
 
     def require_key(self, ref: ReleaseRef, key: Secret) -> None:
-        """Refuse another noise key than a release is committed to.
-
-        Raises:
-            KeyReferenceError: The release was made under another key.
-        """
+        """Refuse another noise key than a release is committed to."""
         with self._store.snapshot():
             pinned = self._contents.latest().releases.get(ref.id)
         expected = commitment(key, ref.dataset, ref.column, ref.release)
@@ -212,15 +200,9 @@ class Releases:
         return [item.ref(nonce) for item, nonce in pairs if item.dataset == dataset]
 
     def pin_table(self, ref: ReleaseRef, digest: str, sums: str = "") -> None:
-        """Pin the records and texts that a release is drawn from as a whole, before the first draw.
+        """Pin the records and texts that a release is drawn from as a whole, before the first draw, by keyed digests.
 
-        Args:
-            ref: The release.
-            digest: A keyed digest of all of them, 64 hex digits.
-            sums: A keyed digest of the exact sums that noise is added to, 64 hex digits; "" where texts are drawn.
-
-        Raises:
-            LedgerError: Other records, texts, or sums are pinned, or the release is revoked.
+        `digest` is of all of them, `sums` of the exact sums that noise is added to; "" where texts are drawn.
         """
         with self._store.transaction():
             self._contents.latest().require_usable(ref)

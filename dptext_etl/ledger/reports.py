@@ -396,17 +396,9 @@ class Reports:
 
         Such a release holds the records of the newest release of each column, or where the column has none, of the
         dataset's newest release. As in `reserve`, charges add up by component; nothing that a commit gives back counts.
-
-        Args:
-            scope: Where the spends add up.
-            cap: The cap, on one measure.
-            costs: The costs of records, by text column.
-            most: Records of a person that a release holds, at most.
-
-        Returns:
-            Numbers of units by number of releases: "units", and where persons are the unit "rows", records without a
-            person. Units that a release does not charge are excluded. All
-            units are in memory.
+        `costs` are by text column, and a release holds at most `most` records of a person. Counts are of "units", and
+        where persons are the unit of "rows", records without a person. Units that a release does not charge are
+        excluded. All units are in memory.
         """
         db = self._db
         pinned = db.scopes.find(scope)._replace(measure=cap.measure, limits=limits(cap))

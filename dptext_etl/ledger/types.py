@@ -257,10 +257,8 @@ class CapChange:
         return asdict(self)
 
     def __str__(self) -> str:
-        before, after = (
-            " and ".join(f"{name} {amount:g}" for name, amount in amounts.items())
-            for amounts in (self.pinned, self.asked)
-        )
+        pair = ((f"{name} {amount:g}" for name, amount in cap.items()) for cap in (self.pinned, self.asked))
+        before, after = map(" and ".join, pair)
         then = {
             "lower": "a run with it needs --accept-lower-cap; a lowered cap stays low",
             "higher": "a run with it is refused; `dptext ledger set-cap` raises a cap on purpose",

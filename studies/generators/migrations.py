@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dptext_etl.ledger.storage.postgres_sql import Role, grants
+from dptext_etl.ledger.storage.postgres import Role, grants
 
 DATABASE, SCHEMA = "dptext", "dptext_ledger"
 _ROLES: tuple[Role, ...] = ("owner", "writer", "steward", "auditor")

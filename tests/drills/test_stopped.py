@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dptext_etl import Ledger, _kernel
 from dptext_etl.ledger import Charge, Scope
-from dptext_etl.ledger.storage import postgres_sql
+from dptext_etl.ledger.storage import postgres as store_module
 
 from .contender import EPSILON, STATED
 
@@ -25,7 +25,7 @@ BATCH = 20_000
 def test_a_writer_that_is_stopped(drill, tmp_path, postgres):
     """Anyone who comes next must get its answer while the writer is paused; its limit is a minute."""
     times, chance = drill.count("stopped", 2), random.Random(6)
-    hold = postgres_sql.HOLD if drill.whole else 0.5
+    hold = store_module.HOLD if drill.whole else 0.5
     _kernel.Secret().write(str(tmp_path / "ids.key"))
     place, key = postgres.url(), f"file:{tmp_path / 'ids.key'}"
     with Ledger.open(place, key, timeout=60) as ledger:

@@ -11,13 +11,13 @@ from contender import EPSILON, SCOPE, STATED
 
 from dptext_etl.errors import UnavailableLedgerError
 from dptext_etl.ledger import Charge, Ledger
-from dptext_etl.ledger.storage import postgres_sql
+from dptext_etl.ledger.storage import postgres
 from dptext_etl.ledger.storage.store import wait_for_ledger
 
 
 def write(place, id_key, batch, hold):
     """Reserve and commit; say how many records that were, and how often the server had ended a write."""
-    postgres_sql.HOLD = hold
+    postgres.HOLD = hold
     ended, done = 0, 0
 
     def counted(call):

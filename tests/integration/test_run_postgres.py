@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from dptext_etl import Ledger, _kernel
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.ledger import require_writable
-from dptext_etl.ledger.storage.postgres_sql import WRITES, grants
+from dptext_etl.ledger.storage.postgres import WRITES, grants
 
 from ..refusals import foretold, same_refusal
 

@@ -28,7 +28,6 @@ from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 from dptext_etl.errors import DPTextError, InputError, KeyReferenceError, LedgerError, LockedLedgerError
 from dptext_etl.files import sha256
 from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.ledger.anchor_files import FrozenError
 from dptext_etl.ledger.storage import store
 from dptext_etl.runner import check, publish
 from dptext_etl.runner.publish.publication import judge_here
@@ -271,7 +270,7 @@ def test_a_task_stores_anchors_in_the_store_of_its_staging(make_job, store):
 
 
 def test_a_refusal_keeps_its_class_and_exit_code():
-    frozen = tasks.refused(FrozenError("the dataset is frozen"))
+    frozen = tasks.refused(errors.FrozenLedgerError("the dataset is frozen"))
     with pytest.raises(errors.FrozenLedgerError, match="the dataset is frozen"):
         tasks.read(tasks.facts_pack(tasks.REFUSED, frozen))
 

@@ -15,7 +15,7 @@ from dptext_etl.keys import IdForm
 from dptext_etl.ledger import IdForms, Ledger, Outcome, Scope
 from dptext_etl.ledger.ledger import require_writable
 from dptext_etl.ledger.storage.journal import event_hash
-from dptext_etl.ledger.storage.postgres_sql import WRITES, database, grants, missing_grant, split_url
+from dptext_etl.ledger.storage.postgres import WRITES, database, grants, missing_grant, split_url
 from dptext_etl.ledger.storage.store import COLUMNS
 from dptext_etl.ledger.types import Event
 from dptext_etl.policy import Cap

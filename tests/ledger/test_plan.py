@@ -23,7 +23,7 @@ from dptext_etl.guarantee import MICRO, PURE, millionths
 from dptext_etl.ledger import CommitOutcome, Scope, State
 from dptext_etl.ledger import holdings as plan
 from dptext_etl.ledger.reports import QUANTILES
-from dptext_etl.ledger.storage import postgres_sql
+from dptext_etl.ledger.storage import postgres
 from dptext_etl.ledger.storage.hashed_ids import IdKey
 from dptext_etl.policy import Cap
 
@@ -244,7 +244,7 @@ class FullScan(RuleBasedStateMachine):
     @rule(writer=writers, ask=asked, meanwhile=done_meanwhile)
     def overtake(self, writer, ask, meanwhile):
         """Another writer is faster: the look-up before the locks is out of date."""
-        self.reserved(writer, self.request(ask), (partial(self.others, writer, ask, **meanwhile), "_begin_writing"))
+        self.reserved(writer, self.request(ask), (partial(self.others, writer, ask, **meanwhile), "transaction"))
 
     @rule(writer=writers, ask=asked)
     def meet_at_the_cap(self, writer, ask):
@@ -254,7 +254,7 @@ class FullScan(RuleBasedStateMachine):
             ask | {"release": release, "job": f"{self.steps} {release}"} for release in (("x", 0), ("y", 0), ("x", 1))
         )
         other = "two" if writer == "one" else "one"
-        self.reserved(writer, self.request(one), (partial(self.reserve, other, two), "_begin_writing"))
+        self.reserved(writer, self.request(one), (partial(self.reserve, other, two), "transaction"))
         self.abort(other, two["job"])
         self.reserve(writer, three)
 
@@ -271,7 +271,7 @@ class FullScan(RuleBasedStateMachine):
         results = self.results(self.scan(), ask)
         if results[1]:
             work = partial(self.others, writer, {}, **meanwhile, again=False)
-            self.committed(writer, ask["job"], results, (work, "_begin_writing"))
+            self.committed(writer, ask["job"], results, (work, "transaction"))
 
     def others(self, writer, like, asks, commits, end, near, **fixed):
         if near:
@@ -569,8 +569,8 @@ def test_every_answer_is_that_of_a_full_scan(new_place, cramped, monkeypatch):
         hashed = IdKey._hash
         monkeypatch.setattr(IdKey, "_hash", lambda *asked: with_equal_halves(hashed, *asked))
 
-    monkeypatch.setattr(postgres_sql, "IDLE", 600.0)  # a busy machine is slow
-    monkeypatch.setattr(postgres_sql, "HOLD", 600.0)
+    monkeypatch.setattr(postgres, "IDLE", 600.0)  # a busy machine is slow
+    monkeypatch.setattr(postgres, "HOLD", 600.0)
     on_server = "://" in str(new_place("probe"))
 
     class Here(FullScan):

@@ -15,7 +15,7 @@ import pytest
 from dptext_etl.errors import KeyReferenceError, LedgerError, LockedLedgerError
 from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.ledger.ledger import ledger_exists
-from dptext_etl.ledger.storage import postgres_sql
+from dptext_etl.ledger.storage import postgres as store_module
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from tests.postgres_server import PostgresServer, free_port, missing
 
@@ -271,13 +271,13 @@ def small():
 @pytest.fixture
 def asked(monkeypatch):
     """The SQLSTATEs of connections that were refused."""
-    states, real = [], postgres_sql.refusal
+    states, real = [], store_module.refusal
 
     def spy(conninfo):
         states.append(real(conninfo))
         return states[-1]
 
-    monkeypatch.setattr(postgres_sql, "refusal", spy)
+    monkeypatch.setattr(store_module, "refusal", spy)
     return states
 
 

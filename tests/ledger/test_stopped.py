@@ -17,7 +17,8 @@ import pytest
 
 from dptext_etl.errors import LedgerError, LockedLedgerError, UnavailableLedgerError
 from dptext_etl.ledger import Outcome, Scope
-from dptext_etl.ledger.storage import postgres_sql, store
+from dptext_etl.ledger.storage import postgres as store_module
+from dptext_etl.ledger.storage import store
 from dptext_etl.ledger.storage.store import wait_for_ledger
 
 from ..ledger_kit import Kit
@@ -135,7 +136,7 @@ def test_others_go_on_while_a_message_is_stuck(kit, postgres, monkeypatch, bytes
     kit.reserve(["b"], refs=[kit.ref()])
     ref = far.ref(dataset=dataset)
     names = [f"r{i}" for i in range(5000)]
-    monkeypatch.setattr(postgres_sql, "HOLD", 0.5)  # of the stuck writer, between two messages
+    monkeypatch.setattr(store_module, "HOLD", 0.5)  # of the stuck writer, between two messages
     network.left = bytes_
 
     def write():
@@ -146,9 +147,9 @@ def test_others_go_on_while_a_message_is_stuck(kit, postgres, monkeypatch, bytes
     writer.start()
     while writer.is_alive() and not network.stuck.wait(0.05):  # on a busy machine, the server may end it before
         pass
-    monkeypatch.setattr(postgres_sql, "HOLD", 600.0)
-    monkeypatch.setattr(postgres_sql, "STUCK", 0.0)
-    monkeypatch.setattr(postgres_sql, "LOOK", 0.05)
+    monkeypatch.setattr(store_module, "HOLD", 600.0)
+    monkeypatch.setattr(store_module, "STUCK", 0.0)
+    monkeypatch.setattr(store_module, "LOOK", 0.05)
     kit.reopen(timeout=600)
     assert kit.reserve(["a"]) == [Outcome.RESERVED]
     kit.sound()
@@ -177,12 +178,12 @@ def test_an_answer_that_never_arrives_is_given_up(kit, postgres, monkeypatch, tm
         return far.reserve(["b"], refs=[ref]) if call == "reserve" else far.commit(["a"])
 
     network.left = bytes_
-    monkeypatch.setattr(postgres_sql, "ANSWER", 0.3)
-    monkeypatch.setattr(postgres_sql, "ASKING", 0.3)
+    monkeypatch.setattr(store_module, "ANSWER", 0.3)
+    monkeypatch.setattr(store_module, "ASKING", 0.3)
     with pytest.raises(UnavailableLedgerError, match=r"lost its connection|cannot be reached"):
         deque(ask() for _ in range(20))  # some calls send less than others
     network.left = 0
-    monkeypatch.setattr(postgres_sql, "ANSWER", 600.0)
+    monkeypatch.setattr(store_module, "ANSWER", 600.0)
     ask()
     kit.sound()
     far.ledger.close()

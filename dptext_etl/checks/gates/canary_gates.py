@@ -71,17 +71,15 @@ class CanaryTextAbsent(Gate):
         self._everything = Searcher(word for words in self._tokens.values() for word in words)
         for item in self.policy.column_policies():
             name, chance = item.column or "", chance_of_foreign_words(item.mechanism)
+            others = Searcher(word for other, words in self._tokens.items() if other != name for word in words)
             if Disclosure.OOV in item.mechanism.guarantee.disclosures and item.mechanism.mode != "strict":
-                self._in_clear[name] = self._all_but(name)
+                self._in_clear[name] = others
             searched = planted * len(self._tokens.get(name, ()))
             if chance * searched > FALSE_ALARM:
-                self._spelled[name] = self._all_but(name)
+                self._spelled[name] = others
             if (chance + sum(step.foreign_word_chance() for step in item.postprocess)) * searched > FALSE_ALARM:
-                self._spelled_again[name] = self._all_but(name)
+                self._spelled_again[name] = others
         self.state = {"rows": 0, "hits": Counter(dict.fromkeys(FORMS, 0))}
-
-    def _all_but(self, column: str) -> Searcher:
-        return Searcher(word for other, words in self._tokens.items() if other != column for word in words)
 
     def rows(self, batch: pl.DataFrame) -> None:
         self.state["rows"] += batch.height
@@ -115,19 +113,16 @@ class CanaryTextAbsent(Gate):
             hits.update(self._everything.find(text))
         total, words = hits.total(), sum(map(len, self._tokens.values()))
         counts = {"rows": self.state["rows"], "words": words, "hits": total, **hits}
+        message = f"none of {words:,} canary words survived"
         if total:
             message = "canary words survived: "
             message += ", ".join(f"{count:,} {form}" for form, count in hits.items() if count)
-        else:
-            message = f"none of {words:,} canary words survived"
         if self._in_clear:
             keeping = counted(len(self._in_clear), "column keeps", "columns keep")
             message += f"; not searched for the unknown words that {keeping} unchanged"
         if self._spelled_again:
-            message += (
-                f"; {counted(len(self._spelled_again), 'column')} may spell them by "
-                "chance: their canary rows prove nothing"
-            )
+            spelled = counted(len(self._spelled_again), "column")
+            message += f"; {spelled} may spell them by chance: their canary rows prove nothing"
         return self.outcome(counts, message, passed=not total and words > 0)
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from operator import eq
 from typing import Any, NamedTuple
 
@@ -140,15 +140,14 @@ class RowsLedgered(Gate):
         published = candidate.stage is Stage.PUBLISHED
         self._forgetting = ledger if published and ledger.people.forgets(policy.dataset) else None
         self._columns = [item.name for item in policy.columns]
-        self._chains = {item.column or "": item.chain for item in policy.column_policies() if item.chain is not None}
+        self._policies = {item.column or "": item for item in policy.column_policies()}
         # by text column, and by the chain of post-processing that made its cells; None for released texts
         self._comparisons = {
             (name, chain): LedgerComparison(ledger.lookup(refs[name], chain), candidate.scratch)
             for name in self._columns
-            for chain in {None, self._chains.get(name)}
+            for chain in {None, self._policies[name].chain}
             if name in refs
         }
-        self._policies = {item.column or "": item for item in policy.column_policies()}
         self._digests = candidate.digests
         self._kept = {
             (kept, text): LedgerComparison(ledger.lookup(refs[text], identities=True), candidate.scratch)
@@ -173,7 +172,7 @@ class RowsLedgered(Gate):
 
     def rewritten_rows(self, batch: pl.DataFrame) -> None:
         """Read a batch of rows after post-processing: rewritten texts, and released ones next to them."""
-        columns = {(name, self._chains.get(name)): name for name in self._columns}
+        columns = {(name, self._policies[name].chain): name for name in self._columns}
         columns |= {(item.name, None): item.intermediate for item in self.policy.columns if item.intermediate}
         self._take(batch, columns)
         if self.candidate.stage is Stage.PUBLISHED:  # these rows come once
@@ -426,28 +425,24 @@ class PairedCanaries:
         heaviest tail (Hoeffding 1956) and the largest product.
         """
         repeats = {pair: tuple(text[place] for place, _ in _repeats(text)) for pair, text in self._texts.items()}
-        exact, share, left = dict[str, float](), alarm / 4 / len(self._texts), alarm
+        exact, left = dict[str, float](), alarm
         try:
             words = {word for text in self._texts.values() for word in text}
             exact = {word: self._mechanism.collision(word) for word in words}
         except PolicyError:
             left = alarm / 2
-        whole, twice = (
-            {
-                pair: tuple(exact[word] for word in text) if exact else self._simulated(text, share)
-                for pair, text in texts.items()
-            }
-            for texts in (self._texts, repeats)
-        )
-        return whole, twice, left
 
-    def _simulated(self, text: Words, alarm: float) -> tuple[float, ...]:
-        if not text:
-            return ()
-        pairs, mean = -(-PAIRS // len(text)) * len(text), 1.0
-        if isinstance(self._mechanism, Simulated):
-            mean = upper_bound(self._mechanism.simulated_collisions(text, pairs), pairs, alarm)
-        return (mean,) * len(text)
+        def chances(text: Words) -> tuple[float, ...]:
+            if exact or not text:
+                return tuple(exact[word] for word in text)
+            pairs, mean = -(-PAIRS // len(text)) * len(text), 1.0
+            if isinstance(self._mechanism, Simulated):
+                hits = self._mechanism.simulated_collisions(text, pairs)
+                mean = upper_bound(hits, pairs, alarm / 4 / len(self._texts))
+            return (mean,) * len(text)
+
+        whole, twice = ({pair: chances(text) for pair, text in texts.items()} for texts in (self._texts, repeats))
+        return whole, twice, left
 
 
 def _repeats(words: Words) -> list[tuple[int, int]]:
@@ -458,12 +453,9 @@ def _repeats(words: Words) -> list[tuple[int, int]]:
     return [pair for of_word in places.values() for pair in zip(of_word[::2], of_word[1::2], strict=False)]
 
 
-def _compared(name: str, pairs: Iterable[Trial], alarm: float) -> PairComparison:
-    trials: Trials = Counter()
-    equal = 0
-    for chance, agree in pairs:
-        trials[chance] += 1
-        equal += agree
+def _compared(name: str, pairs: list[Trial], alarm: float) -> PairComparison:
+    trials: Trials = Counter(chance for chance, _ in pairs)
+    equal = sum(agree for _, agree in pairs)
     mean = sum(chance * times for chance, times in trials.items())
     limit = max(least_suspicious(trials, alarm), math.ceil(mean) + 1)
     return PairComparison(name, trials.total(), equal, limit)

@@ -100,9 +100,8 @@ class RawColumnAbsent(Gate):
         if missing:
             problems.append(f"missing: {', '.join(map(repr, sorted(missing)))}")
         if unknown:
-            problems.append(
-                f"{counted(len(unknown), 'column')} that the policy does not publish (names not repeated here)"
-            )
+            unknown_columns = counted(len(unknown), "column")
+            problems.append(f"{unknown_columns} that the policy does not publish (names not repeated here)")
         if mistyped:
             problems.append(f"of another type than expected: {', '.join(map(repr, sorted(mistyped)))}")
         if not schemas:
@@ -147,11 +146,7 @@ class PublishedFiles(Gate):
         names = list(zip(paths, listing or paths, strict=True))  # each file, and what readers of the folder see of it
         listed = {path for pair in names for path in pair if path is not None}
         folders = {path.parent for path in listed}
-        configured: dict[str | None, tuple[str, str | None]]
-        if policy.synthetic is None:
-            configured = {item.column: (item.mechanism.cfg(), item.chain) for item in policy.column_policies()}
-        else:
-            configured = {policy.synthetic.column: (policy.statistic.cfg(), None)}
+        configured = {item.column: (item.mechanism.cfg(), item.chain) for item in policy.charged_columns()}
         stated = {column.get("name"): (column.get("cfg"), column.get("chain")) for column in manifest.columns}
         counts = {
             "files": len(paths),

@@ -111,8 +111,7 @@ def released_text(policy: str, public: str) -> Callable[[], Tally]:
 def _registered(policy: str) -> dict[str, ReleaseRef]:
     read = parse_policy(policy)
     with _ledger(read) as ledger:
-        refs = {column.column or "": ledger.releases.find(column) for column in read.column_policies()}
-    return {name: ref for name, ref in refs.items() if ref is not None}
+        return ledger.releases.find_all(read)
 
 
 _READABLE = (pl.String, pl.Categorical, pl.Enum)
@@ -136,7 +135,12 @@ class ReleasedTextTally:
         self._counts["checked"] += table.height
         public = self._public | (self._kept - changed(table.schema, self._policy, self._types))
         rows = pl.int_range(table.height, dtype=pl.UInt32, eager=True)
-        ids = self._ids(table, rows)
+        ids = pl.DataFrame(schema={"row": pl.UInt32, "id": pl.String})  # of the rows that have an id
+        if self._policy.id in table.columns:
+            shown_ids = table[self._policy.id].alias("id")
+            there = shown_ids.is_not_null()
+            canonical = pl.Series(canonical_ids(shown_ids.filter(there).to_arrow()), dtype=pl.String)
+            ids = pl.DataFrame({"row": rows.filter(there), "id": canonical})
         released = self._released(ids)
         for place, column in enumerate(table.iter_columns(), start=1):
             for cells in _cells(column, rows, column.name, public):
@@ -149,15 +153,6 @@ class ReleasedTextTally:
     def counts(self) -> Counts:
         self._ledger.close()
         return dict(self._counts)
-
-    def _ids(self, table: pl.DataFrame, rows: pl.Series) -> pl.DataFrame:
-        """Return row and canonical record id of the rows that have an id."""
-        if self._policy.id not in table.columns:
-            return pl.DataFrame(schema={"row": pl.UInt32, "id": pl.String})
-        shown_ids = table[self._policy.id].alias("id")
-        there = shown_ids.is_not_null()
-        ids = canonical_ids(shown_ids.filter(there).to_arrow())
-        return pl.DataFrame({"row": rows.filter(there), "id": pl.Series(ids, dtype=pl.String)})
 
     def _released(self, ids: pl.DataFrame) -> pl.DataFrame:
         """Return record id and digest of every text that was committed for these records, or made of one of these."""
@@ -248,14 +243,10 @@ def sql_batches(connection: Any, table: Any, policy: str) -> Iterator[pl.DataFra
         types = {name: parsed(kind) for name, kind in published_types(read).items() if name in read.kept_columns}
         moments = {name for name, dtype in types.items() if dtype is not None and dtype.is_temporal()}
     for rows in result.partitions(BATCH_ROWS):
-        cells = zip(*rows, strict=True)
-        yield pl.DataFrame(
-            [_column(name, list(column), moment=name in moments) for name, column in zip(names, cells, strict=True)]
-        )
-
-
-def _column(name: str, cells: list[Any], *, moment: bool) -> pl.Series:
-    column = pl.Series(name, cells, strict=True)
-    if moment and column.dtype == pl.String and column.str.contains(_MOMENT).all():
-        return pl.Series(name, [None] * len(cells), dtype=pl.Date)  # only its type is judged
-    return column.cast(pl.String) if column.dtype == pl.Null else column
+        columns = []
+        for name, cells in zip(names, zip(*rows, strict=True), strict=True):
+            column = pl.Series(name, list(cells), strict=True)
+            if name in moments and column.dtype == pl.String and column.str.contains(_MOMENT).all():
+                column = pl.Series(name, [None] * len(cells), dtype=pl.Date)  # only its type is judged
+            columns.append(column.cast(pl.String) if column.dtype == pl.Null else column)
+        yield pl.DataFrame(columns)

@@ -11,7 +11,7 @@ from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.ledger_commands import command, in_pinned_form, open_ledger
 from dptext_etl.cli.options import Yes, name_values, require_confirmation
 from dptext_etl.cli.terminal import amounts_text, plain_all
-from dptext_etl.errors import LedgerError, PolicyError, UsageError, counted
+from dptext_etl.errors import FrozenLedgerError, LedgerError, PolicyError, UsageError, counted
 from dptext_etl.guarantee import PURE
 
 if TYPE_CHECKING:
@@ -55,11 +55,11 @@ def freeze(
 ) -> None:
     """Stop all releases of a dataset, and of all datasets that share a cap with it, as after a restore."""
     from dptext_etl.ledger import Scope
-    from dptext_etl.ledger.anchor_files import FrozenError, record
+    from dptext_etl.ledger.anchor_files import record
 
     with open_ledger(write=True) as handle:
         handle.losses.freeze(dataset, reason, in_use=in_use or (), groups=group or (), alone=alone)
-        with suppress(FrozenError):  # it froze because an anchor is missing: the stored one stays
+        with suppress(FrozenLedgerError):  # it froze because an anchor is missing: the stored one stays
             record(handle, Scope(dataset, "all"))
         frozen = handle.losses.frozen()
     terminal.report({"frozen": frozen}, f"frozen: {', '.join(frozen)}")

@@ -218,7 +218,7 @@ def grants(
     ledger: Annotated[str, typer.Option(metavar="URL", help=LEDGER)],
 ) -> None:
     """Print the GRANT statements that a role of PostgreSQL needs for a ledger; run them as the owner or a superuser."""
-    from dptext_etl.ledger.storage.postgres_sql import database, grants, split_url
+    from dptext_etl.ledger.storage.postgres import database, grants, split_url
     from dptext_etl.ledger.storage.store import POSTGRES, resolve_url
 
     url = resolve_url(ledger)

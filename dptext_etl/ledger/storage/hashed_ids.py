@@ -75,9 +75,10 @@ class HashedIds(NamedTuple):
         same: Mask = (self.hi == other.hi) & (self.lo == other.lo)
         return same
 
-    def real(self) -> HashedIds:
-        """Return the ids except zeros, which are the units of canary rows."""
-        return self.take((self.hi != 0) | (self.lo != 0))
+    def are_real(self) -> Mask:
+        """Return which ids are not zero, as the units of canary rows are."""
+        real: Mask = (self.hi != 0) | (self.lo != 0)
+        return real
 
     def as_bytes(self) -> Bytes:
         """Return the ids as bytes, shape (ids, 16)."""

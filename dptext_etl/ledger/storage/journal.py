@@ -28,7 +28,7 @@ from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.artifacts import canon
 from dptext_etl.column import INFINITE
-from dptext_etl.errors import DPTextError, LedgerError, file_failure
+from dptext_etl.errors import LedgerError, file_failure
 from dptext_etl.files import flush, temporary_folder
 from dptext_etl.guarantee import ADDITIVE, PURE
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, HashedIds, Index, binaries, hashed_ids
@@ -118,8 +118,7 @@ class ScannedRows(NamedTuple):
 def id_ranges(rows: int) -> Iterator[IdRange]:
     """Iterate over the ranges of ids in which `rows` rows are scanned."""
     bits = max(0, (rows - 1).bit_length() - (SCAN_ROWS - 1).bit_length()) if rows else 0
-    for prefix in range(1 << bits):
-        yield IdRange(bits, prefix)
+    return (IdRange(bits, prefix) for prefix in range(1 << bits))
 
 
 def encode(column: Column, columns: Mapping[str, Column]) -> tuple[Rule, Blob | None]:
@@ -353,18 +352,15 @@ class Journal:
         needed = rule.get("same", rule.get("of"))
         if needed is not None:
             self._decode(seq, facts, needed, columns)
-        blob = b"" if "sha256" not in rule else self._blob(seq, name, rule["sha256"])
+        blob = b""
+        if "sha256" in rule:
+            row = self._store.row("select data from segment where seq=? and name=?", (seq, name))
+            known = (seq, name) in self._intact  # the hash is compared once
+            if row is None or not (known or hashlib.sha256(row[0]).hexdigest() == rule["sha256"]):
+                raise LedgerError(f"batch {seq}: the column {name} was edited or removed after it was sealed", EDITED)
+            self._intact.add((seq, name))
+            blob = row[0]
         columns[name] = decode(rule, blob, facts["rows"], columns)
-
-    def _blob(self, seq: int, name: str, sha256: str) -> bytes:
-        """Return a blob, whose hash is compared once."""
-        row = self._store.row("select data from segment where seq=? and name=?", (seq, name))
-        intact = row is not None and ((seq, name) in self._intact or hashlib.sha256(row[0]).hexdigest() == sha256)
-        if row is None or not intact:
-            raise LedgerError(f"batch {seq}: the column {name} was edited or removed after it was sealed", EDITED)
-        self._intact.add((seq, name))
-        blob: bytes = row[0]
-        return blob
 
 
 _TAKEN = "there is something at the place of the copy already"
@@ -385,7 +381,6 @@ def copy(source: Store, to: str) -> Anchor:
         with closing(PostgresStore(to)) as target:
             return _copy(source, target)
     path = sqlite_path(to)
-    failure: DPTextError | None = None
     if path.exists():
         raise LedgerError(_TAKEN, _OTHER_FILE)
     try:
@@ -397,12 +392,10 @@ def copy(source: Store, to: str) -> Anchor:
             os.link(draft, path)
             flush(path.parent)
     except FileExistsError:
-        failure = LedgerError(_TAKEN, _OTHER_FILE)
+        raise LedgerError(_TAKEN, _OTHER_FILE) from None
     except OSError as exc:
         hint = "the folder must exist and have room"
-        failure = file_failure(exc, "the copy cannot be written", hint, LedgerError)
-    if failure is not None:
-        raise failure
+        raise file_failure(exc, "the copy cannot be written", hint, LedgerError) from None
     return anchor
 
 

@@ -13,7 +13,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from pwd import getpwuid
 from threading import RLock
@@ -108,20 +107,20 @@ class Store(ABC):
 
     def transaction(self, rows: int = 0, *, shared: bool = False) -> AbstractContextManager[None]:
         """Write everything in the block durably, or nothing; without `shared`, nothing else writes meanwhile."""
-        return self._block(partial(self._begin_writing, rows, shared=shared), writes=True)
+        return self._block(rows, writes=True, shared=shared)
 
     def snapshot(self) -> AbstractContextManager[None]:
         """Read one consistent state in the block, whatever others write meanwhile."""
-        return self._block(self._begin_reading, writes=False)
+        return self._block()
 
     @contextmanager
-    def _block(self, begin: Callable[[], None], *, writes: bool) -> Iterator[None]:
+    def _block(self, rows: int = 0, *, writes: bool = False, shared: bool = False) -> Iterator[None]:
         with self._thread_lock, self._translate_errors():
             if self._depth:
                 yield
                 return
             with telemetry.waiting("ledger") if writes else nullcontext():
-                begin()
+                self._begin(rows, writes=writes, shared=shared)
             self._depth += 1
             committed = False
             try:
@@ -176,10 +175,7 @@ class Store(ABC):
         """Do now what `close` would do with a write-ahead log; others may read and write meanwhile."""
 
     @abstractmethod
-    def _begin_writing(self, rows: int, *, shared: bool) -> None: ...
-
-    @abstractmethod
-    def _begin_reading(self) -> None: ...
+    def _begin(self, rows: int, *, writes: bool, shared: bool) -> None: ...
 
     @abstractmethod
     def _roll_back(self) -> None:
@@ -260,10 +256,7 @@ class SqliteStore(Store):
             return
         except OSError as exc:
             problem, hint = f"a ledger cannot be made at {self.path}", "the folder must exist and be writable"
-            failure = file_failure(exc, problem, hint, LedgerError)
-        else:
-            return
-        raise failure
+            raise file_failure(exc, problem, hint, LedgerError) from None
 
     def _connect(self) -> sqlite3.Connection:
         url = f"{self.path.absolute().as_uri()}?mode={'ro' if self.read_only else 'rw'}"
@@ -288,9 +281,17 @@ class SqliteStore(Store):
             hint = "a run makes a new ledger in the file; where charges were made before, restore the ledger instead"
             raise MissingLedgerError(f"{self.path} is empty, not a ledger", hint)
         self.require_version(VERSION if empty else version)
-        if not self.read_only:
-            self._use_log()
-            run(f"pragma journal_size_limit={WAL_BYTES}")
+        until = time.monotonic() + self._timeout
+        while not self.read_only:
+            # SQLite does not wait for other processes where it switches to a write-ahead log.
+            try:
+                run("pragma journal_mode=wal")
+                run(f"pragma journal_size_limit={WAL_BYTES}")
+                break
+            except sqlite3.OperationalError as exc:
+                if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
         if not empty:
             return
         with self.transaction():
@@ -301,25 +302,9 @@ class SqliteStore(Store):
             run(f"pragma application_id={APPLICATION}")
             run(f"pragma user_version={VERSION}")
 
-    def _use_log(self) -> None:
-        """Switch to a write-ahead log; SQLite does not wait for other processes here, so this method does."""
-        until = time.monotonic() + self._timeout
-        while True:
-            try:
-                self._connection.execute("pragma journal_mode=wal")
-            except sqlite3.OperationalError as exc:
-                if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
-                    raise
-                time.sleep(0.01)
-            else:
-                return
-
-    def _begin_writing(self, rows: int, *, shared: bool) -> None:  # noqa: ARG002
+    def _begin(self, rows: int, *, writes: bool, shared: bool) -> None:  # noqa: ARG002
         # The right to write comes before the first read, so no other write comes between judgment and charge.
-        self._run("begin immediate", ())
-
-    def _begin_reading(self) -> None:
-        self._run("begin", ())
+        self._run("begin immediate" if writes else "begin", ())
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
