@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from dptext_etl.accounting.conversion import allocated_rho
 from dptext_etl.errors import PolicyError, counted
-from dptext_etl.guarantee import MICRO, Micro, Spend, exact
+from dptext_etl.guarantee import MICRO, Micro, exact
 from dptext_etl.mechanism import Mechanism
 
 _SLACK = Fraction(1, 10**12)  # above the rounding error of a computed loss
@@ -58,24 +58,20 @@ def require_charge(mechanism: Mechanism, loss: Loss, length: Fraction = Fraction
     """
     if mechanism.allocation is not None:
         require_epsilon(mechanism, loss, mechanism.allocation.largest)
-    loss = loss.less_rounding()
+    loss, allocation = loss.less_rounding(), mechanism.allocation
     for draws in sorted({1, min(2, mechanism.most_positions), mechanism.most_positions}):
-        cost = mechanism.spend(draws)
-        for name, lost in _lost(mechanism, loss, draws, length, cost).items():
+        cost, least = mechanism.spend(draws), dict[str, Fraction | float]()  # that such a text may be charged
+        if allocation is None:
+            least["eps_pure"] = least["eps_tight"] = draws * loss.pure + length
+            least["rho"] = draws * loss.width**2 / 8
+        else:
+            least["eps_pure"] = exact(allocation.epsilon) + length
+            largest = Fraction(allocation.bounds(draws)[1], MICRO)
+            least["rho"] = allocated_rho(allocation.total, largest) * (loss.width / exact(allocation.largest)) ** 2
+        if not cost.delta:
+            least["eps_approx"] = least["eps_pure"]
+        for name, lost in least.items():
             _compare(mechanism, f"{name} of {counted(draws, 'draw')}", lost, getattr(cost, name), MICRO)
-
-
-def _lost(mechanism: Mechanism, loss: Loss, draws: int, length: Fraction, cost: Spend) -> dict[str, Fraction | float]:
-    """Return the least that a text with a number of draws may be charged, by component."""
-    allocation, lost = mechanism.allocation, dict[str, Fraction | float]()
-    if allocation is None:
-        lost["eps_pure"] = lost["eps_tight"] = draws * loss.pure + length
-        lost["rho"] = draws * loss.width**2 / 8
-    else:
-        lost["eps_pure"] = exact(allocation.epsilon) + length
-        largest = Fraction(allocation.bounds(draws)[1], MICRO)
-        lost["rho"] = allocated_rho(allocation.total, largest) * (loss.width / exact(allocation.largest)) ** 2
-    return lost if cost.delta else {**lost, "eps_approx": lost["eps_pure"]}
 
 
 def _compare(

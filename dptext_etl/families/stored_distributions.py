@@ -76,7 +76,7 @@ class MappedMechanism(WordMechanism):
         return self._verified(self.table.path, self.table.sha256)
 
     def _verified(self, path: Path, sha256: str) -> _kernel.Table:
-        """Map a file, and refuse it if the loss of a draw is above its epsilon."""
+        """Map a file; refuse a loss above the epsilon of a draw, and facts that do not follow from its integers."""
         law = self.__dict__["_law"] = _kernel.Table.open(str(path), sha256)  # the charge may depend on the file
         try:
             self._verify(law, path, sha256)
@@ -86,7 +86,6 @@ class MappedMechanism(WordMechanism):
         return law
 
     def _verify(self, law: _kernel.Table, path: Path, sha256: str) -> None:
-        """Refuse a file with a loss above the epsilon of a draw, or with facts that do not follow from its integers."""
         if law.kept_words() and Disclosure.STOPWORDS not in self.guarantee.disclosures:
             msg = f"{self.name} releases {len(law.kept_words()):,} words unchanged, and does not disclose stopwords"
             raise PolicyError(msg, "return Disclosure.STOPWORDS from `word_disclosures`, or keep no word")
@@ -228,12 +227,9 @@ class TableParts:
             "cumulative": cumulative,
         }
 
-    def save(self, path: Path, description: dict[str, Any]) -> None:
-        """Write the table file that the kernel maps (one safetensors file; its SHA-256 is its identity)."""
-        _save(path, self.tensors(), description)
 
-
-def _save(path: Path, tensors: Mapping[str, npt.NDArray[Any]], description: dict[str, Any]) -> None:
+def save_table(path: Path, tensors: Mapping[str, npt.NDArray[Any]], description: dict[str, Any]) -> None:
+    """Write the table file that the kernel maps (one safetensors file; its SHA-256 is its identity)."""
     save_tensors(path, tensors, {"format": TABLE_FORMAT, "description": json.dumps(description, sort_keys=True)})
 
 
@@ -264,7 +260,7 @@ class TableMechanism(MappedMechanism):
         share = share[share > 0]
         bits = float(-(share * np.log2(share)).sum()) + 0.0
         facts = {"epsilon_table": stated(float(loss.pure)), "disclosed_bits_per_token": stated(bits)}
-        _save(path, tensors, {**description, **facts})
+        save_table(path, tensors, {**description, **facts})
 
     def largest_probability(self) -> float:
         return _largest_in_table(self.table.path, self.table.sha256)
