@@ -69,7 +69,18 @@ class NearestWords:
     def nearest(self, points: Points, where: Device | None = None) -> Nearest:
         """Return the index of the word nearest to each point; of equally near words, the earlier one."""
         where = device() if where is None else where
-        return self._by_guess(points) if where == "cpu" else self.by_torch(points, where)
+        if where != "cpu":
+            return self.by_torch(points, where)
+        matrix, longest = _guessing(self._vectors)
+        nearest = np.empty(len(points), np.uint32)
+        rows = self.at_once()
+        for start in range(0, len(points), rows):
+            block = points[start : start + rows]
+            extended = np.empty((len(block), matrix.shape[1]), np.float32)
+            extended[:, :-1], extended[:, -1] = block, self._step
+            scores = extended @ matrix.T
+            nearest[start : start + rows] = self._decided(block, scores, longest)
+        return nearest
 
     def exact_keys(self, point: Points, words: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float64]:
         """Return integers that order words by their distance from one point; smaller is nearer."""
@@ -81,18 +92,6 @@ class NearestWords:
         """Return how many points are searched at a time on the processor, where that many threads search."""
         _guessing(self._vectors)  # made once, before threads ask for it side by side
         return max(1, min(ROWS, CELLS // (workers * len(self._vectors))))
-
-    def _by_guess(self, points: Points) -> Nearest:
-        matrix, longest = _guessing(self._vectors)
-        nearest = np.empty(len(points), np.uint32)
-        rows = self.at_once()
-        for start in range(0, len(points), rows):
-            block = points[start : start + rows]
-            extended = np.empty((len(block), matrix.shape[1]), np.float32)
-            extended[:, :-1], extended[:, -1] = block, self._step
-            scores = extended @ matrix.T
-            nearest[start : start + rows] = self._decided(block, scores, longest)
-        return nearest
 
     def _decided(self, points: Points, scores: npt.NDArray[np.float32], longest: float) -> Nearest:
         """Decide each row of estimates exactly; the estimates are overwritten."""

@@ -163,8 +163,8 @@ def build_definitions(
         schedules=[schedule_of(schedule, job, settings)] if schedule else [],
         sensors=[source_sensor(policy, job, settings)] if watch_source else [],
         resources={
-            name.ledger: ledger or LedgerResource.of(policy),
-            name.key: key or KeyResource.of(policy),
+            name.ledger: ledger or LedgerResource(**policy.ledger.model_dump()),
+            name.key: key or KeyResource(reference=policy.key),
             name.table: PublishedTable(policy),
         },
         executor=executor,
@@ -264,8 +264,6 @@ def materialize(
     *,
     partitions: Partitions | None = None,
     home: str | Path | None = None,
-    ledger: LedgerResource | None = None,
-    key: KeyResource | None = None,
     also: Sequence[dg.AssetsDefinition] = (),
     quiet: bool = True,
 ) -> MaterializationSummary:
@@ -276,8 +274,6 @@ def materialize(
         partitions: The partitions, as for `build_definitions`; None means all of them.
         home: Folder of a Dagster instance (DAGSTER_HOME), created if missing; `dagster dev` then shows these runs. None
             keeps nothing.
-        ledger: The ledger of this deployment; None uses the policy's.
-        key: The noise key of this deployment; None uses the policy's.
         also: Assets of the same partitions that read published tables, to be materialized in the same run.
         quiet: Keep Dagster's own log off the terminal; the instance holds it.
 
@@ -289,7 +285,7 @@ def materialize(
         GateError: An asset in `also` is made from raw text (`check_lineage`).
     """
     policy = resolve(policy)
-    defs = build_definitions(policy, partitions=partitions, ledger=ledger, key=key)
+    defs = build_definitions(policy, partitions=partitions)
     if also:
         defs = check_lineage(dg.Definitions.merge(defs, dg.Definitions(assets=also)))
     job = defs.resolve_implicit_global_asset_job_def() if also else defs.resolve_job_def(names(policy).job)

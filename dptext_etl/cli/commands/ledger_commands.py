@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dptext_etl.cli import options, terminal
-from dptext_etl.cli.options import LEDGER, LedgerCommand, named_ledger, store_options
+from dptext_etl.cli.options import LEDGER, STORE, LedgerCommand, named_ledger
 from dptext_etl.errors import GATE, PolicyError, UnknownIdError, UsageError, counted
 from dptext_etl.guarantee import PURE
 
@@ -151,7 +151,7 @@ def maintain(
     from dptext_etl.ledger import anchor_files
 
     with open_ledger() as handle:
-        done = anchor_files.maintain(handle, anchors, store_options(), backup=backup, keep=keep)
+        done = anchor_files.maintain(handle, anchors, terminal.call().get(STORE, {}), backup=backup, keep=keep)
     if not terminal.emitted(done.as_dict()):
         _show_problems(done.problems)
         if done.ok:
