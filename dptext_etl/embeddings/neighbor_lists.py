@@ -95,9 +95,8 @@ class UnusedWords:
         """Return the nearest unused word: the first one of the short list, since no nearer word is missing in it."""
         unused = ~self._used[self._near[word]]
         first = int(unused.argmax())
-        return int(self._near[word, first]) if unused[first] else self._look(word)
-
-    def _look(self, word: int) -> int:
+        if unused[first]:
+            return int(self._near[word, first])
         self.compact()
         (guess,) = self.guesses(np.array([word]))
         around = self.nearest(word, min(BLOCK, self.left), guess)

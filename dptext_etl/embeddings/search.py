@@ -158,7 +158,10 @@ def largest_squared_distance(vectors: WordVectors) -> int:
     radii: npt.NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", away, away))
     order = np.argsort(-radii, kind="stable")
     grid, radii = grid[order], radii[order] * _WIDER
-    best = _sweep(grid)
+    best, farthest = 0, 0  # begin with a large distance: step from the outermost word to the farthest several times
+    while (squared := _squared(grid, grid[farthest])).max() > best:
+        farthest = int(squared.argmax())
+        best = int(squared[farthest])
     coordinates = grid.astype(np.float32)
     norms = np.einsum("ij,ij->i", coordinates, coordinates, dtype=np.float64).astype(np.float32)
     longest, terms = float(norms.max(initial=0)), (grid.shape[1] + 8) * _UNIT
@@ -175,17 +178,6 @@ def largest_squared_distance(vectors: WordVectors) -> int:
         guess += norms[first:last]
         best = larger_of_block(grid[rows], grid[first:last], guess, best, slack)
     return best
-
-
-def _sweep(grid: npt.NDArray[np.integer]) -> int:
-    """Find a large distance to start with: begin at the outermost word and step to the farthest word several times."""
-    best, at = 0, 0
-    while True:
-        squared = _squared(grid, grid[at])
-        if squared.max() <= best:
-            return best
-        at = int(squared.argmax())
-        best = int(squared[at])
 
 
 def larger_of_block(
