@@ -211,11 +211,7 @@ Lineage = dict[str, tuple[str, int | None]]
 
 
 def made_from(inputs: Iterable[str | Path]) -> Lineage:
-    """List the files among inputs, and those from which they were made, for an artifact that is made from them.
-
-    Args:
-        inputs: Files and folders; names of other things are passed over.
-    """
+    """List the files among inputs (files and folders), and those from which they were made, for a new artifact."""
     lineage: Lineage = {}
     for path in (Path(item) for item in inputs if Path(item).exists()):
         lineage |= listed(path)

@@ -402,16 +402,7 @@ class Mechanism(Extension):
 def count_words(
     texts: pa.Array, most: int = 2**32 - 1, vocabulary: _kernel.Vocabulary | _kernel.Table | None = None
 ) -> npt.NDArray[np.uint32]:
-    """Count the words of each text.
-
-    Args:
-        texts: Strings, shape (texts,).
-        most: Number of first words that count.
-        vocabulary: Count only its words.
-
-    Returns:
-        Counts, uint32, shape (texts,).
-    """
+    """Count the words of each text, shape (texts,), among the first `most`; with a vocabulary, only its words."""
     others = "uniform" if vocabulary is None else "drop"
     policy = {"case": "lower", "punctuation": "drop", "null": "pass", "numbers": others, "oov": others, "n_max": most}
     return to_numpy(pa.array((vocabulary or _NO_WORDS).positions(texts, json.dumps(policy))))
@@ -420,14 +411,8 @@ def count_words(
 def worst_spend(mechanism: Mechanism, positions: int | None = None) -> Spend:
     """Return the cost to reserve before a text is scored.
 
-    Where a budget is divided, amounts that grow with the largest draw are, for any text, those for one draw.
-
-    Args:
-        mechanism: The mechanism.
-        positions: Number of draws; None covers any text.
-
-    Returns:
-        Amounts in millionths, rounded up.
+    Without a number of draws, it covers any text: where a budget is divided, amounts that grow with the largest draw
+    are then those for one draw.
     """
     most = mechanism.spend(min(mechanism.most_positions, mechanism.most_positions if positions is None else positions))
     if positions is not None or mechanism.allocation is None:

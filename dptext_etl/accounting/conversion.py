@@ -33,15 +33,7 @@ _FINE = 48  # halvings
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Convert rho-zCDP to epsilon at `delta`, by the best order (Canonne, Kamath and Steinke 2020, proposition 12).
 
-    Args:
-        rho: Rho of zCDP, 0 or more.
-        delta: Delta, between 0 and 1.
-
-    Returns:
-        Epsilon, rounded up.
-
-    Raises:
-        PolicyError: Delta is out of range.
+    Epsilon is rounded up.
 
     >>> round(zcdp_epsilon(20 / 8, 1e-6), 2)
     13.37
@@ -438,25 +430,12 @@ def compose(spends: Iterable[Spend]) -> Spend:
 
     The sum holds for releases that are chosen after earlier outputs were seen. It compares histories that agree on
     every disclosure (docs/spec/privacy.md#spend-composition).
-
-    Args:
-        spends: Costs of releases, in any order.
-
-    Returns:
-        The cost of all of them.
     """
     return reduce(add, spends, Spend.zero())
 
 
 def bounds(spend: Spend) -> list[Bound]:
-    """Return every finite statement about a spend, pure ones first.
-
-    Args:
-        spend: The cost of a release.
-
-    Returns:
-        Statements (epsilon, delta, rule); empty where no theorem is known.
-    """
+    """Return every finite statement about a spend, pure ones first; none where no theorem is known."""
     stated = [
         Bound(spend.eps_pure, 0, "pure"),
         Bound(spend.eps_tight, 0, "tight"),

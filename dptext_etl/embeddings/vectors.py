@@ -410,14 +410,7 @@ class WordList:
 
 
 def stopwords(source: str | Path = "english") -> WordList:
-    """Read a list of stopwords: our own English list, or any UTF-8 file with one word per line (such as NLTK's).
-
-    Args:
-        source: "english", or a path.
-
-    Raises:
-        ArtifactError: The file cannot be read.
-    """
+    """Read a list of stopwords: "english" is our own, a path any UTF-8 file with one word per line (such as NLTK's)."""
     is_shipped = source == "english"
     path = _ENGLISH if is_shipped else Path(source)
     stated = {"provenance": "written for dptext_etl", "license": "Apache-2.0"} if is_shipped else {}

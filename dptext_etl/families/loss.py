@@ -48,13 +48,7 @@ def require_epsilon(mechanism: Mechanism, loss: Loss, epsilon: float | Fraction)
 def require_charge(mechanism: Mechanism, loss: Loss, length: Fraction = Fraction(0)) -> None:
     """Refuse a mechanism whose charge is below the loss of its draws.
 
-    Args:
-        mechanism: The mechanism.
-        loss: Loss of one draw; where a budget is divided, of a draw with the largest share.
-        length: Pure loss of the length of a text, if that is drawn.
-
-    Raises:
-        PolicyError: A charge is below the loss; the message has both amounts.
+    `loss` is of one draw, with the largest share where a budget is divided; `length` is of a drawn length, pure.
     """
     if mechanism.allocation is not None:
         require_epsilon(mechanism, loss, mechanism.allocation.largest)

@@ -285,10 +285,8 @@ def _loss_in_file(path: Path, sha256: str, outputs: int | None, uniform: bool) -
 def table_loss(tensors: Mapping[str, Any], outputs: int | None, uniform: bool) -> Loss:
     """Return the loss of one draw by the integers of a table (`TableParts.tensors`), block of rows by block of rows.
 
-    Args:
-        tensors: The content of the table.
-        outputs: Number of outputs, if all words are compared with each other; None compares words of one set.
-        uniform: Compare also with a uniform draw, as of unknown words.
+    With a number of outputs, all words are compared with each other, otherwise words of one set; `uniform` compares
+    also with a uniform draw, as of unknown words.
     """
     offsets, sets = tensors["row_offsets"].astype(np.int64), tensors["input_set"]
     starts, members = tensors["set_offsets"].astype(np.int64), tensors["members"]

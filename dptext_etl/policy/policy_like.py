@@ -23,14 +23,7 @@ PolicyLike = Policy | ColumnPolicy | str | PathLike[str]
 
 
 def resolve(policy: PolicyLike) -> Policy:
-    """Return the policy of a dataset, read from its file if a path is given.
-
-    Args:
-        policy: A policy, or the path of its file.
-
-    Raises:
-        PolicyError: It is neither, or the file cannot be read or is wrong.
-    """
+    """Return the policy of a dataset, read from its file if a path is given; refuse anything else."""
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, str | PathLike):
@@ -41,28 +34,12 @@ def resolve(policy: PolicyLike) -> Policy:
 
 
 def resolve_column(policy: PolicyLike, column: str | None = None) -> ColumnPolicy:
-    """Return the policy of one column.
-
-    Args:
-        policy: A policy of a column or a dataset, or the path of its file.
-        column: Name of the text column of a dataset; None if it has only one.
-
-    Raises:
-        PolicyError: The policy cannot be read, or has no such column.
-    """
+    """Return the policy of one column, by its name in a dataset; None if the dataset has only one."""
     return policy if isinstance(policy, ColumnPolicy) else resolve(policy).column_policy(column)
 
 
 def columns_and_id(policy: PolicyLike, ids: str | None) -> tuple[list[ColumnPolicy], str]:
-    """Return the policies of the text columns, and the name of the column of record ids.
-
-    Args:
-        policy: A policy of a column or a dataset, or the path of its file.
-        ids: Name of the column of record ids; None uses the policy's.
-
-    Raises:
-        PolicyError: The policy cannot be read, or neither names the column.
-    """
+    """Return the policies of the text columns, and the name of the column of record ids: `ids`, or the policy's."""
     if not isinstance(policy, ColumnPolicy):
         whole = resolve(policy)
         return whole.column_policies(), whole.id if ids is None else ids
@@ -75,12 +52,7 @@ def columns_and_id(policy: PolicyLike, ids: str | None) -> tuple[list[ColumnPoli
 def run_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
     """Return the policy of a run over a frame: a policy with some entries set, or one of a single column.
 
-    Args:
-        policy: A policy of a column or a dataset, or the path of its file.
-        entries: Entries of the policy by name; `ledger` may be a URL.
-
-    Raises:
-        PolicyError: The policy cannot be read, an entry is wrong, or `nonce` is not 0.
+    The entry `ledger` may be a URL.
     """
     entries = dict(entries)
     if isinstance(entries.get("ledger"), str):
@@ -98,14 +70,7 @@ def run_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
 
 
 def tables_of(policy: Policy) -> tuple[Policy, ...]:
-    """Return the policy, for its own table, and then a policy for the table of each audience.
-
-    Args:
-        policy: A policy.
-
-    Raises:
-        PolicyError: The entries of an audience do not fit the policy.
-    """
+    """Return the policy, for its own table, and then a policy for the table of each audience."""
     tables = [policy]
     for item in policy.audiences:
         kept = columns_of(item.keep)
@@ -125,15 +90,7 @@ def tables_of(policy: Policy) -> tuple[Policy, ...]:
 
 
 def table_of(policy: Policy, audience: str | None) -> Policy:
-    """Return the policy of one table.
-
-    Args:
-        policy: A policy.
-        audience: Name of the audience; None for the policy's own table.
-
-    Raises:
-        PolicyError: The policy has no such audience.
-    """
+    """Return the policy of the table of an audience, by its name; None for the policy's own table."""
     tables = {table.audience: table for table in tables_of(policy)}
     if audience not in tables:
         names = ", ".join(item.name for item in policy.audiences) or "none"

@@ -419,12 +419,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 def for_environment(values: dict[str, Any], settings: Mapping[str, str]) -> dict[str, Any]:
     """Return a policy's entries with some of them set, and with the values of the variables that they name.
 
-    Args:
-        values: The entries; "env:NAME" or "${NAME}" in one of `SETTABLE` names a variable of this environment.
-        settings: Values by entry, which replace the file's.
-
-    Raises:
-        PolicyError: A setting is of another entry, or a variable is not set.
+    "env:NAME" or "${NAME}" in one of `SETTABLE` names a variable of this environment.
     """
     if other := sorted(settings.keys() - set(SETTABLE)):
         raise PolicyError(f"{other[0]} cannot be set for a single call", f"--set accepts {', '.join(SETTABLE)}")
