@@ -145,7 +145,13 @@ def build_definitions(
     steps = step_assets(policy, settings)
     checks = [gate_checks(policy, settings), *([published_checks(policy, settings)] if policy.publish else [])]
     extra = [report.asset(policy, settings) for report in reports]
-    keeping = _maintaining(policy, settings, maintenance)
+    keeping = dg.Definitions()
+    if maintenance is not None:  # the check, the job, and the schedule that maintain the ledger
+        check, upkeep = ledger_check(policy, settings, maintenance), name.job.replace("run_", "maintain_", 1)
+        chore = dg.define_asset_job(upkeep, dg.AssetSelection.checks(check), executor_def=dg.in_process_executor)
+        times = [] if maintenance.schedule is None else [maintenance.schedule]
+        cron = [dg.ScheduleDefinition(job=chore, cron_schedule=time) for time in times]
+        keeping = dg.Definitions(asset_checks=[check], jobs=[chore], schedules=cron)
     # a run that only starts the pods of its steps must not hold a GPU that they wait for
     in_the_run = executor is None or executor.name in _IN_THE_RUN
     run_tags = {tag: value for tag, value in tags.items() if in_the_run or not tag.startswith(_PLACES)}
@@ -170,16 +176,6 @@ def build_definitions(
         executor=executor,
     )
     return check_lineage(dg.Definitions.merge(definitions, keeping))
-
-
-def _maintaining(policy: Policy, settings: Settings, terms: Maintenance | None) -> dg.Definitions:
-    """Return the check, the job, and the schedule that maintain the ledger, if asked for."""
-    if terms is None:
-        return dg.Definitions()
-    check, name = ledger_check(policy, settings, terms), settings.names.job.replace("run_", "maintain_", 1)
-    job = dg.define_asset_job(name, dg.AssetSelection.checks(check), executor_def=dg.in_process_executor)
-    cron = [] if terms.schedule is None else [dg.ScheduleDefinition(job=job, cron_schedule=terms.schedule)]
-    return dg.Definitions(asset_checks=[check], jobs=[job], schedules=cron)
 
 
 _IN_THE_RUN = frozenset({"in_process", "multiprocess", "multi_or_in_process_executor"})

@@ -106,17 +106,15 @@ def together(policies: Iterable[Policy]) -> Policy:
     own, *others = policies
     forms = {item.column: item for item in own.kept}
     for item in (item for policy in others for item in policy.kept):
-        forms[item.column] = _finer(forms.get(item.column, item), item)
+        first, name = forms.setdefault(item.column, item), item.column
+        if first == item:
+            continue
+        if first.bins is not None and item.bins is not None:
+            forms[name] = Kept(column=name, bins=tuple(sorted({*first.bins, *item.bins})))
+        elif first.top is not None and item.top is not None:
+            forms[name] = Kept(column=name, top=tuple(dict.fromkeys((*first.top, *item.top))))
+        elif first.as_ is not None and item.as_ is not None:
+            forms[name] = first if first.as_ == "month" else item
+        else:
+            forms[name] = Kept(column=name)
     return own.model_copy(update={"audiences": (), "keep": tuple(forms.values()), "incremental": False})
-
-
-def _finer(first: Kept, second: Kept) -> Kept:
-    if first == second:
-        return first
-    if first.bins is not None and second.bins is not None:
-        return Kept(column=first.column, bins=tuple(sorted({*first.bins, *second.bins})))
-    if first.top is not None and second.top is not None:
-        return Kept(column=first.column, top=tuple(dict.fromkeys((*first.top, *second.top))))
-    if first.as_ is not None and second.as_ is not None:
-        return first if first.as_ == "month" else second
-    return Kept(column=first.column)
