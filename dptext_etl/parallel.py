@@ -144,9 +144,7 @@ class _SingleThreadedProducts:
             if not self._blocks:
                 from threadpoolctl import ThreadpoolController
 
-                pools = (
-                    ThreadpoolController()
-                )  # others than NumPy's keep their numbers of threads, by which they round
+                pools = ThreadpoolController()  # others than NumPy's keep their numbers of threads, by which they round
                 paths = [pool.filepath for pool in pools.lib_controllers if "numpy" in pool.filepath]
                 self._limits = pools.select(filepath=paths).limit(limits=1)
             self._blocks += 1

@@ -225,7 +225,7 @@ def test_a_table_of_someone_else_is_refused(job, kind, reviews):
 
 
 def test_without_the_extra_nothing_is_charged(job, kind, monkeypatch):
-    monkeypatch.setattr("dptext_etl.table_formats.find_spec", lambda name: None)
+    monkeypatch.setattr("dptext_etl.table_formats.table_opening.find_spec", lambda name: None)
     for attempt in (job.run, lambda: plan(job.policy())):
         with pytest.raises(InputError, match=f"publishing a table of {kind.called} needs {kind.library}") as caught:
             attempt()
