@@ -30,7 +30,7 @@ from dptext_etl.accounting import (
 )
 from dptext_etl.accounting.conversion import largest_mu, log_delta, smallest_epsilon
 from dptext_etl.errors import PolicyError
-from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, GuaranteeClass, Spend, fine, log10_odds, micro
+from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, GuaranteeClass, Spend, fine, micro
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.mechanisms.custext import CusText
 from tests.later import later
