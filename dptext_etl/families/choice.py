@@ -30,7 +30,6 @@ from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.corpus import MOST_WORDS, Encoder, fetched, is_remote, nearest, products
 from dptext_etl.corpora.frequencies import Weights, near_texts, usual_hit, weights
 from dptext_etl.device import Computing
-from dptext_etl.families.loss import Loss, require_charge
 from dptext_etl.guarantee import (
     MICRO,
     SCORES_LOCAL,
@@ -40,7 +39,16 @@ from dptext_etl.guarantee import (
     exact,
 )
 from dptext_etl.keys import RecordKeys
-from dptext_etl.mechanism import DEFAULT_N_MAX, PROBE_TEXT, Mechanism, Released, count_words, refuse_model
+from dptext_etl.mechanism import (
+    DEFAULT_N_MAX,
+    PROBE_TEXT,
+    Loss,
+    Mechanism,
+    Released,
+    count_words,
+    refuse_model,
+    require_charge,
+)
 
 SHUFFLED_NEIGHBORS = "two tables that differ in one record's text, where readers get the multiset of released texts"
 _LABELED = " of each label, and labels are the same in both"

@@ -21,11 +21,10 @@ from dptext_etl import _kernel
 from dptext_etl.artifacts import Artifact, save_tensors, sha256_file, store
 from dptext_etl.embeddings.vectors import stored_words
 from dptext_etl.errors import ArtifactError, PolicyError, seam
-from dptext_etl.families.loss import Loss, require_charge, require_epsilon
 from dptext_etl.families.words import WordMechanism, parts, release_divided
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.keys import RecordKeys
-from dptext_etl.mechanism import PAD, Released
+from dptext_etl.mechanism import PAD, Loss, Released, require_charge, require_epsilon
 from dptext_etl.sampling import ROUNDING, stated
 
 TABLE_FORMAT = "dptext-table/1"

@@ -37,10 +37,9 @@ from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import stopwords
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.distance import Draws, PairWeights, VectorMechanism, read_fact, stored_fact
-from dptext_etl.families.loss import Loss, require_charge
 from dptext_etl.families.words import UNKNOWN, Division, Indices, Scored, ScoredDraw
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, exact
-from dptext_etl.mechanism import PAD
+from dptext_etl.mechanism import PAD, Loss, require_charge
 from dptext_etl.sampling import TOKEN, Slots, bernoulli, largest_range_bounded
 
 PLAN = 3  # purpose number of SanText+'s Bernoulli trials (docs/spec/stream.md#purposes)
