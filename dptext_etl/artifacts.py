@@ -13,7 +13,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -211,11 +211,7 @@ Lineage = dict[str, tuple[str, int | None]]
 
 
 def made_from(inputs: Iterable[str | Path]) -> Lineage:
-    """List the files among inputs, and those from which they were made, for an artifact that is made from them.
-
-    Args:
-        inputs: Files and folders; names of other things are passed over.
-    """
+    """List the files among inputs (files and folders), and those from which they were made, for a new artifact."""
     lineage: Lineage = {}
     for path in (Path(item) for item in inputs if Path(item).exists()):
         lineage |= listed(path)
@@ -234,24 +230,19 @@ def listed(path: Path) -> Lineage:
     else:
         places = [path if path.suffix == ".json" else path.with_suffix(".json")]
     lineage: Lineage = {}
-    for place in filter(Path.is_file, places):
-        lineage |= _stated(_facts_in(place))
+    for place in filter(Path.is_file, places):  # JSON, or facts in the header of safetensors, where there are any
+        facts: Any = None
+        with suppress(OSError, ValueError, LookupError, TypeError, RecursionError), place.open("rb") as file:
+            if place.suffix == ".safetensors":
+                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+                facts = json.loads(header["__metadata__"]["description"])
+            else:
+                facts = json.load(file)
+        lineage |= _stated(facts)
     return lineage
 
 
 _OF_FOLDERS = frozenset({"corpus.safetensors", "model.safetensors"})
-
-
-def _facts_in(path: Path) -> Any:
-    """Return the facts of a JSON file, or of the header of a safetensors file; None where there are none."""
-    try:
-        with path.open("rb") as file:
-            if path.suffix != ".safetensors":
-                return json.load(file)
-            size = int.from_bytes(file.read(8), "little")
-            return json.loads(json.loads(file.read(size))["__metadata__"]["description"])
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return None
 
 
 def _stated(facts: Any) -> Lineage:

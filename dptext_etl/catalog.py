@@ -39,27 +39,13 @@ def load_postprocess(name: str) -> type[PostProcess]:
 
 
 def build(parameters: Mapping[str, Any]) -> Mechanism:
-    """Make a mechanism from plain data.
-
-    Args:
-        parameters: The name and the parameters, such as `{"name": "custext", "epsilon": 2.0}`.
-
-    Raises:
-        PolicyError: There is no such mechanism or parameter, or a value is out of range.
-    """
+    """Make a mechanism from its name and parameters, such as `{"name": "custext", "epsilon": 2.0}`."""
     name, values = _named(parameters, "a mechanism", 'write { name = "custext", epsilon = 2.0 }')
     return load(name)(**values)
 
 
 def build_postprocess(parameters: Mapping[str, Any]) -> PostProcess:
-    """Make a post-processing from plain data.
-
-    Args:
-        parameters: The name and the parameters, such as `{"name": "rewrite_again", "model": "models/rewriter"}`.
-
-    Raises:
-        PolicyError: There is no such post-processing or parameter, or a value is out of range.
-    """
+    """Make a post-processing from its name and parameters, such as `{"name": "rewrite_again", "model": "FOLDER"}`."""
     hint = 'write postprocess = [{ name = "rewrite_again", model = "FOLDER" }]'
     name, values = _named(parameters, "a post-processing", hint)
     return load_postprocess(name)(**values)

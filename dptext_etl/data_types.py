@@ -263,6 +263,4 @@ def _zone(zone: str | None) -> str | None:
     return zone if zone is None or zone in _zones() or _OFFSET.fullmatch(str(zone)) else "UTC"
 
 
-@cache
-def _zones() -> frozenset[str]:
-    return frozenset(available_timezones())
+_zones = cache(available_timezones)

@@ -66,32 +66,27 @@ def computing() -> Computing:
 def device() -> Device:
     """Return the device: "cuda" if torch sees a GPU, unless the setting says "cpu"."""
     setting = _setting(SETTING)
-    if setting == "cpu":
-        return "cpu"
-    if setting not in ("auto", "cuda"):
+    if setting not in ("auto", "cpu", "cuda"):
         raise PolicyError(f"{SETTING} is auto, cpu or cuda", f"leave {SETTING} unset to use a GPU if there is one")
-    if sees_gpu(setting):
-        return "cuda"
-    if setting == "cuda":
+    gpu = setting != "cpu" and sees_gpu(setting)
+    if setting == "cuda" and not gpu:
         raise PolicyError(
             f"{SETTING} is cuda, but torch sees no GPU here", f"install a CUDA build of torch, or set {SETTING}=auto"
         )
-    return "cpu"
+    return "cuda" if gpu else "cpu"
 
 
 def dtype(where: str | None = None) -> Dtype:
     """Return the number type of models: bfloat16 if the hardware multiplies it, unless the setting decides."""
     setting = _setting(DTYPE_SETTING)
-    if setting == "float32":
-        return "float32"
-    if setting == "bfloat16":
-        return "bfloat16"
-    if setting != "auto":
+    if setting not in ("auto", "float32", "bfloat16"):
         raise PolicyError(
             f"{DTYPE_SETTING} is auto, float32 or bfloat16", f"leave {DTYPE_SETTING} unset to let the hardware decide"
         )
-    where = device() if where is None else where
-    return "bfloat16" if (gpu_has_bf16() if where == "cuda" else cpu_has_bf16()) else "float32"
+    if setting == "auto":
+        where = device() if where is None else where
+        setting = "bfloat16" if (gpu_has_bf16() if where == "cuda" else cpu_has_bf16()) else "float32"
+    return "bfloat16" if setting == "bfloat16" else "float32"
 
 
 def place(where: str) -> str:

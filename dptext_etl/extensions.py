@@ -143,16 +143,7 @@ def loaded(group: Group, name: str) -> Any:
 
 
 def load(group: Group, name: str, base: type[Part]) -> type[Part]:
-    """Return the one class of a part.
-
-    Args:
-        group: The group.
-        name: Name of the part.
-        base: Base class of the group's parts.
-
-    Raises:
-        PolicyError: There is no part of that name, or its module does not hold exactly one such class.
-    """
+    """Return the one class of a part, a subclass of `base`; refuse a module that holds none or several."""
     kinds = classes(group, name, base)
     if len(kinds) != 1:
         raise PolicyError(
@@ -163,11 +154,7 @@ def load(group: Group, name: str, base: type[Part]) -> type[Part]:
 
 
 def classes(group: Group, name: str, base: type[Part]) -> list[type[Part]]:
-    """Return the classes of a part, in the order of their names.
-
-    Raises:
-        PolicyError: There is no part of that name, or its module holds no such class.
-    """
+    """Return the classes of a part, in the order of their names; refuse a module that holds none."""
     content = module(group, name)
     kinds = [
         item
@@ -187,11 +174,8 @@ def exports(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` of a package whose public names are imported at their first use.
 
-    Args:
-        package: The package.
-        homes: The module of each of these names, relative to the package.
-        needs: Libraries that the modules need: if one is missing, the error names the extra, which is called like
-            the first one.
+    `homes` has the module of each name, relative to the package. If one of the libraries `needs` is missing, the error
+    names the extra, which is called like the first one.
     """
 
     def attribute(name: str) -> Any:

@@ -131,12 +131,13 @@ def exact(amount: float | Fraction) -> Fraction:
 
 
 def log10_odds(epsilon: Micro) -> float:
-    """Convert epsilon (in millionths) to powers of ten of the odds, rounded up.
+    """Convert epsilon (in millionths) to powers of ten of the odds, rounded up to three decimals, so it stays a bound.
 
-    >>> round(log10_odds(30_000_000))
-    13
+    >>> log10_odds(4_000_000), round(log10_odds(30_000_000))
+    (1.738, 13)
     """
-    return powers_of_ten(epsilon / MICRO)
+    exactly = epsilon / MICRO / math.log(10)
+    return max(math.ceil(exactly * 1000), epsilon > 0) / 1000 if math.isfinite(exactly) else exactly
 
 
 def float_above(amount: Fraction | float) -> float:
@@ -148,16 +149,6 @@ def float_above(amount: Fraction | float) -> float:
 @lru_cache(maxsize=1024)
 def _written(amount: float) -> Fraction:
     return Fraction(repr(amount))
-
-
-def powers_of_ten(epsilon: float) -> float:
-    """Convert epsilon to powers of ten of the odds, rounded up to three decimals, so that it stays a bound.
-
-    >>> powers_of_ten(4.0)
-    1.738
-    """
-    exactly = epsilon / math.log(10)
-    return max(math.ceil(exactly * 1000), epsilon > 0) / 1000 if math.isfinite(exactly) else exactly
 
 
 @dataclass(frozen=True)
@@ -255,7 +246,7 @@ class Spend:
     @property
     def log10_odds(self) -> float:
         """Return by how many powers of ten a release can change the odds of two texts; above 13 this says little."""
-        return powers_of_ten(self.epsilon)
+        return log10_odds(self.eps_approx)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as plain data for JSON, amounts in millionths; infinite ones are the string "inf"."""

@@ -39,12 +39,6 @@ def reference(value: Any) -> str:
 
     A policy checks this when it is built, before it can be printed or sent. The name is resolved later, perhaps on
     another machine; only then a missing key is noticed.
-
-    Args:
-        value: The reference.
-
-    Raises:
-        KeyReferenceError: The value is not a reference, or may be a key.
     """
     if not isinstance(value, str):
         msg = f"a key is given by reference, got {type(value).__name__}; allowed: {REFERENCE_FORMS}"
@@ -73,14 +67,7 @@ def reference(value: Any) -> str:
 
 
 def resolve(name: str) -> _kernel.Secret:
-    """Return the secret that a reference names; a process resolves a reference once.
-
-    Args:
-        name: "env:NAME", "file:PATH", or the reference of a provider.
-
-    Raises:
-        KeyReferenceError: The reference is malformed, or its key cannot be read.
-    """
+    """Return the secret that a reference names: "env:NAME", "file:PATH", or one of a provider; resolved only once."""
     return _kernel.Secret.resolve(reference(name))
 
 
@@ -106,14 +93,7 @@ class RecordKeys:
 def id_type(dtype: pa.DataType) -> str:
     """Return the kind of a record id; the ledger pins it per dataset and column (docs/spec/stream.md#record-id).
 
-    Args:
-        dtype: Arrow type of the column.
-
-    Returns:
-        "string", "integer", "decimal", "date", "timestamp", "uuid", "bytes", or "composite".
-
-    Raises:
-        InputError: Ids of this type are not allowed.
+    It is "uuid" or a key of `_ID_TYPES`; ids of other types are refused.
     """
     if pa.types.is_dictionary(dtype):
         dtype = dtype.value_type
@@ -141,17 +121,9 @@ _ID_TYPES = {
 
 @bare
 def canonical_ids(ids: pa.Array, *, by_name: bool = False) -> pa.Array:
-    """Write record ids in the canonical form of the specification (docs/spec/stream.md#record-id).
+    """Write record ids as strings, in the canonical form of the specification (docs/spec/stream.md#record-id).
 
-    Args:
-        ids: Record ids of an allowed type, shape (records,), without nulls.
-        by_name: Order the fields of composite ids by name.
-
-    Returns:
-        Strings, shape (records,).
-
-    Raises:
-        InputError: An id is null, or the type is not allowed.
+    Nulls and other types are refused. With `by_name`, the fields of composite ids are in the order of their names.
     """
     id_type(ids.type)
     if ids.null_count:

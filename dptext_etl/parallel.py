@@ -142,7 +142,11 @@ class _SingleThreadedProducts:
     def __call__(self) -> Iterator[None]:
         with self._lock:
             if not self._blocks:
-                self._limits = self._limit()
+                from threadpoolctl import ThreadpoolController
+
+                pools = ThreadpoolController()  # others than NumPy's keep their numbers of threads, by which they round
+                paths = [pool.filepath for pool in pools.lib_controllers if "numpy" in pool.filepath]
+                self._limits = pools.select(filepath=paths).limit(limits=1)
             self._blocks += 1
         try:
             yield
@@ -151,15 +155,6 @@ class _SingleThreadedProducts:
                 self._blocks -= 1
                 if not self._blocks:
                     self._limits.restore_original_limits()
-
-    @staticmethod
-    def _limit() -> Any:
-        """Limit only the library that comes with NumPy: other libraries round by their own numbers of threads."""
-        from threadpoolctl import ThreadpoolController
-
-        pools = ThreadpoolController()
-        paths = [pool.filepath for pool in pools.lib_controllers if "numpy" in pool.filepath]
-        return pools.select(filepath=paths).limit(limits=1)
 
 
 single_threaded_products = _SingleThreadedProducts()

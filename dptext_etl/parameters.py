@@ -110,18 +110,19 @@ def _entries(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
     """Return the names of the entries of a model, or of the one at a path in it."""
     for part in path:
         fields = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
-        inner = list(_models(fields.get(str(part)))) if isinstance(part, str) else [model]
+        inner = list(models_in(fields.get(str(part)))) if isinstance(part, str) else [model]
         if not inner:
             return []
         model = inner[0]
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models that a field may hold, as its only type, or among other types or in a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
-        yield from _models(part)
+        yield from models_in(part)
 
 
 def written(value: Any) -> Any:

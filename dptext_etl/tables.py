@@ -52,9 +52,8 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
         strings = table.with_columns(plain(by_name(name), dtype) for name, dtype in texts.items())
         released: Any = strings.with_columns(privatize(str(item.column), item, id=ids) for item in columns)
         return released  # type: ignore[no-any-return]
-    if any(
-        base.__module__.partition(".")[0] == "pandas" and base.__name__ == "DataFrame" for base in type(table).__mro__
-    ):
+    bases = {(base.__module__.partition(".")[0], base.__name__) for base in type(table).__mro__}
+    if ("pandas", "DataFrame") in bases:
         return _pandas(source, columns, ids)  # type: ignore[no-any-return]
     if isinstance(table, pa.RecordBatch):
         released = _arrow(pa.Table.from_batches([table]), columns, ids)

@@ -47,15 +47,7 @@ def require_rows(
 ) -> tuple[str, ...]:
     """Refuse a CSV file in which a row does not fit the header; return the names of the columns.
 
-    Args:
-        chunks: The bytes of the file, in order.
-        name: What messages call the file.
-        separator: The ASCII character between fields.
-        quote: The ASCII character around fields, or "".
-        encoding: A name that Python knows.
-
-    Raises:
-        InputError: A row has another number of fields, or readers would differ about where a field or a row ends.
+    It also refuses a file about which readers would differ where a field or a row ends. Messages call the file `name`.
     """
     rows = _kernel.CsvRows(ord(separator), ord(quote) if quote else None)
     problems = [*_undecodable(rows, chunks, name, encoding)]
@@ -178,13 +170,7 @@ Kinds = Mapping[tuple[str, ...], int]
 def require_lines(chunks: Iterable[bytes], name: str, *, marked: bool = True) -> Kinds:
     """Refuse an NDJSON file with a line that readers lose or read differently; return the kinds of its values.
 
-    Args:
-        chunks: The bytes of the file, in order.
-        name: What messages call the file.
-        marked: Whether the file may begin with the byte-order mark of UTF-8.
-
-    Raises:
-        InputError: A line is not a JSON object, or holds a value that no reader holds.
+    Messages call the file `name`; with `marked`, it may begin with the byte-order mark of UTF-8.
     """
     rows, empty = _kernel.JsonRows(), True
     for at, chunk in enumerate(chunks):

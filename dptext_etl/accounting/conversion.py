@@ -33,15 +33,7 @@ _FINE = 48  # halvings
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Convert rho-zCDP to epsilon at `delta`, by the best order (Canonne, Kamath and Steinke 2020, proposition 12).
 
-    Args:
-        rho: Rho of zCDP, 0 or more.
-        delta: Delta, between 0 and 1.
-
-    Returns:
-        Epsilon, rounded up.
-
-    Raises:
-        PolicyError: Delta is out of range.
+    Epsilon is rounded up.
 
     >>> round(zcdp_epsilon(20 / 8, 1e-6), 2)
     13.37
@@ -55,7 +47,11 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         order = 1 + excess
         return order * rho + (-math.log(delta) - log_excess + order * math.log(excess / order)) / excess
 
-    return max(0.0, _least(at, -20.0, 20.0)) * (1 + _ROUNDING)
+    low, high = -20.0, 20.0
+    for _ in range(4 * _FINE):  # by thirds; all values are valid bounds: a second minimum only makes the result larger
+        left, right = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, right) if at(left) <= at(right) else (left, high)
+    return max(0.0, at((low + high) / 2)) * (1 + _ROUNDING)
 
 
 def bounded_range_epsilon(draws: Iterable[PureDraws], delta: float) -> float:
@@ -110,14 +106,6 @@ def _loss_masses(epsilon: float, width: float, bins: int) -> npt.NDArray[np.floa
     return masses
 
 
-def _least(at: Callable[[float], float], low: float, high: float) -> float:
-    """Search a minimum by thirds. All values are valid bounds: a second minimum only makes the result larger."""
-    for _ in range(4 * _FINE):
-        left, right = low + (high - low) / 3, high - (high - low) / 3
-        low, high = (low, right) if at(left) <= at(right) else (left, high)
-    return at((low + high) / 2)
-
-
 def require_delta(delta: float) -> None:
     if not 0 < delta < 1:
         raise PolicyError(f"delta is {delta}; allowed: above 0 and below 1", "1e-6 is usual")
@@ -134,27 +122,19 @@ def allocated_epsilon(total: float, draws: int, outputs: int, bits: int) -> floa
     4.476449
     """
     saturated, most = 2 * bits * math.log(2), math.log(1 + (outputs - 1) * 2**bits) - math.log(outputs)
-    whole = math.floor(total / saturated)
-    if whole >= draws:
-        concentrated = draws * most
-    else:
-        concentrated = whole * most + min(most, _below_even(total - whole * saturated, outputs))
-    return min(total, draws * _above_even(total / draws, outputs) + concentrated)
+    whole, even = math.floor(total / saturated), total / draws
+    above = math.log(outputs) - math.log1p((outputs - 1) * math.exp(-even / 2))  # f(E/n)
+    concentrated = draws * most
+    if whole < draws:
+        rest = total - whole * saturated
+        below = rest / 2 + math.log(outputs - 1 + math.exp(-rest / 2)) - math.log(outputs)  # g
+        concentrated = whole * most + min(most, below)
+    return min(total, draws * above + concentrated)
 
 
 def allocated_rho(total: float, largest: Fraction) -> Fraction:
     """Return rho of zCDP, over all divisions of a budget in which no draw gets more than `largest`."""
     return min(largest, exact(total)) * exact(total) / 8
-
-
-def _above_even(epsilon: float, m: int) -> float:
-    """Return f(epsilon): how far above 1/m a probability can lie, as a logarithm."""
-    return math.log(m) - math.log1p((m - 1) * math.exp(-epsilon / 2))
-
-
-def _below_even(epsilon: float, m: int) -> float:
-    """Return g(epsilon): how far below 1/m a probability can lie, as a logarithm."""
-    return epsilon / 2 + math.log(m - 1 + math.exp(-epsilon / 2)) - math.log(m)
 
 
 _STEPS = 200  # halvings: far below one unit in the last place
@@ -357,8 +337,12 @@ _UNBOUNDED = _Cost(math.inf, math.inf, math.inf, Fraction(0), math.inf, math.inf
 
 def _cost(event: Event) -> _Cost:
     match event:
-        case PureDraws():
-            cost = _of_draws(event)
+        case PureDraws(count=0) | DividedDraws(count=0):
+            cost = _NOTHING
+        case PureDraws(epsilon=epsilon, count=count) if math.isfinite(epsilon):
+            amounts = _of_one_draw(epsilon, event.tight, event.range_bounded)
+            pure, tight, rho = (count * amount for amount in amounts)
+            cost = _Cost(pure, tight, pure, Fraction(0), rho, math.inf, math.inf)
         case DividedDraws():
             cost = _of_division(event)
         case GaussianNoise(mu2=mu2):
@@ -369,27 +353,16 @@ def _cost(event: Event) -> _Cost:
             cost = _cost(inner)._replace(approx=exact(epsilon), delta=exact(delta))
         case Composed(events=events):
             cost = _Cost(*map(sum, zip(_NOTHING, *map(_cost, events), strict=True)))
-        case Unbounded():
+        case Unbounded() | PureDraws():
             cost = _UNBOUNDED
     return cost
-
-
-def _of_draws(draws: PureDraws) -> _Cost:
-    """Return the cost of adaptive draws (docs/spec/privacy.md#epsilon-star, docs/spec/privacy.md#br-zcdp)."""
-    if not draws.count:
-        return _NOTHING
-    if not math.isfinite(draws.epsilon):
-        return _UNBOUNDED
-    pure, tight, rho = (
-        draws.count * amount for amount in _of_one_draw(draws.epsilon, draws.tight, draws.range_bounded)
-    )
-    return _Cost(pure, tight, pure, Fraction(0), rho, math.inf, math.inf)
 
 
 @lru_cache(maxsize=64, typed=True)  # records differ in the number of draws; 0.1 is not the Fraction of its bits
 def _of_one_draw(
     epsilon: float | Fraction, tight: Fraction | None, range_bounded: bool
 ) -> tuple[Fraction, Fraction, Fraction]:
+    """Return its pure parameter, the tight one, and rho (docs/spec/privacy.md#epsilon-star, #br-zcdp)."""
     cost = exact(epsilon)
     if tight is not None and tight > cost * (1 + _MARGIN_OF_COMPUTED) + 2 * _MARGIN_OF_COMPUTED:
         msg = f"a draw is charged {float(cost):.9g}, and loses {float(tight):.9g} by the integers of its sampler"
@@ -405,8 +378,6 @@ def _of_division(draws: DividedDraws) -> _Cost:
     budget of noise is public, or was released before at its own cost, so that the epsilons of the draws add up
     (docs/spec/privacy.md#allocation-allowed).
     """
-    if not draws.count:
-        return _NOTHING
     pure, outputs = exact(draws.total) + exact(draws.first), draws.outputs
     if outputs is None:
         tight = pure * draws.tightness
@@ -459,25 +430,12 @@ def compose(spends: Iterable[Spend]) -> Spend:
 
     The sum holds for releases that are chosen after earlier outputs were seen. It compares histories that agree on
     every disclosure (docs/spec/privacy.md#spend-composition).
-
-    Args:
-        spends: Costs of releases, in any order.
-
-    Returns:
-        The cost of all of them.
     """
     return reduce(add, spends, Spend.zero())
 
 
 def bounds(spend: Spend) -> list[Bound]:
-    """Return every finite statement about a spend, pure ones first.
-
-    Args:
-        spend: The cost of a release.
-
-    Returns:
-        Statements (epsilon, delta, rule); empty where no theorem is known.
-    """
+    """Return every finite statement about a spend, pure ones first; none where no theorem is known."""
     stated = [
         Bound(spend.eps_pure, 0, "pure"),
         Bound(spend.eps_tight, 0, "tight"),

@@ -293,10 +293,7 @@ def draw_in_passes(
     """Draw texts in one pass, or in two if the first release divides the budget of the second."""
     if allocation.first is None:
         return [once(divided(allocation, texts, keys, sampler), TOKEN)]
-    even = [
-        _numbers([allocation.even(text.most)] * len(text.places)) if text.places else _numbers([]) for text in texts
-    ]
-    before = once(even, TOKEN)
+    before = once([_numbers([allocation.even(max(1, text.most))] * len(text.places)) for text in texts], TOKEN)
     return [
         before,
         once([_numbers(allocation.over(*text[:2], draws=text.most)) for text in words(before)], TOKEN + PASS),

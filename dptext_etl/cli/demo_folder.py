@@ -182,13 +182,53 @@ class DemoFolder:
 
 def release(place: DemoFolder) -> dict[str, Any]:
     """Run the three policies, and return the cost of each form for a person, and its usefulness."""
+    from dptext_etl.corpora.frequencies import estimate_frequencies
+    from dptext_etl.families.aggregate import read_statistic
+    from dptext_etl.runner import open_classifier
+
     topics = _build_corpus(place)
-    policies = {form: Policy.load(place.forms / f"{form}.toml") for form in FORMS}
+    policies: dict[str, Any] = {form: Policy.load(place.forms / f"{form}.toml") for form in FORMS}
     summaries = {form: engines.run(policy).as_dict() for form, policy in policies.items()}
-    facts = _figures(place, topics, policies)
-    for form in FORMS:
-        facts["forms"][form]["gates_passed"] = all(gate["passed"] for gate in summaries[form]["gates"])
-    return facts
+    passed = {form: all(gate["passed"] for gate in summary["gates"]) for form, summary in summaries.items()}
+    raw = place.requests()  # the demo may read the raw table because it is public
+    rows, shuffled, synthetic = (place.published(form) for form in FORMS)
+    statistic = read_statistic(place.forms / "synthetic.manifest.json", str(place.corpus))
+    learned = open_classifier(place.forms / "synthetic")
+    f1 = _MacroF1(statistic.statistic.corpus, set(raw["request"]))
+    row_wise, (draw,) = policies["rows"].column_policies()[0].mechanism, policies["shuffled"].column_policies()
+    estimates = estimate_frequencies(
+        dict(shuffled.iter_rows()), topics, epsilon=draw.mechanism.epsilon, near=draw.mechanism.near
+    )
+    near = {estimate.topic: estimate.neighborhood_share for estimate in estimates}
+    noisy = {topic.label: topic.count for topic in statistic.topics()}
+    release, maxent = draw.mechanism.shuffled, policies["synthetic"].synthetic.mechanism
+    forms: dict[str, dict[str, Any]] = {
+        "rows": {"epsilon": row_wise.epsilon, "delta": 0.0, "columns": rows.columns, "f1": f1.of_table(rows)},
+        "shuffled": {
+            "epsilon": float(release.epsilon(draw.mechanism.law)),
+            "epsilon_of_draw": draw.mechanism.epsilon,
+            "delta": release.delta,
+            "columns": shuffled.columns,
+        },
+        "synthetic": {
+            "epsilon": maxent.epsilon,
+            "delta": maxent.delta,
+            "columns": synthetic.columns,
+            "f1": f1.of_table(synthetic),
+            "f1_classifier": f1.of_answers(learned.predict(learned.encode(f1.texts, str(place.corpus)))),
+        },
+    }
+    return {
+        "rows": raw.height,
+        "corpus": len(topics),
+        "f1_raw": f1.of_table(raw),
+        "f1_label_names": f1.of(list(TOPICS), list(TOPICS)),
+        "forms": {form: {**facts, "gates_passed": passed[form]} for form, facts in forms.items()},
+        "topics": [
+            {"topic": topic, "raw": count, "neighborhood_share": near[topic] * raw.height, "synthetic": noisy[topic]}
+            for topic, count in Counter(raw["topic"]).most_common()
+        ],
+    }
 
 
 def _build_corpus(place: DemoFolder) -> dict[str, str]:
@@ -210,55 +250,6 @@ def _build_corpus(place: DemoFolder) -> dict[str, str]:
         [Source(source, "text")], place.corpus, building.Options(name="demo", license=LICENSE, provenance=PROVENANCE)
     )
     return topics
-
-
-def _figures(place: DemoFolder, topics: dict[str, str], policies: dict[str, Any]) -> dict[str, Any]:
-    """Compare classifiers and shares of topics; the demo may read the raw table because it is public."""
-    from dptext_etl.corpora.frequencies import estimate_frequencies
-    from dptext_etl.families.aggregate import read_statistic
-    from dptext_etl.runner import open_classifier
-
-    raw = place.requests()
-    rows, shuffled, synthetic = (place.published(form) for form in FORMS)
-    statistic = read_statistic(place.forms / "synthetic.manifest.json", str(place.corpus))
-    learned = open_classifier(place.forms / "synthetic")
-    f1 = _MacroF1(statistic.statistic.corpus, set(raw["request"]))
-    row_wise, (draw,) = policies["rows"].column_policies()[0].mechanism, policies["shuffled"].column_policies()
-    near = {
-        estimate.topic: estimate.neighborhood_share
-        for estimate in estimate_frequencies(
-            dict(shuffled.iter_rows()), topics, epsilon=draw.mechanism.epsilon, near=draw.mechanism.near
-        )
-    }
-    noisy = {topic.label: topic.count for topic in statistic.topics()}
-    shares = Counter(raw["topic"])
-    release, maxent = draw.mechanism.shuffled, policies["synthetic"].synthetic.mechanism
-    return {
-        "rows": raw.height,
-        "corpus": len(topics),
-        "f1_raw": f1.of_table(raw),
-        "f1_label_names": f1.of(list(TOPICS), list(TOPICS)),
-        "forms": {
-            "rows": {"epsilon": row_wise.epsilon, "delta": 0.0, "columns": rows.columns, "f1": f1.of_table(rows)},
-            "shuffled": {
-                "epsilon": float(release.epsilon(draw.mechanism.law)),
-                "epsilon_of_draw": draw.mechanism.epsilon,
-                "delta": release.delta,
-                "columns": shuffled.columns,
-            },
-            "synthetic": {
-                "epsilon": maxent.epsilon,
-                "delta": maxent.delta,
-                "columns": synthetic.columns,
-                "f1": f1.of_table(synthetic),
-                "f1_classifier": f1.of_answers(learned.predict(learned.encode(f1.texts, str(place.corpus)))),
-            },
-        },
-        "topics": [
-            {"topic": topic, "raw": count, "neighborhood_share": near[topic] * raw.height, "synthetic": noisy[topic]}
-            for topic, count in shares.most_common()
-        ],
-    }
 
 
 class _MacroF1:

@@ -156,17 +156,16 @@ def log_run(level: str | None, form: str, about: Mapping[str, str | None]) -> No
     level = level or ("info" if quiet else "warning")
     logging.getLogger("dptext_etl").setLevel(level.upper())
     _HANDLER.setLevel(level.upper())
-    _HANDLER.filters[:] = [_is_slow_or_serious] if quiet else []
+
+    def serious_or_slow(record: logging.LogRecord) -> bool:
+        if (report := getattr(record, "progress", None)) is None:
+            return record.levelno >= logging.WARNING
+        from dptext_etl.runner.progress import LOG_SECONDS
+
+        return bool(report.seconds >= LOG_SECONDS)
+
+    _HANDLER.filters[:] = [serious_or_slow] if quiet else []
     _HANDLER.setFormatter(_JsonLines(about) if form == "json" else None)
-
-
-def _is_slow_or_serious(record: logging.LogRecord) -> bool:
-    report = getattr(record, "progress", None)
-    if report is None:
-        return record.levelno >= logging.WARNING
-    from dptext_etl.runner.progress import LOG_SECONDS
-
-    return bool(report.seconds >= LOG_SECONDS)
 
 
 class _JsonLines(logging.Formatter):

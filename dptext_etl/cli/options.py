@@ -81,10 +81,7 @@ def variants(kind: type[Mechanism]) -> list[str]:
 def examples(kind: type[Mechanism]) -> dict[str | None, Mechanism]:
     """Return the mechanism's small example by variant; the key is None if it has no variants."""
     example = kind.example()
-    by_variant: dict[str | None, Mechanism] = {
-        name: example.model_copy(update={"variant": name}) for name in variants(kind)
-    }
-    return by_variant or {None: example}
+    return {name: example.model_copy(update={"variant": name}) for name in variants(kind)} or {None: example}
 
 
 def summary(kind: type[BaseModel]) -> str:
@@ -311,8 +308,8 @@ def command(app: typer.Typer, example: str, keys: Sequence[str], cls: type[Typer
     return app.command(cls=cls, epilog=f"Example: {example}{with_keys}")
 
 
-_SETTINGS, _STORE, _LEDGER = "settings", "storage_options", "ledger"
-"""Entries of `terminal.call`."""
+_SETTINGS, STORE, _LEDGER = "settings", "storage_options", "ledger"
+"""Entries of `terminal.call`; of a ledger that a policy names, `STORE` has the policy's storage options."""
 
 
 def _keep(name: str) -> Callable[[Any], None]:
@@ -398,7 +395,7 @@ class LedgerCommand(Command):
             values[free[0]], policy = policy, None
         if policy is not None:
             loaded = load_policy(policy)
-            spec, terminal.call()[_STORE] = loaded.ledger, loaded.storage_options
+            spec, terminal.call()[STORE] = loaded.ledger, loaded.storage_options
             values["ledger"] = spec.url
             for name in {"id_key", "anchors"} & values.keys():
                 values[name] = values[name] or getattr(spec, name)
@@ -413,11 +410,6 @@ def named_ledger() -> tuple[str, str | None]:
     """Return the URL of the command's ledger, and the reference to the key of its ids."""
     url, id_key = terminal.call()[_LEDGER]
     return url, id_key
-
-
-def store_options() -> dict[str, str]:
-    """Return the storage options of the policy that named the ledger; none without a policy."""
-    return dict(terminal.call().get(_STORE, {}))
 
 
 def require_confirmation(question: str, *, yes: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import shutil
 import time
 from collections.abc import Sequence
@@ -95,9 +96,8 @@ class UnusedWords:
         """Return the nearest unused word: the first one of the short list, since no nearer word is missing in it."""
         unused = ~self._used[self._near[word]]
         first = int(unused.argmax())
-        return int(self._near[word, first]) if unused[first] else self._look(word)
-
-    def _look(self, word: int) -> int:
+        if unused[first]:
+            return int(self._near[word, first])
         self.compact()
         (guess,) = self.guesses(np.array([word]))
         around = self.nearest(word, min(BLOCK, self.left), guess)
@@ -129,22 +129,16 @@ class UnusedWords:
         slack = 2 * self._error * reach
         guess *= self._factors
         guess += self._offsets
-        limit = _kth(guess, k)
+        limit, width = math.inf, len(guess) // _GROUP
+        if width >= 4 * k:  # the k-th best of groups is hardly larger than the k-th of all, and found much faster
+            best = guess[: width * _GROUP].reshape(_GROUP, width).min(axis=0)
+            limit = float(np.partition(best, k - 1)[k - 1])
+        if not math.isfinite(limit):
+            limit = float(np.partition(guess, k - 1)[k - 1])
         near = self._ids[guess <= np.nextafter(np.float32(limit + slack), np.float32(np.inf))]
         (keys,) = self._vectors.rank_keys([word], near, self._metric)
         nearest: Integers = near[np.argsort(keys, kind="stable")[:k]]
         return nearest
-
-
-def _kth(guess: Guesses, k: int) -> float:
-    """Return the k-th smallest estimate, or a slightly larger one from the groups' best where that is much faster."""
-    width = len(guess) // _GROUP
-    if width >= 4 * k:
-        best = guess[: width * _GROUP].reshape(_GROUP, width).min(axis=0)
-        limit = np.partition(best, k - 1)[k - 1]
-        if np.isfinite(limit):
-            return float(limit)
-    return float(np.partition(guess, k - 1)[k - 1])
 
 
 FORMAT = "dptext-neighbour-lists/1"

@@ -69,7 +69,18 @@ class NearestWords:
     def nearest(self, points: Points, where: Device | None = None) -> Nearest:
         """Return the index of the word nearest to each point; of equally near words, the earlier one."""
         where = device() if where is None else where
-        return self._by_guess(points) if where == "cpu" else self.by_torch(points, where)
+        if where != "cpu":
+            return self.by_torch(points, where)
+        matrix, longest = _guessing(self._vectors)
+        nearest = np.empty(len(points), np.uint32)
+        rows = self.at_once()
+        for start in range(0, len(points), rows):
+            block = points[start : start + rows]
+            extended = np.empty((len(block), matrix.shape[1]), np.float32)
+            extended[:, :-1], extended[:, -1] = block, self._step
+            scores = extended @ matrix.T
+            nearest[start : start + rows] = self._decided(block, scores, longest)
+        return nearest
 
     def exact_keys(self, point: Points, words: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float64]:
         """Return integers that order words by their distance from one point; smaller is nearer."""
@@ -81,18 +92,6 @@ class NearestWords:
         """Return how many points are searched at a time on the processor, where that many threads search."""
         _guessing(self._vectors)  # made once, before threads ask for it side by side
         return max(1, min(ROWS, CELLS // (workers * len(self._vectors))))
-
-    def _by_guess(self, points: Points) -> Nearest:
-        matrix, longest = _guessing(self._vectors)
-        nearest = np.empty(len(points), np.uint32)
-        rows = self.at_once()
-        for start in range(0, len(points), rows):
-            block = points[start : start + rows]
-            extended = np.empty((len(block), matrix.shape[1]), np.float32)
-            extended[:, :-1], extended[:, -1] = block, self._step
-            scores = extended @ matrix.T
-            nearest[start : start + rows] = self._decided(block, scores, longest)
-        return nearest
 
     def _decided(self, points: Points, scores: npt.NDArray[np.float32], longest: float) -> Nearest:
         """Decide each row of estimates exactly; the estimates are overwritten."""
@@ -159,7 +158,10 @@ def largest_squared_distance(vectors: WordVectors) -> int:
     radii: npt.NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", away, away))
     order = np.argsort(-radii, kind="stable")
     grid, radii = grid[order], radii[order] * _WIDER
-    best = _sweep(grid)
+    best, farthest = 0, 0  # begin with a large distance: step from the outermost word to the farthest several times
+    while (squared := _squared(grid, grid[farthest])).max() > best:
+        farthest = int(squared.argmax())
+        best = int(squared[farthest])
     coordinates = grid.astype(np.float32)
     norms = np.einsum("ij,ij->i", coordinates, coordinates, dtype=np.float64).astype(np.float32)
     longest, terms = float(norms.max(initial=0)), (grid.shape[1] + 8) * _UNIT
@@ -176,17 +178,6 @@ def largest_squared_distance(vectors: WordVectors) -> int:
         guess += norms[first:last]
         best = larger_of_block(grid[rows], grid[first:last], guess, best, slack)
     return best
-
-
-def _sweep(grid: npt.NDArray[np.integer]) -> int:
-    """Find a large distance to start with: begin at the outermost word and step to the farthest word several times."""
-    best, at = 0, 0
-    while True:
-        squared = _squared(grid, grid[at])
-        if squared.max() <= best:
-            return best
-        at = int(squared.argmax())
-        best = int(squared[at])
 
 
 def larger_of_block(

@@ -70,7 +70,7 @@ class WordVectors:
         word2vec binary (`.bin`), `.npz` with `words` and `vectors`, and `.safetensors` as written here.
 
         Args:
-            source: A name such as "english-20k", or a path.
+            source: A name such as "english-20k", also of vectors that an installed package brings, or a path.
             limit: Number of first words to use; None uses all.
 
         Raises:
@@ -78,7 +78,11 @@ class WordVectors:
         """
         if limit is not None and limit < 1:
             raise ArtifactError(f"limit is {limit}; allowed: 1 and more", "leave limit out to use all words")
-        path = _file(source)
+        path = Path(source)
+        if source in SHIPPED:
+            path = DATA / f"{source}.safetensors"
+        elif not path.exists() and str(source) in extensions.installed("vectors"):
+            path = Path(extensions.loaded("vectors", str(source))(str(source))) / "model.safetensors"
         sha256 = sha256_file(path)
         kind = kind_of(path)
         if kind == "grid" and (limit is None or limit >= len(read_grid(path, sha256)[0])):
@@ -190,15 +194,6 @@ class WordVectors:
             keys *= sizes
             keys /= norms
             yield keys
-
-
-def _file(source: str | Path) -> Path:
-    """Return the file of vectors; a name that is not a file may be one of dptext-etl-models, if that is installed."""
-    if source in SHIPPED:
-        return DATA / f"{source}.safetensors"
-    if not Path(source).exists() and str(source) in extensions.installed("vectors"):
-        return Path(extensions.loaded("vectors", str(source))(str(source))) / "model.safetensors"
-    return Path(source)
 
 
 FORMAT = "dptext-vectors/1"
@@ -415,14 +410,7 @@ class WordList:
 
 
 def stopwords(source: str | Path = "english") -> WordList:
-    """Read a list of stopwords: our own English list, or any UTF-8 file with one word per line (such as NLTK's).
-
-    Args:
-        source: "english", or a path.
-
-    Raises:
-        ArtifactError: The file cannot be read.
-    """
+    """Read a list of stopwords: "english" is our own, a path any UTF-8 file with one word per line (such as NLTK's)."""
     is_shipped = source == "english"
     path = _ENGLISH if is_shipped else Path(source)
     stated = {"provenance": "written for dptext_etl", "license": "Apache-2.0"} if is_shipped else {}

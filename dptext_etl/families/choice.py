@@ -30,7 +30,6 @@ from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.corpus import MOST_WORDS, Encoder, fetched, is_remote, nearest, products
 from dptext_etl.corpora.frequencies import Weights, near_texts, usual_hit, weights
 from dptext_etl.device import Computing
-from dptext_etl.families.loss import Loss, require_charge
 from dptext_etl.guarantee import (
     MICRO,
     SCORES_LOCAL,
@@ -40,7 +39,16 @@ from dptext_etl.guarantee import (
     exact,
 )
 from dptext_etl.keys import RecordKeys
-from dptext_etl.mechanism import DEFAULT_N_MAX, PROBE_TEXT, Mechanism, Released, count_words, refuse_model
+from dptext_etl.mechanism import (
+    DEFAULT_N_MAX,
+    PROBE_TEXT,
+    Loss,
+    Mechanism,
+    Released,
+    count_words,
+    refuse_model,
+    require_charge,
+)
 from dptext_etl.parameters import PositiveInt
 
 SHUFFLED_NEIGHBORS = "two tables that differ in one record's text, where readers get the multiset of released texts"
@@ -238,21 +246,6 @@ class ChoiceMechanism(Mechanism):
     def _kernel_corpus(self) -> _kernel.Corpus:
         return _kernel.Corpus.open(str(self.table.path), self.table.sha256)
 
-    def _encoded(self, texts: pa.Array) -> tuple[pa.Array | None, pa.Array | None]:
-        """Encode every part of every text where a model does it, and say on which rows it failed.
-
-        The vector of a text depends on this text only (docs/spec/privacy.md#batch-independence). A text on which a
-        model fails has the zero vector, which is drawn uniformly (docs/spec/surrogate.md#missing-inputs).
-        """
-        if not self.has_model:
-            return None, None
-        pieces = [piece for text in texts.to_pylist() for piece in cut(text or "", self.parts, self.n_max)]
-        vectors, failed = self.sentence_model.encode(pieces), np.zeros(len(texts), np.uint32)
-        if self.opened.in_floats:
-            wrong = np.array([bool(piece.strip()) for piece in pieces], np.bool_) & ~vectors.any(axis=1)
-            failed += wrong.reshape(-1, self.parts).any(axis=1)
-        return to_arrow(vectors.ravel()), to_arrow(failed)
-
     def positions(self, texts: pa.Array) -> pa.Array:
         drawn = np.full(len(texts), True) if self.null_as_empty else texts.is_valid().to_numpy(zero_copy_only=False)
         return to_arrow(drawn.astype(np.uint32) * np.uint32(self.most_positions))
@@ -266,7 +259,19 @@ class ChoiceMechanism(Mechanism):
         return _kernel.Vocabulary(self.opened.word_encoder.words)
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
-        vectors, failed = self._encoded(texts)
+        """Release texts; where a model encodes, say on which rows it failed.
+
+        The vector of a text depends on this text only (docs/spec/privacy.md#batch-independence). A text on which a
+        model fails has the zero vector, which is drawn uniformly (docs/spec/surrogate.md#missing-inputs).
+        """
+        vectors = failed = None
+        if self.has_model:
+            pieces = [piece for text in texts.to_pylist() for piece in cut(text or "", self.parts, self.n_max)]
+            encoded, failures = self.sentence_model.encode(pieces), np.zeros(len(texts), np.uint32)
+            if self.opened.in_floats:
+                wrong = np.array([bool(piece.strip()) for piece in pieces], np.bool_) & ~encoded.any(axis=1)
+                failures += wrong.reshape(-1, self.parts).any(axis=1)
+            vectors, failed = to_arrow(encoded.ravel()), to_arrow(failures)
         columns = pa.array(
             self._kernel_corpus.release(keys.release, texts, keys.ids, self._policy_json, keys.nonce, vectors)
         )

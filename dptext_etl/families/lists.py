@@ -23,8 +23,8 @@ import numpy.typing as npt
 from safetensors.numpy import load_file
 
 from dptext_etl.allocation import Epsilons
-from dptext_etl.families.loss import Loss
 from dptext_etl.guarantee import MICRO
+from dptext_etl.mechanism import Loss
 from dptext_etl.sampling import integer_weights, stated
 
 GRID_BITS = 1_100

@@ -21,11 +21,10 @@ from dptext_etl import _kernel
 from dptext_etl.artifacts import Artifact, save_tensors, sha256_file, store
 from dptext_etl.embeddings.vectors import stored_words
 from dptext_etl.errors import ArtifactError, PolicyError, seam
-from dptext_etl.families.loss import Loss, require_charge, require_epsilon
 from dptext_etl.families.words import WordMechanism, parts, release_divided
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.keys import RecordKeys
-from dptext_etl.mechanism import PAD, Released
+from dptext_etl.mechanism import PAD, Loss, Released, require_charge, require_epsilon
 from dptext_etl.sampling import ROUNDING, stated
 
 TABLE_FORMAT = "dptext-table/1"
@@ -76,7 +75,7 @@ class MappedMechanism(WordMechanism):
         return self._verified(self.table.path, self.table.sha256)
 
     def _verified(self, path: Path, sha256: str) -> _kernel.Table:
-        """Map a file, and refuse it if the loss of a draw is above its epsilon."""
+        """Map a file; refuse a loss above the epsilon of a draw, and facts that do not follow from its integers."""
         law = self.__dict__["_law"] = _kernel.Table.open(str(path), sha256)  # the charge may depend on the file
         try:
             self._verify(law, path, sha256)
@@ -86,7 +85,6 @@ class MappedMechanism(WordMechanism):
         return law
 
     def _verify(self, law: _kernel.Table, path: Path, sha256: str) -> None:
-        """Refuse a file with a loss above the epsilon of a draw, or with facts that do not follow from its integers."""
         if law.kept_words() and Disclosure.STOPWORDS not in self.guarantee.disclosures:
             msg = f"{self.name} releases {len(law.kept_words()):,} words unchanged, and does not disclose stopwords"
             raise PolicyError(msg, "return Disclosure.STOPWORDS from `word_disclosures`, or keep no word")
@@ -228,12 +226,9 @@ class TableParts:
             "cumulative": cumulative,
         }
 
-    def save(self, path: Path, description: dict[str, Any]) -> None:
-        """Write the table file that the kernel maps (one safetensors file; its SHA-256 is its identity)."""
-        _save(path, self.tensors(), description)
 
-
-def _save(path: Path, tensors: Mapping[str, npt.NDArray[Any]], description: dict[str, Any]) -> None:
+def save_table(path: Path, tensors: Mapping[str, npt.NDArray[Any]], description: dict[str, Any]) -> None:
+    """Write the table file that the kernel maps (one safetensors file; its SHA-256 is its identity)."""
     save_tensors(path, tensors, {"format": TABLE_FORMAT, "description": json.dumps(description, sort_keys=True)})
 
 
@@ -264,7 +259,7 @@ class TableMechanism(MappedMechanism):
         share = share[share > 0]
         bits = float(-(share * np.log2(share)).sum()) + 0.0
         facts = {"epsilon_table": stated(float(loss.pure)), "disclosed_bits_per_token": stated(bits)}
-        _save(path, tensors, {**description, **facts})
+        save_table(path, tensors, {**description, **facts})
 
     def largest_probability(self) -> float:
         return _largest_in_table(self.table.path, self.table.sha256)
@@ -289,10 +284,8 @@ def _loss_in_file(path: Path, sha256: str, outputs: int | None, uniform: bool) -
 def table_loss(tensors: Mapping[str, Any], outputs: int | None, uniform: bool) -> Loss:
     """Return the loss of one draw by the integers of a table (`TableParts.tensors`), block of rows by block of rows.
 
-    Args:
-        tensors: The content of the table.
-        outputs: Number of outputs, if all words are compared with each other; None compares words of one set.
-        uniform: Compare also with a uniform draw, as of unknown words.
+    With a number of outputs, all words are compared with each other, otherwise words of one set; `uniform` compares
+    also with a uniform draw, as of unknown words.
     """
     offsets, sets = tensors["row_offsets"].astype(np.int64), tensors["input_set"]
     starts, members = tensors["set_offsets"].astype(np.int64), tensors["members"]

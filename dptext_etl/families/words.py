@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -387,7 +387,6 @@ def _marked_again(
 
 
 Exact = float | Fraction
-Kind = TypeVar("Kind", bound="WordMechanism")
 
 
 class WordMechanism(WordByWord):
@@ -441,9 +440,9 @@ class WordMechanism(WordByWord):
         return float(exact(self.allocation.largest) / exact(self.loss_range))
 
     @cached_property
-    def _dearest(self) -> Self:
-        """Return the mechanism whose every draw has the largest epsilon: no word is likelier to come back."""
-        return dearest(self)
+    def dearest(self) -> Self:
+        """Return the mechanism that gives every draw the largest epsilon, undivided: no word is likelier to return."""
+        return self.model_copy(update={"allocation": None, "epsilon": self.unit_epsilon})
 
     def configuration(self) -> dict[str, Any]:
         """Return the configuration; where unknown words are drawn as the first word, it has version 2."""
@@ -547,7 +546,7 @@ class WordMechanism(WordByWord):
     def survival(self, word: str) -> Fraction:
         """Return (an upper bound of) the probability that `word` comes back as itself: it grows with epsilon."""
         if self.allocation is not None:
-            return self._dearest.survival(word)
+            return self.dearest.survival(word)
         outputs = zip(*self.transition(word), strict=True)
         return sum((chance for output, chance in outputs if output == word), Fraction(0))
 
@@ -558,7 +557,7 @@ class WordMechanism(WordByWord):
         is divided the largest probability of any word is used.
         """
         if self.allocation is not None:
-            return self._dearest.collision(word) if self.bounded_range else self.largest_probability()
+            return self.dearest.collision(word) if self.bounded_range else self.largest_probability()
         return min(1.0, sum(float(chance) ** 2 for chance in self.transition(word)[1]) * (1 + 1e-12))
 
     def largest_probability(self) -> float:
@@ -567,13 +566,6 @@ class WordMechanism(WordByWord):
         if not self.bounded_range or self.word_disclosures or not outputs:
             return 1.0
         return largest_range_bounded(float(self.epsilon_per_word), len(outputs))
-
-
-def dearest(mechanism: Kind) -> Kind:
-    """Return the mechanism that gives every draw the largest epsilon, undivided."""
-    if mechanism.allocation is None:
-        return mechanism
-    return mechanism.model_copy(update={"allocation": None, "epsilon": mechanism.unit_epsilon})
 
 
 def sample_many(mechanism: WordMechanism, word: str, n: int, *, secret: _kernel.Secret | None = None) -> list[str]:
@@ -587,7 +579,7 @@ def sample_many(mechanism: WordMechanism, word: str, n: int, *, secret: _kernel.
     same: dict[str, Any] = {"n_max": n}
     if mechanism.length != "disclose":
         same |= {"length": "fixed", "epsilon_length": None}
-    drawing = dearest(mechanism).model_copy(update=same)
+    drawing = (mechanism if mechanism.allocation is None else mechanism.dearest).model_copy(update=same)
     key = _kernel.ReleaseKey(secret or _kernel.Secret(), "samples", word, "samples", drawing.cfg())
     text = pa.array(["" if padding else " ".join([word] * n)], pa.large_string())
     released = drawing.release(text, RecordKeys(key, pa.array(["0"]), 0)).text[0].as_py()

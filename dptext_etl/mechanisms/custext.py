@@ -110,8 +110,18 @@ class CusText(TableMechanism):
 
     def parts(self) -> TableParts:
         vectors, sets = self._vectors_and_sets()
+        weights: list[npt.NDArray[np.uint64]] = [np.empty((0, 0), np.uint64)] * len(sets)
+        by_size: dict[int, list[int]] = {}  # sets of one size are computed together
+        for at, members in enumerate(sets):
+            by_size.setdefault(len(members), []).append(at)
+        for size, places in by_size.items():
+            step = max(1, _CELLS // size**2)
+            for chunk in (places[start : start + step] for start in range(0, len(places), step)):
+                scores = self._scores(vectors, np.stack([sets[at] for at in chunk]))
+                for at, rows in zip(chunk, integer_weights(scores, self.unit_epsilon), strict=True):
+                    weights[at] = rows
         kept = stopwords(self.stopwords).words if self.variant == "plus" else ()
-        return TableParts.partition(vectors.words, sets, self._weights(vectors, sets), kept=kept)
+        return TableParts.partition(vectors.words, sets, weights, kept=kept)
 
     def _vectors_and_sets(self) -> tuple[WordVectors, Sets]:
         """Return the vocabulary and its partition, the remainder treated as the mode says."""
@@ -129,20 +139,6 @@ class CusText(TableMechanism):
                 vectors = vectors.take(words)
                 sets = [np.where(members > dropped, members - 1, members) for members in kept]
         return vectors, sets
-
-    def _weights(self, vectors: WordVectors, sets: Sets) -> list[npt.NDArray[np.uint64]]:
-        """Return the integer weights of each set, shape (members, members); sets of one size are computed together."""
-        weights: list[npt.NDArray[np.uint64]] = [np.empty((0, 0), np.uint64)] * len(sets)
-        by_size: dict[int, list[int]] = {}
-        for at, members in enumerate(sets):
-            by_size.setdefault(len(members), []).append(at)
-        for places in by_size.values():
-            step = max(1, _CELLS // len(sets[places[0]]) ** 2)
-            for chunk in (places[start : start + step] for start in range(0, len(places), step)):
-                scores = self._scores(vectors, np.stack([sets[at] for at in chunk]))
-                for at, rows in zip(chunk, integer_weights(scores, self.unit_epsilon), strict=True):
-                    weights[at] = rows
-        return weights
 
     def _scores(self, vectors: WordVectors, sets: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Return the scores of all pairs within sets of one size, from 0 to 1, shape (sets, members, members)."""

@@ -50,11 +50,10 @@ from dptext_etl.families.lists import (
     rates_of,
     read_orders,
 )
-from dptext_etl.families.loss import Loss
 from dptext_etl.families.stored_distributions import MappedMechanism
 from dptext_etl.families.words import Division, Indices, Scored, ScoredDraw
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, exact
-from dptext_etl.mechanism import PAD
+from dptext_etl.mechanism import PAD, Loss
 from dptext_etl.sampling import TOKEN, Slots, WordSampler, choose_uniform
 
 LIST = 2  # purpose number of the choice of a list (docs/spec/stream.md#purposes)

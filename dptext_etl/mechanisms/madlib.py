@@ -45,10 +45,9 @@ from dptext_etl.embeddings.search import NearestWords, longest_reaches
 from dptext_etl.embeddings.vectors import written
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.distance import Draws, VectorMechanism
-from dptext_etl.families.loss import Loss, require_charge
 from dptext_etl.families.words import Division, Indices
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, Spend, exact
-from dptext_etl.mechanism import PAD
+from dptext_etl.mechanism import PAD, Loss, require_charge
 from dptext_etl.parallel import for_each_product
 from dptext_etl.sampling import TOKEN, Slots, WordSampler
 

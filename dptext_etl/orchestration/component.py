@@ -109,47 +109,39 @@ class PolicyScaffolder(dg.Scaffolder[ScaffoldOptions]):
         return ScaffoldOptions
 
     def scaffold(self, request: dg.ScaffoldRequest[ScaffoldOptions]) -> None:
-        root = (request.project_root or request.target_path).absolute()
-        policy = Path(request.params.policy or root / f"{request.target_path.stem}.toml").absolute()
+        from dptext_etl import runner
+        from dptext_etl.policy import PARTITION
+        from dptext_etl.runner.source.table import existing_paths
+
+        root, options = (request.project_root or request.target_path).absolute(), request.params
+        policy = Path(options.policy or root / f"{request.target_path.stem}.toml").absolute()
         if not policy.exists():
-            text = _guessed(request.params, policy)
+            if options.source is None:
+                raise InputError(f"there is no policy {policy}", "name a table to guess one for: --source TABLE")
+            if not policy.parent.is_dir():
+                raise InputError(f"there is no folder for the policy {policy}", "make it, or name another place")
+            table = os.path.relpath(Path(options.source).absolute(), policy.parent)
+            texts = () if options.text is None else (options.text,)
+            columns: dict[str, Any] = {"id": options.id, "subject": options.subject, "texts": texts}
+            form: dict[str, Any] = {"form": options.form, "labels": options.labels}
+            with chdir(policy.parent):
+                text = runner.init(table, dataset=policy.stem, key=_KEY, **form, **columns)
             with seam(f"writing the policy {policy}", InputError, "the folder must be there and writable by you"):
                 policy.write_text(text, encoding="utf-8")
         # relative to the project's root, so that the project can be moved
         path = f"{_ROOT}/{policy.relative_to(root).as_posix()}" if policy.is_relative_to(root) else str(policy)
-        scaffold_component(request, {"policy": path, **_proposals(policy)})
+        # a sensor, a schedule where nothing has to name a partition, and one process (faster) for small files
+        source = tomllib.loads(policy.read_text(encoding="utf-8-sig")).get("source", "")
+        proposals: dict[str, Any] = {} if PARTITION in source else {"schedule": "@daily"}
+        if "://" not in source:
+            files = existing_paths(str(policy.parent / source.replace(PARTITION, "*")))
+            sizes = [file.stat().st_size for file in files if file.is_file()]
+            executor = {"executor": "in_process"} if sizes and max(sizes) <= SMALL else {}
+            proposals = {"watch_source": True, **proposals, **executor}
+        scaffold_component(request, {"policy": path, **proposals})
 
 
 SMALL = 64 << 20  # bytes of a source whose run is faster than the start of a process per step
-
-
-def _proposals(policy: Path) -> dict[str, Any]:
-    """Propose a sensor, a schedule where nothing has to name a partition, and one process (faster) for small files."""
-    from dptext_etl.policy import PARTITION
-    from dptext_etl.runner.source.table import existing_paths
-
-    source = tomllib.loads(policy.read_text(encoding="utf-8-sig")).get("source", "")
-    schedule = {} if PARTITION in source else {"schedule": "@daily"}
-    if "://" in source:
-        return schedule
-    files = existing_paths(str(policy.parent / source.replace(PARTITION, "*")))
-    sizes = [file.stat().st_size for file in files if file.is_file()]
-    executor = {"executor": "in_process"} if sizes and max(sizes) <= SMALL else {}
-    return {"watch_source": True, **schedule, **executor}
-
-
-def _guessed(options: ScaffoldOptions, policy: Path) -> str:
-    from dptext_etl import runner
-
-    if options.source is None:
-        raise InputError(f"there is no policy {policy}", "name a table to guess one for: --source TABLE")
-    if not policy.parent.is_dir():
-        raise InputError(f"there is no folder for the policy {policy}", "make it, or name another place")
-    source = os.path.relpath(Path(options.source).absolute(), policy.parent)
-    texts = () if options.text is None else (options.text,)
-    columns: dict[str, Any] = {"id": options.id, "subject": options.subject, "texts": texts}
-    with chdir(policy.parent):
-        return runner.init(source, dataset=policy.stem, key=_KEY, form=options.form, labels=options.labels, **columns)
 
 
 _KEY = "env:DPTEXT_SECRET"

@@ -145,7 +145,13 @@ def build_definitions(
     steps = step_assets(policy, settings)
     checks = [gate_checks(policy, settings), *([published_checks(policy, settings)] if policy.publish else [])]
     extra = [report.asset(policy, settings) for report in reports]
-    keeping = _maintaining(policy, settings, maintenance)
+    keeping = dg.Definitions()
+    if maintenance is not None:  # the check, the job, and the schedule that maintain the ledger
+        check, upkeep = ledger_check(policy, settings, maintenance), name.job.replace("run_", "maintain_", 1)
+        chore = dg.define_asset_job(upkeep, dg.AssetSelection.checks(check), executor_def=dg.in_process_executor)
+        times = [] if maintenance.schedule is None else [maintenance.schedule]
+        cron = [dg.ScheduleDefinition(job=chore, cron_schedule=time) for time in times]
+        keeping = dg.Definitions(asset_checks=[check], jobs=[chore], schedules=cron)
     # a run that only starts the pods of its steps must not hold a GPU that they wait for
     in_the_run = executor is None or executor.name in _IN_THE_RUN
     run_tags = {tag: value for tag, value in tags.items() if in_the_run or not tag.startswith(_PLACES)}
@@ -163,23 +169,13 @@ def build_definitions(
         schedules=[schedule_of(schedule, job, settings)] if schedule else [],
         sensors=[source_sensor(policy, job, settings)] if watch_source else [],
         resources={
-            name.ledger: ledger or LedgerResource.of(policy),
-            name.key: key or KeyResource.of(policy),
+            name.ledger: ledger or LedgerResource(**policy.ledger.model_dump()),
+            name.key: key or KeyResource(reference=policy.key),
             name.table: PublishedTable(policy),
         },
         executor=executor,
     )
     return check_lineage(dg.Definitions.merge(definitions, keeping))
-
-
-def _maintaining(policy: Policy, settings: Settings, terms: Maintenance | None) -> dg.Definitions:
-    """Return the check, the job, and the schedule that maintain the ledger, if asked for."""
-    if terms is None:
-        return dg.Definitions()
-    check, name = ledger_check(policy, settings, terms), settings.names.job.replace("run_", "maintain_", 1)
-    job = dg.define_asset_job(name, dg.AssetSelection.checks(check), executor_def=dg.in_process_executor)
-    cron = [] if terms.schedule is None else [dg.ScheduleDefinition(job=job, cron_schedule=terms.schedule)]
-    return dg.Definitions(asset_checks=[check], jobs=[job], schedules=cron)
 
 
 _IN_THE_RUN = frozenset({"in_process", "multiprocess", "multi_or_in_process_executor"})
@@ -264,8 +260,6 @@ def materialize(
     *,
     partitions: Partitions | None = None,
     home: str | Path | None = None,
-    ledger: LedgerResource | None = None,
-    key: KeyResource | None = None,
     also: Sequence[dg.AssetsDefinition] = (),
     quiet: bool = True,
 ) -> MaterializationSummary:
@@ -276,8 +270,6 @@ def materialize(
         partitions: The partitions, as for `build_definitions`; None means all of them.
         home: Folder of a Dagster instance (DAGSTER_HOME), created if missing; `dagster dev` then shows these runs. None
             keeps nothing.
-        ledger: The ledger of this deployment; None uses the policy's.
-        key: The noise key of this deployment; None uses the policy's.
         also: Assets of the same partitions that read published tables, to be materialized in the same run.
         quiet: Keep Dagster's own log off the terminal; the instance holds it.
 
@@ -289,7 +281,7 @@ def materialize(
         GateError: An asset in `also` is made from raw text (`check_lineage`).
     """
     policy = resolve(policy)
-    defs = build_definitions(policy, partitions=partitions, ledger=ledger, key=key)
+    defs = build_definitions(policy, partitions=partitions)
     if also:
         defs = check_lineage(dg.Definitions.merge(defs, dg.Definitions(assets=also)))
     job = defs.resolve_implicit_global_asset_job_def() if also else defs.resolve_job_def(names(policy).job)

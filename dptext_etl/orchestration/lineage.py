@@ -24,6 +24,8 @@ from dptext_etl.orchestration.resources import PUBLIC_TAG, PUBLISHED_TAG, RAW_TA
 Kind = Literal["raw", "staged", "published", "gate", "check", "other"]
 Checked = TypeVar("Checked")
 
+_STAGES: dict[str, Kind] = {RAW_TAG: "raw", STAGED_TAG: "staged", PUBLISHED_TAG: "published"}
+"""Kinds of assets by their tags; the last two count only on assets that our own steps make."""
 _STEPS = "dptext_etl.orchestration.assets"
 _GATES = "dptext_etl.orchestration.gates"
 _MOST_PATHS = 5
@@ -70,7 +72,16 @@ def check_lineage(defs: Checked, raw: Iterable[dg.CoercibleToAssetKey] = ()) -> 
         ```
     """
     nodes = _nodes(_assets(defs), {_written(dg.AssetKey.from_coercible(key)) for key in raw})
-    paths = [_path_line(path, nodes) for path in _paths(nodes)]
+    paths = list[str]()
+    for path in _paths(nodes):  # each with the kind of its start, and the published asset to read instead
+        source, last = nodes[path[0]], nodes[path[-1]]
+        instead = [name for name, node in nodes.items() if node.kind == "published" and node.dataset == source.dataset]
+        reason = "raw text" if source.kind == "raw" else "staged rows, judged by no gate"
+        if last.kind == "check":
+            reason += "; a check that reads it must not block"
+        elif instead and instead[0] not in path:
+            reason += f"; read {instead[0]} instead"
+        paths.append(f"{' -> '.join(path)}  ({reason})")
     if paths:
         more = [f"and {len(paths) - _MOST_PATHS} more"] if len(paths) > _MOST_PATHS else []
         raise GateError("\n  ".join(["unpublished rows reach assets:", *paths[:_MOST_PATHS], *more]), _HINT)
@@ -107,18 +118,23 @@ def _nodes(assets: Iterable[dg.AssetsDefinition], raw: set[str]) -> dict[str, _N
     nodes: dict[str, _Node] = {}
     checks: dict[str, str] = {}
     for item in assets:
-        module = _module(item)
+        module: str | None = None  # of the code of a step; assets without a step and graphs of steps have none
+        if item.is_executable and isinstance(item.node_def, dg.OpDefinition):
+            code = item.node_def.compute_fn
+            module = getattr(getattr(code, "decorated_fn", code), "__module__", None)
         read = {_written(key) for key in item.keys_by_input_name.values()} if item.is_executable else set()
         declared = {spec.key: {_written(dep.asset_key) for dep in spec.deps} for spec in item.specs}
         keys = {_written(key) for key in declared}
         step = (read.union(*declared.values()) - keys) if item.is_executable else set()
         for spec in item.specs:
             name = _written(spec.key)
-            kind, dataset = _kind(spec, module)
+            marks: Mapping[str, Any] = {**spec.metadata, **spec.tags}
+            tag = next((tag for tag in _STAGES if tag in marks and (tag == RAW_TAG or module == _STEPS)), "")
+            kind: Kind = "raw" if name in raw else _STAGES.get(tag, "other")
             above = frozenset(step or declared[spec.key])
             made_with = frozenset(keys) if item.is_executable else frozenset[str]()
-            public = PUBLIC_TAG in {**spec.metadata, **spec.tags}
-            nodes[name] = _Node("raw" if name in raw else kind, dataset, above, made_with=made_with, public=public)
+            public = PUBLIC_TAG in marks
+            nodes[name] = _Node(kind, str(marks.get(tag, "")), above, made_with=made_with, public=public)
         for check in item.check_specs:
             judged = {_written(check.asset_key), *(_written(dep.asset_key) for dep in check.additional_deps)}
             above = frozenset(judged | step | read | keys)
@@ -144,25 +160,6 @@ def _nodes(assets: Iterable[dg.AssetsDefinition], raw: set[str]) -> dict[str, _N
         close = " ".join(filter(None, (suggestion(name, nodes) for name in sorted(missing))))
         raise PolicyError(f"no asset is called {', '.join(sorted(missing))}", close or "name raw assets by their keys")
     return nodes
-
-
-def _kind(spec: dg.AssetSpec, module: str | None) -> tuple[Kind, str]:
-    marks: Mapping[str, Any] = {**spec.metadata, **spec.tags}
-    if RAW_TAG in marks:
-        return "raw", str(marks[RAW_TAG])
-    if module == _STEPS and STAGED_TAG in marks:
-        return "staged", str(marks[STAGED_TAG])
-    if module == _STEPS and PUBLISHED_TAG in marks:
-        return "published", str(marks[PUBLISHED_TAG])
-    return "other", ""
-
-
-def _module(item: dg.AssetsDefinition) -> str | None:
-    """Return the module of a step's code; None for assets without a step and for graphs of steps."""
-    if not item.is_executable or not isinstance(item.node_def, dg.OpDefinition):
-        return None
-    function = getattr(item.node_def.compute_fn, "decorated_fn", item.node_def.compute_fn)
-    return getattr(function, "__module__", None)
 
 
 def _paths(nodes: Mapping[str, _Node]) -> list[list[str]]:
@@ -194,18 +191,6 @@ def _may_read(reader: _Node, read: _Node) -> bool:
     if reader.kind == "check":
         return not reader.blocking and read.kind != "other"
     return reader.kind == "gate" or (reader.kind in ("raw", "staged") and read.kind == "raw")
-
-
-def _path_line(path: Sequence[str], nodes: Mapping[str, _Node]) -> str:
-    """Return one line: the path, the kind of its start, and the published asset to read instead."""
-    source, last = nodes[path[0]], nodes[path[-1]]
-    instead = [name for name, node in nodes.items() if node.kind == "published" and node.dataset == source.dataset]
-    reason = "raw text" if source.kind == "raw" else "staged rows, judged by no gate"
-    if last.kind == "check":
-        reason += "; a check that reads it must not block"
-    elif instead and instead[0] not in path:
-        reason += f"; read {instead[0]} instead"
-    return f"{' -> '.join(path)}  ({reason})"
 
 
 def _written(key: dg.AssetKey) -> str:

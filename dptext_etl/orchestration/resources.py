@@ -20,7 +20,6 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from dptext_etl import keys
 from dptext_etl.errors import PolicyError
-from dptext_etl.ledger import Ledger
 from dptext_etl.object_stores import holds_password
 from dptext_etl.orchestration.steps import as_failure
 from dptext_etl.policy import PARTITION, LedgerSpec, Policy
@@ -251,32 +250,6 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             raise PolicyError(msg, 'put it into a variable and name that: url=dg.EnvVar("DPTEXT_LEDGER_SECRET_URL")')
         super().__init__(**data)
 
-    @classmethod
-    def of(cls, policy: Policy) -> "LedgerResource":
-        """Return the ledger that the policy names.
-
-        Args:
-            policy: A policy with a ledger.
-
-        Returns:
-            The resource, with the URL and references of the policy.
-
-        Raises:
-            PolicyError: The URL holds a password.
-        """
-        return cls(**policy.ledger.model_dump())
-
-    def open(self) -> Ledger:
-        """Open the ledger for reading; a run opens its own.
-
-        Returns:
-            The ledger, which the caller closes.
-
-        Raises:
-            LedgerError: There is no ledger, or it cannot be opened.
-        """
-        return Ledger.open(self.url, self.id_key, create=False, read_only=True)
-
 
 class KeyResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     """The noise key by reference; only the kernel resolves it, and no event, page or log holds it.
@@ -286,18 +259,6 @@ class KeyResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     """
 
     reference: Annotated[str, BeforeValidator(_named)]
-
-    @classmethod
-    def of(cls, policy: Policy) -> "KeyResource":
-        """Return the key reference that the policy names.
-
-        Args:
-            policy: A policy with a key.
-
-        Returns:
-            The resource, which holds only the reference.
-        """
-        return cls(reference=policy.key)
 
 
 def deployed(policy: Policy, context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, name: Names) -> Policy:

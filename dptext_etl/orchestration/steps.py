@@ -234,11 +234,13 @@ def of_published(staged: StagedRun, summary: RunSummary, raw: dg.AssetKey) -> Me
         **budget(summary.remaining),  # the loss of a person before the one of a text
         "largest epsilon of a record": _number(largest["eps_approx"]),
         "log10 odds of that record": _number(largest["log10_odds"]),
-        **_of_table(staged.policy),
         **row_counts(summary.rows),
         "gates passed": ", ".join(gate["name"] for gate in summary.gates if gate["applicable"]),
         "gates not applicable": ", ".join(gate["name"] for gate in summary.gates if not gate["applicable"]),
     }
+    if staged.policy.synthetic is not None:
+        of_table = staged.policy.synthetic.mechanism
+        facts |= {"epsilon of the whole table for one record": of_table.epsilon, "delta": of_table.delta}
     if summary.published and manifest:
         facts |= {
             "dagster/uri": summary.published,
@@ -247,14 +249,6 @@ def of_published(staged: StagedRun, summary: RunSummary, raw: dg.AssetKey) -> Me
             **_columns(staged.policy, manifest.schema, raw),
         }
     return facts
-
-
-def _of_table(policy: Policy) -> Metadata:
-    """Return the cost of a whole synthetic table; nothing for released texts."""
-    if policy.synthetic is None:
-        return {}
-    mechanism = policy.synthetic.mechanism
-    return {"epsilon of the whole table for one record": mechanism.epsilon, "delta": mechanism.delta}
 
 
 def budget(remaining: Mapping[str, Any]) -> Metadata:

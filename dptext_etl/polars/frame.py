@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,15 +130,14 @@ def as_published(rows: pl.LazyFrame, policy: Policy) -> pl.LazyFrame:
             person = person.map_batches(_require_persons, return_dtype=pl.Boolean, is_elementwise=True)
         rows = rows.filter(person.is_not_null())
     if policy.ids != "keep":  # the order of the keyed ids says nothing of the source
+
+        def keyed(ids: pl.Series) -> pl.Series:
+            hashed = keyed_ids(policy.key, policy.dataset, policy.release, keys.canonical_series(ids).to_arrow())
+            return hashed.alias(ids.name)
+
         ids = by_name(policy.id)
-        keyed = ids.map_batches(partial(_keyed, policy), return_dtype=pl.String, is_elementwise=True)
-        rows = rows.with_columns(keyed).sort(ids)
+        rows = rows.with_columns(ids.map_batches(keyed, return_dtype=pl.String, is_elementwise=True)).sort(ids)
     return rows.select(map(by_name, shown_columns(policy)))
-
-
-def _keyed(policy: Policy, ids: pl.Series) -> pl.Series:
-    hashed = keyed_ids(policy.key, policy.dataset, policy.release, keys.canonical_series(ids).to_arrow())
-    return hashed.alias(ids.name)
 
 
 def _require_persons(persons: pl.Series) -> pl.Series:

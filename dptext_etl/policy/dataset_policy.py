@@ -197,35 +197,26 @@ class Policy(Checked):
         catalog = {} if self.table is None else self.table.catalog
         options = [*self.storage_options.items(), *catalog.items(), *self.source_catalog.items()]
         require_other_variables(self.ledger.url, self.key, self.ledger.id_key, options)
+        shared = {name: getattr(self, name) for name in ("dataset", "release", "key", "sql_function")}
         if self.synthetic is not None:
-            named = {name: getattr(self, name) for name in ("dataset", "release", "key")}
-            mechanism = self.synthetic.aggregate(self.storage_options)
-            self._column_policies = (ColumnPolicy(column=self.synthetic.column, mechanism=mechanism, **named),)
+            summed = self.synthetic.aggregate(self.storage_options)
+            self._column_policies = (ColumnPolicy(column=self.synthetic.column, mechanism=summed, **shared),)
             return self
-        self._column_policies = tuple(self._column_policy(item) for item in self.columns)
-        for column in self._column_policies:
+        columns = list[ColumnPolicy]()
+        for item in self.columns:
+            mechanism = item.mechanism.fetch_inputs(self.storage_options)
+            if self.shuffled is not None:
+                _require_unlinkable(self, mechanism, self.shuffled)
+                mechanism = mechanism.model_copy(update={"shuffled": self.shuffled})
+            elif shuffled_of(mechanism) is not None:
+                raise ValueError("the mechanism belongs to a shuffled release, and the policy has no table [shuffled]")
+            own = ("allow", "accept_unbounded", "postprocess", "keep_intermediate")
+            given = {name: getattr(item, name) for name in own}
+            columns.append(ColumnPolicy(column=item.name, mechanism=mechanism, **shared, **given))
+        self._column_policies = tuple(columns)
+        for column in columns:
             _require_fit(self, column)
         return self
-
-    def _column_policy(self, item: ColumnSpec) -> ColumnPolicy:
-        mechanism = item.mechanism.fetch_inputs(self.storage_options)
-        if self.shuffled is not None:
-            _require_unlinkable(self, mechanism, self.shuffled)
-            mechanism = mechanism.model_copy(update={"shuffled": self.shuffled})
-        elif shuffled_of(mechanism) is not None:
-            raise ValueError("the mechanism belongs to a shuffled release, and the policy has no table [shuffled]")
-        return ColumnPolicy(
-            dataset=self.dataset,
-            column=item.name,
-            release=self.release,
-            mechanism=mechanism,
-            key=self.key,
-            allow=item.allow,
-            accept_unbounded=item.accept_unbounded,
-            sql_function=self.sql_function,
-            postprocess=item.postprocess,
-            keep_intermediate=item.keep_intermediate,
-        )
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:

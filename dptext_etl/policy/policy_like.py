@@ -23,14 +23,7 @@ PolicyLike = Policy | ColumnPolicy | str | PathLike[str]
 
 
 def resolve(policy: PolicyLike) -> Policy:
-    """Return the policy of a dataset, read from its file if a path is given.
-
-    Args:
-        policy: A policy, or the path of its file.
-
-    Raises:
-        PolicyError: It is neither, or the file cannot be read or is wrong.
-    """
+    """Return the policy of a dataset, read from its file if a path is given; refuse anything else."""
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, str | PathLike):
@@ -41,28 +34,12 @@ def resolve(policy: PolicyLike) -> Policy:
 
 
 def resolve_column(policy: PolicyLike, column: str | None = None) -> ColumnPolicy:
-    """Return the policy of one column.
-
-    Args:
-        policy: A policy of a column or a dataset, or the path of its file.
-        column: Name of the text column of a dataset; None if it has only one.
-
-    Raises:
-        PolicyError: The policy cannot be read, or has no such column.
-    """
+    """Return the policy of one column, by its name in a dataset; None if the dataset has only one."""
     return policy if isinstance(policy, ColumnPolicy) else resolve(policy).column_policy(column)
 
 
 def columns_and_id(policy: PolicyLike, ids: str | None) -> tuple[list[ColumnPolicy], str]:
-    """Return the policies of the text columns, and the name of the column of record ids.
-
-    Args:
-        policy: A policy of a column or a dataset, or the path of its file.
-        ids: Name of the column of record ids; None uses the policy's.
-
-    Raises:
-        PolicyError: The policy cannot be read, or neither names the column.
-    """
+    """Return the policies of the text columns, and the name of the column of record ids: `ids`, or the policy's."""
     if not isinstance(policy, ColumnPolicy):
         whole = resolve(policy)
         return whole.column_policies(), whole.id if ids is None else ids
@@ -75,12 +52,7 @@ def columns_and_id(policy: PolicyLike, ids: str | None) -> tuple[list[ColumnPoli
 def run_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
     """Return the policy of a run over a frame: a policy with some entries set, or one of a single column.
 
-    Args:
-        policy: A policy of a column or a dataset, or the path of its file.
-        entries: Entries of the policy by name; `ledger` may be a URL.
-
-    Raises:
-        PolicyError: The policy cannot be read, an entry is wrong, or `nonce` is not 0.
+    The entry `ledger` may be a URL.
     """
     entries = dict(entries)
     if isinstance(entries.get("ledger"), str):
@@ -98,14 +70,7 @@ def run_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
 
 
 def tables_of(policy: Policy) -> tuple[Policy, ...]:
-    """Return the policy, for its own table, and then a policy for the table of each audience.
-
-    Args:
-        policy: A policy.
-
-    Raises:
-        PolicyError: The entries of an audience do not fit the policy.
-    """
+    """Return the policy, for its own table, and then a policy for the table of each audience."""
     tables = [policy]
     for item in policy.audiences:
         kept = columns_of(item.keep)
@@ -125,15 +90,7 @@ def tables_of(policy: Policy) -> tuple[Policy, ...]:
 
 
 def table_of(policy: Policy, audience: str | None) -> Policy:
-    """Return the policy of one table.
-
-    Args:
-        policy: A policy.
-        audience: Name of the audience; None for the policy's own table.
-
-    Raises:
-        PolicyError: The policy has no such audience.
-    """
+    """Return the policy of the table of an audience, by its name; None for the policy's own table."""
     tables = {table.audience: table for table in tables_of(policy)}
     if audience not in tables:
         names = ", ".join(item.name for item in policy.audiences) or "none"
@@ -149,17 +106,15 @@ def together(policies: Iterable[Policy]) -> Policy:
     own, *others = policies
     forms = {item.column: item for item in own.kept}
     for item in (item for policy in others for item in policy.kept):
-        forms[item.column] = _finer(forms.get(item.column, item), item)
+        first, name = forms.setdefault(item.column, item), item.column
+        if first == item:
+            continue
+        if first.bins is not None and item.bins is not None:
+            forms[name] = Kept(column=name, bins=tuple(sorted({*first.bins, *item.bins})))
+        elif first.top is not None and item.top is not None:
+            forms[name] = Kept(column=name, top=tuple(dict.fromkeys((*first.top, *item.top))))
+        elif first.as_ is not None and item.as_ is not None:
+            forms[name] = first if first.as_ == "month" else item
+        else:
+            forms[name] = Kept(column=name)
     return own.model_copy(update={"audiences": (), "keep": tuple(forms.values()), "incremental": False})
-
-
-def _finer(first: Kept, second: Kept) -> Kept:
-    if first == second:
-        return first
-    if first.bins is not None and second.bins is not None:
-        return Kept(column=first.column, bins=tuple(sorted({*first.bins, *second.bins})))
-    if first.top is not None and second.top is not None:
-        return Kept(column=first.column, top=tuple(dict.fromkeys((*first.top, *second.top))))
-    if first.as_ is not None and second.as_ is not None:
-        return first if first.as_ == "month" else second
-    return Kept(column=first.column)

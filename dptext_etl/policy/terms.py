@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import parse_qsl
 
 from pydantic import (
@@ -26,7 +26,7 @@ from dptext_etl import _kernel, catalog, extensions, keys
 from dptext_etl.accounting.shuffling import OTHER
 from dptext_etl.errors import KeyReferenceError, PolicyError
 from dptext_etl.object_stores import KEY_DIGITS, holds_password, is_secret, require_catalog, variable_of
-from dptext_etl.parameters import PositiveInt, changed_parameters, validated
+from dptext_etl.parameters import PositiveInt, changed_parameters, models_in, validated
 
 Compression = Literal["zstd-1", "zstd-3", "zstd-9", "snappy", "none"]
 FASTEST: Compression = "zstd-1"
@@ -419,12 +419,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 def for_environment(values: dict[str, Any], settings: Mapping[str, str]) -> dict[str, Any]:
     """Return a policy's entries with some of them set, and with the values of the variables that they name.
 
-    Args:
-        values: The entries; "env:NAME" or "${NAME}" in one of `SETTABLE` names a variable of this environment.
-        settings: Values by entry, which replace the file's.
-
-    Raises:
-        PolicyError: A setting is of another entry, or a variable is not set.
+    "env:NAME" or "${NAME}" in one of `SETTABLE` names a variable of this environment.
     """
     if other := sorted(settings.keys() - set(SETTABLE)):
         raise PolicyError(f"{other[0]} cannot be set for a single call", f"--set accepts {', '.join(SETTABLE)}")
@@ -516,18 +511,10 @@ def _anchor(parameters: dict[str, Any], kind: type[BaseModel], folder: Path) -> 
             [anchor(item, folder) for item in value] if isinstance(value, list) else anchor(value, folder)
         )
     for name in parameters.keys() & kind.model_fields.keys():
-        inner = next(_models(kind.model_fields[name].annotation), None)
+        inner = next(models_in(kind.model_fields[name].annotation), None)
         for item in parameters[name] if isinstance(parameters[name], list) else [parameters[name]]:
             if inner is not None and isinstance(item, dict):
                 _anchor(item, inner, folder)
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the models that a field may hold, as its only type, or among other types or in a list."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for part in get_args(annotation):
-        yield from _models(part)
 
 
 def _named(reference: Any, folder: Path) -> Any:

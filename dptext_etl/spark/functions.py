@@ -103,7 +103,7 @@ def function(
     with validated("ledger", LedgerSpec):
         spec = LedgerSpec(url=ledger) if isinstance(ledger, str) else ledger
     if check_workers:
-        ask_workers(spark, form, [column.mechanism], keys_of(column.key, spec))
+        ask_workers(spark, form, [column.mechanism], column.key, spec)
     terms: dict[str, Any] = {"cap": None, "on_cap": "quarantine", "unit": "subject", "normalize": ()}
     if spec is not None and not isinstance(policy, ColumnPolicy):
         whole = resolve(policy)
@@ -205,15 +205,11 @@ def released_by(
     return release if policy.mechanism.reproducible else release.asNondeterministic()
 
 
-def ask_workers(spark: Any, form: str, mechanisms: Iterable[Mechanism], keys: Iterable[str]) -> None:
-    needed = ["dptext_etl.spark.worker", *(["pandas"] if form == "pandas" else [])]
-    require_workers(spark, needed, mechanisms, keys)
-
-
-def keys_of(noise: str, ledger: LedgerSpec | None) -> list[str]:
-    """Return the references of the keys that workers resolve: of the noise, and of the ids in a ledger."""
+def ask_workers(spark: Any, form: str, mechanisms: Iterable[Mechanism], noise: str, ledger: LedgerSpec | None) -> None:
+    """Ask whether workers have what they need, the keys of the noise and of the ids in a ledger among it."""
     ids = None if ledger is None else for_workers(ledger).id_key
-    return [noise, *([] if ids is None else [ids])]
+    needed = ["dptext_etl.spark.worker", *(["pandas"] if form == "pandas" else [])]
+    require_workers(spark, needed, mechanisms, [noise, *([] if ids is None else [ids])])
 
 
 def require_name(name: str) -> None:
@@ -317,9 +313,18 @@ def register_view(
         raise PolicyError(msg, "use another name for the view, or give the table with its catalog and schema")
     policy = resolve(policy)
     columns, ledger = policy.column_policies(), policy.ledger if charge else None
-    _refuse_in_view(policy, charge=charge)
+    coarse = ", ".join(repr(item.column) for item in policy.kept if item.rule)
+    in_sql = "coarsen them in SQL and keep the result by its name, or publish by a run (`run_frame`)"
+    several = charge and policy.cap is not None and len(columns) > 1
+    _refuse(  # entries that a view would ignore
+        [
+            (bool(coarse), f"keep coarsens {coarse}, and a view shows kept columns as the table has them", in_sql),
+            (not policy.publish, "publish = false, and a view shows released texts to readers", "set publish = true"),
+            (several, "cap: a view charges the text columns of a row one after the other, and a run all at once", _RUN),
+        ]
+    )
     if check_workers:
-        ask_workers(spark, form, [column.mechanism for column in columns], keys_of(policy.key, ledger))
+        ask_workers(spark, form, [column.mechanism for column in columns], policy.key, ledger)
     with seam(f"looking for the table {table!r}", PolicyError, "is its name right, and may this session read it?"):
         raw = spark.table(table)
         _ = raw.columns  # Spark Connect looks for the table only now
@@ -332,7 +337,8 @@ def register_view(
         rows = rows.filter(_has_person(policy))
         given += [named(str(policy.subject))] if charge else []
     if policy.ids != "keep":  # rows come in the order of the hashes, as in a published part
-        rows = rows.withColumn(_ORDER, _keyed(form, columns[0])(named(policy.id))).sortWithinPartitions(_ORDER)
+        hashes = _keyed(form, policy)(named(policy.id))
+        rows = rows.withColumn(_ORDER, hashes).sortWithinPartitions(_ORDER)
         shown |= {policy.id: named(_ORDER)} if policy.ids == "keyed" else {}
     terms: dict[str, Any] = {item: getattr(policy, item) for item in (*_TERMS, "id_columns")}
     terms |= {} if charge else {"cap": None}
@@ -349,19 +355,6 @@ def register_view(
 
 _ORDER = "__dptext_order"
 _RUN = "publish by a run (`run_frame`), or leave the entry out of the policy of the view or function"
-
-
-def _refuse_in_view(policy: Policy, *, charge: bool) -> None:
-    """Refuse entries that a view would ignore."""
-    coarse = ", ".join(repr(item.column) for item in policy.kept if item.rule)
-    in_sql = "coarsen them in SQL and keep the result by its name, or publish by a run (`run_frame`)"
-    several = charge and policy.cap is not None and len(policy.columns) > 1
-    problems = [
-        (bool(coarse), f"keep coarsens {coarse}, and a view shows kept columns as the table has them", in_sql),
-        (not policy.publish, "publish = false, and a view shows released texts to readers", "set publish = true"),
-        (several, "cap: a view charges the text columns of a row one after the other, and a run all at once", _RUN),
-    ]
-    _refuse(problems)
 
 
 def _refuse_without_run(policy: Policy, spec: LedgerSpec | None, *, leaves_out: bool = True) -> None:
@@ -397,7 +390,7 @@ def _has_person(policy: Policy) -> Column:
     return F.when(person, True).otherwise(F.raise_error(F.lit(msg)).cast("boolean"))
 
 
-def _keyed(form: str, policy: ColumnPolicy) -> Any:
+def _keyed(form: str, policy: Policy) -> Any:
     """Make the function of an id that gives its published hash; a reader of a view cannot call it."""
     from pyspark.sql.pandas import functions as made
 

@@ -20,7 +20,7 @@ from dptext_etl import object_stores
 from dptext_etl.data_types import parts_of
 from dptext_etl.errors import InputError, seam
 from dptext_etl.storage import Storage
-from dptext_etl.table_formats.table_format import DataFile, Facts, OtherWriterError, TableState, unfit
+from dptext_etl.table_formats.table_format import DataFile, Facts, OtherWriterError, TableState, require_type
 
 _HINT = "is the table intact, and may you read and write it? Run the same policy again: it continues from here"
 _APP = "dptext"  # name of our transactions in the log; their version is the number of the publication
@@ -59,8 +59,7 @@ class Delta:
             if not _NAME.fullmatch(column):
                 msg = f"the name of column {column!r} has a space or one of ,;{{}}()= in it: Delta Lake forbids these"
                 raise InputError(msg, "rename the column in the source; no budget used", {"column": column})
-            if not _fits(dtype):
-                raise unfit(self.name, column, dtype)
+            require_type(self.name, column, dtype, _TYPES, zoned=True)
             if not any(isinstance(part, pl.Datetime) and part.time_zone is None for part in parts_of(dtype)):
                 continue
             with seam("reading the log of the table", InputError, _HINT):
@@ -173,12 +172,3 @@ class Delta:
             return DeltaTable(self._files.url, storage_options=self._options)
         except TableNotFoundError:
             return None
-
-
-def _fits(dtype: Any) -> bool:
-    return all(
-        part.time_unit == "us" and (part is dtype or part.time_zone in {None, "UTC"})
-        if isinstance(part, pl.Datetime)
-        else isinstance(part, (pl.List, pl.Struct, *_TYPES))
-        for part in parts_of(dtype)
-    )

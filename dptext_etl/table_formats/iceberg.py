@@ -16,11 +16,10 @@ from typing import Any
 import polars as pl
 
 from dptext_etl import files, object_stores
-from dptext_etl.data_types import parts_of
 from dptext_etl.errors import InputError, PolicyError, counted, seam
 from dptext_etl.object_stores import CATALOG, require_no_code
 from dptext_etl.storage import Storage
-from dptext_etl.table_formats.table_format import DataFile, Facts, OtherWriterError, TableState, unfit
+from dptext_etl.table_formats.table_format import DataFile, Facts, OtherWriterError, TableState, require_type
 
 _HINT = (
     "does the catalog answer, and may you read and write the table? Run the same policy again: it continues from here"
@@ -57,8 +56,7 @@ class Iceberg:
 
     def require_columns(self, columns: Mapping[str, pl.DataType]) -> None:
         for column, dtype in columns.items():
-            if not _fits(dtype):
-                raise unfit(self.name, column, dtype)
+            require_type(self.name, column, dtype, _TYPES, zoned=False)
         with seam("looking at the table in its catalog", InputError, _HINT):
             table = self._open()
             there = pl.Schema(columns)
@@ -207,8 +205,11 @@ class Iceberg:
             if not place.exists() and os.access(place.parent, os.W_OK):
                 return None
         catalog = self._catalog(init_catalog_tables="false")
-        if not _has_tables(catalog):
-            return None
+        if (engine := getattr(catalog, "engine", None)) is not None:  # of a catalog in a database
+            from sqlalchemy import inspect
+
+            if not inspect(engine).has_table("iceberg_tables"):
+                return None
         try:
             return catalog.load_table(self._table)
         except (NoSuchTableError, NoSuchNamespaceError):
@@ -224,24 +225,6 @@ def metadata_file(name: str, catalog: Mapping[str, str]) -> str:
     return str(table.metadata_location).removeprefix("file://")
 
 
-def _has_tables(catalog: Any) -> bool:
-    """Return whether a catalog in a database has its tables; any other catalog has them."""
-    if (engine := getattr(catalog, "engine", None)) is None:
-        return True
-    from sqlalchemy import inspect
-
-    return bool(inspect(engine).has_table("iceberg_tables"))
-
-
 def _version(table: Any) -> str:
     snapshot = table.current_snapshot()
     return "none" if snapshot is None else str(snapshot.snapshot_id)
-
-
-def _fits(dtype: Any) -> bool:
-    return all(
-        part.time_unit == "us" and part.time_zone in {None, "UTC"}
-        if isinstance(part, pl.Datetime)
-        else isinstance(part, (pl.List, pl.Struct, *_TYPES))
-        for part in parts_of(dtype)
-    )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
-from dptext_etl.data_types import kind_of
+from dptext_etl.data_types import kind_of, parts_of
 from dptext_etl.errors import BusyError, InputError
 from dptext_etl.file_formats import TABLES
 
@@ -67,7 +67,15 @@ class TableFormat(Protocol):
         """Forget older versions, and delete their files: those that hold files of these folders, or all (None)."""
 
 
-def unfit(name: str, column: str, dtype: pl.DataType) -> InputError:
-    """Return the error for a column whose type the format does not have."""
-    msg = f"column {column!r} of type {kind_of(dtype)} cannot be stored in a table of {TABLES[name][0]}; no budget used"
-    return InputError(msg, "cast it in the source, or do not keep it", {"column": column})
+def require_type(name: str, column: str, dtype: Any, types: tuple[Any, ...], *, zoned: bool) -> None:
+    """Refuse a column whose type the format `name` does not have; `zoned` allows moments in any time zone."""
+    fits = all(
+        part.time_unit == "us" and ((zoned and part is dtype) or part.time_zone in {None, "UTC"})
+        if isinstance(part, pl.Datetime)
+        else isinstance(part, (pl.List, pl.Struct, *types))
+        for part in parts_of(dtype)
+    )
+    if not fits:
+        kind, title = kind_of(dtype), TABLES[name][0]
+        msg = f"column {column!r} of type {kind} cannot be stored in a table of {title}; no budget used"
+        raise InputError(msg, "cast it in the source, or do not keep it", {"column": column})

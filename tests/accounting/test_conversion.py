@@ -30,7 +30,7 @@ from dptext_etl.accounting import (
 )
 from dptext_etl.accounting.conversion import largest_mu, log_delta, smallest_epsilon
 from dptext_etl.errors import PolicyError
-from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, GuaranteeClass, Spend, fine, micro, powers_of_ten
+from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, GuaranteeClass, Spend, fine, micro
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.mechanisms.custext import CusText
 from tests.later import later
@@ -353,7 +353,7 @@ def test_a_missing_component_is_infinite():
 
 @given(st.floats(0, 1e6))
 def test_printed_odds_are_a_bound(epsilon):
-    assert epsilon <= powers_of_ten(epsilon) * math.log(10) * (1 + 1e-12) <= epsilon + 0.0024
+    assert epsilon <= log10_odds(epsilon * MICRO) * math.log(10) * (1 + 1e-12) <= epsilon + 0.0024
 
 
 def test_every_word_has_a_meaning():

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from dptext_etl import _kernel
 from dptext_etl.artifacts import sha256_file
 from dptext_etl.errors import ArtifactError, DPTextError, PolicyError
-from dptext_etl.families.stored_distributions import TableParts
+from dptext_etl.families.stored_distributions import TableParts, save_table
 from dptext_etl.families.words import STRICT_INPUT, sample_many
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.mechanism import PAD
@@ -155,7 +155,7 @@ def blind(tmp_path_factory):
     """A table of one set of words whose scorer is constant."""
     path = tmp_path_factory.mktemp("blind") / "table.safetensors"
     rows = np.broadcast_to(np.array([5, 1, 3, 7, 2, 9], np.uint64), (6, 6))
-    TableParts.partition(BLIND, [np.arange(6)], [rows]).save(path, {"scorer": "constant"})
+    save_table(path, TableParts.partition(BLIND, [np.arange(6)], [rows]).tensors(), {"scorer": "constant"})
     return _kernel.Table.open(str(path), sha256_file(path))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dptext_etl import _kernel
 from dptext_etl.artifacts import sha256_file
 from dptext_etl.errors import ArtifactError, InputError, PolicyError
-from dptext_etl.families.stored_distributions import TableParts
+from dptext_etl.families.stored_distributions import TableParts, save_table
 
 from ..examples import examples
 
@@ -80,7 +80,7 @@ def test_with_the_kernels_draws_it_is_a_table(vocabulary, tmp_path, policy, thre
     """One row for all words: encode, draw and assemble give the bytes of a table's release."""
     path = tmp_path / "t"
     row = np.array([[3, 1, 4, 1, 5, 9]] * len(WORDS), np.uint64)
-    TableParts.partition(WORDS, [np.arange(len(WORDS))], [row]).save(path, {})
+    save_table(path, TableParts.partition(WORDS, [np.arange(len(WORDS))], [row]).tensors(), {})
     table = _kernel.Table.open(str(path), sha256_file(path))
     column, record_keys = pa.array(TEXTS * 30), keys(len(TEXTS) * 30)
     words, offsets = encode(vocabulary, column, policy, record_keys, threads=threads)

@@ -74,12 +74,11 @@ def empty_handed(tmp_path_factory):
 
     import numpy as np
 
-    from dptext_etl.families.stored_distributions import TableParts
+    from dptext_etl.families.stored_distributions import TableParts, save_table
 
     path = tmp_path_factory.mktemp("table") / "t.safetensors"
-    TableParts(["\u2603x", "\u2603y"], [np.array([0, 1])], np.zeros(2, np.uint32), [np.ones((2, 2), np.uint64)]).save(
-        path, {}
-    )
+    parts = TableParts(["\u2603x", "\u2603y"], [np.array([0, 1])], np.zeros(2, np.uint32), [np.ones((2, 2), np.uint64)])
+    save_table(path, parts.tensors(), {})
     return _kernel.Table.open(str(path), hashlib.sha256(path.read_bytes()).hexdigest())
 
 

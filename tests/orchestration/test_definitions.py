@@ -162,7 +162,7 @@ def test_a_ledger_url_in_a_variable_is_kept_by_its_name(make_policy, tmp_path, m
     monkeypatch.setenv("DPTEXT_LEDGER_SECRET_URL", f"sqlite:///{tmp_path}/held.db?password=hunter2")
     given = orchestration.LedgerResource(url=dg.EnvVar("DPTEXT_LEDGER_SECRET_URL"))
     policy = make_policy()
-    key = orchestration.KeyResource.of(policy)
+    key = orchestration.KeyResource(reference=policy.key)
     name = naming.names(policy)
 
     @dg.asset(required_resource_keys=name.resources)

@@ -34,7 +34,6 @@ def test_every_door_has_and_passes_every_field(spec, monkeypatch):
     carried = AccountTerms(**spec.model_dump(), ledger_id="x", cap=None, on_cap="quarantine", unit="record")
     assert {name: getattr(carried, name) for name in LedgerSpec.model_fields} == spec.model_dump()
     policy = SimpleNamespace(ledger=spec, model_copy=lambda update: SimpleNamespace(**update))
-    resource = resources.LedgerResource.of(policy)
     key = SimpleNamespace(reference="env:KEY_SECRET")
     context = SimpleNamespace(resources=SimpleNamespace(ledger=resource, key=key))
     there = resources.deployed(policy, context, SimpleNamespace(ledger="ledger", key="key"))

@@ -6,7 +6,7 @@ import pytest
 
 from dptext_etl import Policy, catalog
 from dptext_etl.errors import PolicyError
-from dptext_etl.parameters import _models
+from dptext_etl.parameters import models_in
 
 COLUMN = {"name": "review", "mechanism": {"name": "custext", "epsilon": 2.0}, "allow": ["cluster"]}
 POLICY = {
@@ -75,7 +75,7 @@ def wrong(model, seen, inside=lambda entries: entries):
         seen.add(kind)
         entry = field.alias or name
         yield from (inside({entry: value}) for value in WRONG)
-        for part in set(_models(field.annotation)):
+        for part in set(models_in(field.annotation)):
             for form in (list, lambda items: items[0]):
                 yield from wrong(part, set(), lambda given, entry=entry, form=form: inside({entry: form([given])}))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -88,7 +89,16 @@ def _release(place: DemoFolder, engine: str, three_forms: Mapping[str, Any]) -> 
 
     policy = Policy.load(place.policy)
     if engine == "dagster":
-        gates = _gates_with_dagster(place)
+        from dptext_etl.orchestration import materialize
+
+        done = materialize(place.policy, home=place.home)
+        for run in done.runs:
+            if not run.success:
+                msg = f"the Dagster job stopped in partition {run.partition}: {run.message}"
+                failure = DPTextError(msg, "`dptext demo --no-dagster` runs the demo without Dagster")
+                failure.exit_code = run.exit_code
+                raise failure
+        gates = [{"applicable": True, **asdict(check)} for check in done.gates]
     else:
         summaries = {month: engines.run(policy, partition=month).as_dict() for month in MONTHS}
         gates = [{"partition": month, **gate} for month, summary in summaries.items() for gate in summary["gates"]]
@@ -107,21 +117,6 @@ def _release(place: DemoFolder, engine: str, three_forms: Mapping[str, Any]) -> 
         "excluded": len(MONTHS) * MONTH_ROWS - sum(item["committed"] for item in releases),
         "verify": verified,
     }
-
-
-def _gates_with_dagster(place: DemoFolder) -> list[dict[str, Any]]:
-    from dataclasses import asdict
-
-    from dptext_etl.orchestration import materialize
-
-    done = materialize(place.policy, home=place.home)
-    for run in done.runs:
-        if not run.success:
-            msg = f"the Dagster job stopped in partition {run.partition}: {run.message}"
-            failure = DPTextError(msg, "`dptext demo --no-dagster` runs the demo without Dagster")
-            failure.exit_code = run.exit_code
-            raise failure
-    return [{"applicable": True, **asdict(check)} for check in done.gates]
 
 
 def _some_rows(place: DemoFolder, policy: Policy) -> list[dict[str, Any]]:
@@ -155,7 +150,23 @@ def _show(facts: Mapping[str, Any]) -> None:
         terminal.say(f"          surrogate  ε {demo_folder['forms']['rows']['epsilon']:>5g}    {row['surrogate']}")
         terminal.say(f"          CusText    ε {row['epsilon_by_words']:>5g}    {row['custext']}")
     terminal.say("\nCusText draws every word at ε 2: the cost grows with the text, and from ε 30 on it bounds little.")
-    _show_spend(facts)
+    release, left = facts["releases"][0], facts["remaining"]
+    terminal.heading("Spend of the release by CusText")
+    terminal.pairs(
+        {
+            "released by": "dptext run"
+            if facts["engine"] == "run"
+            else "the Dagster job (raw, staged, gates, published)",
+            "mechanism": f"{release['mechanism']}, {release['class']}, discloses {', '.join(release['disclosures'])}",
+            "records": f"{release['committed']:,} committed; {release['canaries']:,} planted ones, never published",
+            "most per record": f"epsilon {terminal.number(release[f'max_{PURE}'])} (odds 10^{release['log10_odds']})",
+            "cap": f"{terminal.number(left['limits'])} per {left['unit']}, {left['scope']}",
+            "left": "; ".join(f"{name} {terminal.number(at)}" for name, at in left["left"].items()),
+            "excluded": f'{facts["excluded"]:,} records over the cap: on_cap = "quarantine"',
+            "at the cap": f"{left['exhausted']:,} of {left['units']:,} {left['unit']}s",
+            "ledger": "intact" if facts["verify"]["ok"] else "NOT intact: " + "; ".join(facts["verify"]["problems"]),
+        }
+    )
     from dptext_etl.checks.verdict import status
 
     terminal.heading("Gates")
@@ -219,22 +230,3 @@ def _central(form: str, facts: Mapping[str, Any], score: str) -> tuple[str, ...]
     """Return the row of a form whose epsilon holds among all records, rounded up."""
     epsilon = math.ceil(facts["epsilon"] * 100) / 100
     return form, f"{epsilon:g}", f"{facts['delta']:g}", ", ".join(facts["columns"]), score
-
-
-def _show_spend(facts: Mapping[str, Any]) -> None:
-    release, left = facts["releases"][0], facts["remaining"]
-    by = "the Dagster job (raw, staged, gates, published)" if facts["engine"] == "dagster" else "dptext run"
-    terminal.heading("Spend of the release by CusText")
-    terminal.pairs(
-        {
-            "released by": by,
-            "mechanism": f"{release['mechanism']}, {release['class']}, discloses {', '.join(release['disclosures'])}",
-            "records": f"{release['committed']:,} committed; {release['canaries']:,} planted ones, never published",
-            "most per record": f"epsilon {terminal.number(release[f'max_{PURE}'])} (odds 10^{release['log10_odds']})",
-            "cap": f"{terminal.number(left['limits'])} per {left['unit']}, {left['scope']}",
-            "left": "; ".join(f"{name} {terminal.number(at)}" for name, at in left["left"].items()),
-            "excluded": f'{facts["excluded"]:,} records over the cap: on_cap = "quarantine"',
-            "at the cap": f"{left['exhausted']:,} of {left['units']:,} {left['unit']}s",
-            "ledger": "intact" if facts["verify"]["ok"] else "NOT intact: " + "; ".join(facts["verify"]["problems"]),
-        }
-    )

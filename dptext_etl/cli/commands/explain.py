@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from fractions import Fraction
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +18,6 @@ from dptext_etl.cli.options import Device, Dtype, MechanismName, Parameters, com
 from dptext_etl.errors import DPTextError, PolicyError
 
 if TYPE_CHECKING:
-    from dptext_etl.allocation import Place
     from dptext_etl.families.words import WordMechanism
     from dptext_etl.mechanism import Mechanism
 
@@ -432,7 +432,9 @@ def division(mechanism: Mechanism, text: str) -> dict[str, Any] | None:
     if allocation is None:
         return None
     units, marks = mechanism.text_units(text)
-    together = _together(marks.places)
+    # draws of one word (or sentence) follow each other; a draw that represents none is by itself
+    by_word = groupby(enumerate(marks.places), key=lambda draw: draw if draw[1] is None else draw[1])
+    together = [[at for at, _ in draws] for _, draws in by_word]
     offered = [
         allocation.by_position(shares, len(units), draws=marks.most)
         for shares in allocation.templates or filter(None, [allocation.template])
@@ -469,16 +471,6 @@ def division(mechanism: Mechanism, text: str) -> dict[str, Any] | None:
             for at in together
         ],
     }
-
-
-def _together(places: Sequence[Place]) -> list[list[int]]:
-    groups: list[list[int]] = []
-    for at, place in enumerate(places):
-        if at and place is not None and place == places[at - 1]:
-            groups[-1].append(at)
-        else:
-            groups.append([at])
-    return groups
 
 
 def show_division(division: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import compress
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dptext_etl.cli import options, terminal
-from dptext_etl.cli.options import LEDGER, LedgerCommand, named_ledger, store_options
+from dptext_etl.cli.options import LEDGER, STORE, LedgerCommand, named_ledger
 from dptext_etl.errors import GATE, PolicyError, UnknownIdError, UsageError, counted
 from dptext_etl.guarantee import PURE
 
@@ -86,7 +86,19 @@ def remaining(
             units = in_pinned_form(handle, scope, subject) if subject else None
             charges = [] if units is None else handle.reports.charges(scope, units)
             scopes.append(terminal.balance({**handle.remaining(scope, units).as_dict(), "charges": charges}))
-        _refuse_unknown(handle, caps, scopes, subject or ())
+        ids = subject or ()
+        used = [any(part["used"] for scope in scopes for part in scope["asked"][at].values()) for at in range(len(ids))]
+        idle = [person for person, charged in zip(ids, used, strict=True) if not charged]
+        ledger_ids = set[str]()
+        for cap in caps if idle else ():  # ids with a typing error, for example: nothing is held of them in any scope
+            units = in_pinned_form(handle, Scope.of_cap(cap), idle)
+            find = handle.people.known_subjects if cap["unit"] == "subject" else handle.people.known_records
+            for dataset in cap["datasets"]:
+                ledger_ids.update(compress(idle, find(dataset, units)))
+        unknown = len({*idle} - ledger_ids)
+        if caps and unknown:
+            msg = f"{unknown:,} of {counted(len({*ids}), 'id')}: unknown here; nothing was changed"
+            raise UnknownIdError(msg, "name ids as the table holds them")
     if terminal.emitted({"scopes": scopes, "further": further}):
         return
     if further is not None:
@@ -151,7 +163,7 @@ def maintain(
     from dptext_etl.ledger import anchor_files
 
     with open_ledger() as handle:
-        done = anchor_files.maintain(handle, anchors, store_options(), backup=backup, keep=keep)
+        done = anchor_files.maintain(handle, anchors, terminal.call().get(STORE, {}), backup=backup, keep=keep)
     if not terminal.emitted(done.as_dict()):
         _show_problems(done.problems)
         if done.ok:
@@ -284,23 +296,3 @@ def in_pinned_form(handle: Ledger, scope: Scope, ids: Sequence[str]) -> pa.Array
 
     form = handle.pinned_forms(scope, ()).get(scope.unit)
     return normalized(pa.array(ids, pa.large_string()), () if form is None else form.normalize)
-
-
-def _refuse_unknown(
-    handle: Ledger, caps: Sequence[Mapping[str, Any]], scopes: Sequence[Mapping[str, Any]], ids: Sequence[str]
-) -> None:
-    """Refuse ids of which the ledger holds nothing in any scope, such as those with a typing error."""
-    from dptext_etl.ledger.types import Scope
-
-    used = [any(part["used"] for scope in scopes for part in scope["asked"][at].values()) for at in range(len(ids))]
-    idle = [person for person, charged in zip(ids, used, strict=True) if not charged]
-    ledger_ids = set[str]()
-    for cap in caps if idle else ():
-        units = in_pinned_form(handle, Scope.of_cap(cap), idle)
-        find = handle.people.known_subjects if cap["unit"] == "subject" else handle.people.known_records
-        for dataset in cap["datasets"]:
-            ledger_ids.update(compress(idle, find(dataset, units)))
-    unknown = len({*idle} - ledger_ids)
-    if caps and unknown:
-        msg = f"{unknown:,} of {counted(len({*ids}), 'id')}: unknown here; nothing was changed"
-        raise UnknownIdError(msg, "name ids as the table holds them")

@@ -105,8 +105,8 @@ def table(
     A label's candidates are the texts of the pool to which the classifier gives it. If these are fewer than 40, or than
     a quarter of an even share of the pool, other texts with the highest score fill the list. Candidates are drawn with
     replacement, in proportion to exp(c slope . coordinates). c is the largest number up to 1 at which the entropy is at
-    least the logarithm of four fifths of the candidates; without labels, of 500 texts, or of a quarter of them if fewer.
-    Labels share rows as their noisy counts do, but none has less than a fifth of an even share.
+    least the logarithm of four fifths of the candidates; without labels, of 500 texts, or of a quarter if fewer. Labels
+    share rows as their noisy counts do, but none has less than a fifth of an even share.
     Draws depend only on the noisy sums.
     """
     if not 1 <= rows <= 2**31:

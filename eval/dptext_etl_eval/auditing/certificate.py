@@ -22,12 +22,13 @@ from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.vectors import word_list
 from dptext_etl.errors import PolicyError, seam
 from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.families.distance import DistanceMechanism, PairWeights
+from dptext_etl.families.distance import PairWeights
 from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import PAD
 from dptext_etl.mechanisms.diffractor import Diffractor
+from dptext_etl.mechanisms.santext import SanText
 from dptext_etl.sampling import integer_weights
 
 _CELLS = 2**22  # in memory at once
@@ -58,7 +59,7 @@ def certificate_of(mechanism: WordMechanism | ChoiceMechanism) -> Certificate | 
         return of_table(mechanism.table.path, sets_are_disclosed=Disclosure.CLUSTER in mechanism.guarantee.disclosures)
     if isinstance(mechanism, Diffractor):
         return of_lists(mechanism.table.path)
-    if isinstance(mechanism, DistanceMechanism):
+    if isinstance(mechanism, SanText):
         return of_distances(mechanism.pair_weights, far_words(mechanism.words))
     return of_distributions(mechanism)
 
