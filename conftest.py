@@ -80,7 +80,7 @@ TOGETHER = {
         "ledger/test_processes",
     ),
     "dagster": ("dagster", "orchestration/"),
-    "models": ("models/tests/", "contract/"),
+    "models": ("models/tests/", "contract/", "test_docstring_examples_run[dptext_etl_models"),
     "expectations": (
         "expectations",
         "gates_downstream",
@@ -185,6 +185,7 @@ STUDIES = {f"test_{name}.py" for name in ("latent_utility", "rewriting_again", "
 """Of the tests of pages, those of studies that load models or learners."""
 
 
+@functools.cache
 def is_thorough(path):
     """Whether a file is left to `make test-thorough`: a drill, a study, or of another package and not in `QUICK`."""
     package, _, within = path.relative_to(TESTS.parent).as_posix().partition("/tests/")

@@ -75,7 +75,7 @@ class Job:
             "key": f"file:{self.folder / 'noise.key'}",
             "ledger": {"url": f"sqlite:///{self.folder / 'ledger.db'}"},
             "cap": {"measure": "pure", "epsilon": 1000.0, "period": "2026"},
-            "shard_rows": 100,
+            "shard_rows": 120,
             "column": [{"name": name, "mechanism": mechanism, "allow": ["cluster"]} for name in ("review", "note")],
             **self.values,
             **changes,
@@ -161,29 +161,38 @@ def save():
     return save_table
 
 
-def jobs_in(place: Path, vectors: str) -> Callable[..., Job]:
-    secret = _kernel.Secret()
+ONE_SHARD = {
+    *(f"test_run_{name}" for name in ("audiences", "caps", "data_types", "export", "fewer_rows", "forgotten", "ids")),
+    *(f"test_run_{name}" for name in ("kept_types", "literal_names", "new_format", "statement", "table_formats")),
+    *(f"test_{name}" for name in ("kept_copies", "private_inputs", "run_units", "table_check", "umask")),
+}
+"""Files of tests whose jobs have one shard: nothing there depends on the number."""
+
+
+def jobs_in(place: Path, vectors: str, module: Any = None) -> Callable[..., Job]:
+    name = getattr(module, "__name__", "").rpartition(".")[2]
+    secret, terms = _kernel.Secret(), {"shard_rows": 240} if name in ONE_SHARD else {}
 
     def make(name: str = "job", frame: pl.DataFrame | None = None, suffix: str = ".parquet", **values: Any) -> Job:
         folder = place / name
         folder.mkdir()
         secret.write(str(folder / "noise.key"))
         save_table(make_reviews() if frame is None else frame, folder / f"raw{suffix}")
-        return Job(folder, vectors, {"source": str(folder / f"raw{suffix}"), **values})
+        return Job(folder, vectors, {"source": str(folder / f"raw{suffix}"), **terms, **values})
 
     return make
 
 
 @pytest.fixture
-def make_job(tmp_path, small_vectors):
+def make_job(request, tmp_path, small_vectors):
     """Make folders with the reviews and a key; every job of a test has the same key."""
-    return jobs_in(tmp_path, small_vectors)
+    return jobs_in(tmp_path, small_vectors, request.module)
 
 
 @pytest.fixture(scope="module")
-def make_shared(tmp_path_factory, small_vectors):
+def make_shared(request, tmp_path_factory, small_vectors):
     """Make jobs that run once for a file: its tests read the published rows, and change nothing."""
-    return jobs_in(tmp_path_factory.mktemp("shared"), small_vectors)
+    return jobs_in(tmp_path_factory.mktemp("shared"), small_vectors, request.module)
 
 
 @pytest.fixture

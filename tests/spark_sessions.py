@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.postgres_server import free_port
+from tests.quick import THOROUGH
 
 TESTS = Path(__file__).resolve().parent
 WORKER_SECRET = secrets.token_hex()
@@ -42,6 +43,7 @@ def spark_settings(tmp_path_factory):
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
+        "spark.sql.adaptive.enabled": str(THOROUGH).lower(),  # planning again costs more than few rows
         "spark.sql.codegen.wholeStage": "false",  # compiling a query is slower than to run it over few rows
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }

@@ -418,7 +418,7 @@ def test_a_leak_where_texts_are_computed_is_stopped_by_the_gates(engine, job, ca
     assert {"canary_text_absent", "words_in_output_set"} <= set(caught.value.fields["failed"])
     assert sentinel not in str(caught.value)
     assert not (job.folder / "published.manifest.json").exists()
-    refused(engine, job, LedgerError, "revoked")
+    refused(Local(), job, LedgerError, "revoked")
 
 
 def corpus_in_a_folder(job):
@@ -449,7 +449,7 @@ def test_a_synthetic_table_has_the_bytes_and_the_charges_of_one_process(engine, 
     before, files = head(job), job.files()
     edit(job, topic=pl.lit("money"))
     with pytest.raises((InputError, LedgerError), match=r"one table as a whole|one complete table"):
-        engine.run(job)
+        Local().run(job)
     assert (head(job), job.files()) == (before, files)
 
 
@@ -504,7 +504,7 @@ def test_a_shuffled_release_has_the_bytes_and_the_charges_of_one_process(engine,
         assert ledger.releases.pinned_table(ledger.releases.find(job.policy().column_policy())) is not None
     path = job.folder / "raw.parquet"
     pl.read_parquet(path).filter(pl.col("user_id") != "u007").write_parquet(path)
-    refused(engine, job, LedgerError, "holds one complete table")
+    refused(Local(), job, LedgerError, "holds one complete table")
     if case == "plain":
         few = {**entry, "rows": 79}
         refused(engine, job, InputError, "78 texts would be published", release="few", shuffled=few)

@@ -150,7 +150,7 @@ def test_the_worst_case_is_reserved_before_a_text_is_scored(job, monkeypatch):
     monkeypatch.setattr(TableMechanism, "release", watched)
     monkeypatch.setenv("DPTEXT_THREADS", "1")  # shards side by side reserve earlier
     stage(job.policy())
-    assert seen == [reserved for reserved in (108, 216, 264) for _ in range(4)], "two columns, and canary rows twice"
+    assert seen == [reserved for reserved in (128, 256) for _ in range(4)], "two columns, and canary rows twice"
 
 
 def test_a_copy_gate_costs_delta_and_makes_the_claim_approximate(job):

@@ -82,7 +82,7 @@ def test_the_table_is_the_sorted_multiset_of_labels_with_draws(make_labeled, sen
     assert (manifest["id"], manifest["schema"]) == (None, {"topic": "String", "review": "String"})
     (claim,) = manifest["columns"]
     assert (claim["disclosures"], claim["shuffled"]["labels"]) == (["nullness", "other_columns"], LABELS)
-    assert [part["rows"] for part in manifest["parts"]] == [100, 100, 40], "parts follow from the number of rows"
+    assert [part["rows"] for part in manifest["parts"]] == [120, 120], "parts follow from the number of rows"
     said = markdown(facts(policy=job.policy()))
     assert "No id is published. Only topic of the other columns of the source is published." in said
     assert "agree on which texts are null and on topic, the label" in said
@@ -283,7 +283,7 @@ def test_the_table_is_the_sorted_multiset_of_the_draws(make_shuffled):
     manifest = json.loads((job.folder / "published.manifest.json").read_text())
     assert manifest["id"] is None
     assert manifest["schema"] == {"review": "String"}
-    assert [part["rows"] for part in manifest["parts"]] == [100, 100, 40], "parts follow from the number of rows"
+    assert [part["rows"] for part in manifest["parts"]] == [120, 120], "parts follow from the number of rows"
     text = markdown(facts(policy=job.policy()))
     assert "at least 200 texts are published together" in text
     assert "record id pass" not in text

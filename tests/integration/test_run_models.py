@@ -20,7 +20,7 @@ from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
 @pytest.fixture
 def fickle(make_job, toys):  # noqa: F811
     column = [{"name": name, "mechanism": {"name": "fickle", "epsilon": 2.0}} for name in ("review", "note")]
-    job = make_job("fickle", column=column)
+    job = make_job("fickle", column=column, shard_rows=100)
     job.scored = toys["fickle"].scored
     return job
 

@@ -234,7 +234,7 @@ def test_a_manifest_with_other_spaces_is_written_again_or_replaced(make_job, sto
 
 
 def test_a_lost_object_is_seen_and_comes_back(make_job, store):
-    job = make_job()
+    job = make_job(shard_rows=100)
     upload(job, store)
     changes = remote(job, store)
     job.run(**changes)

@@ -90,7 +90,7 @@ def test_shorter_texts_than_were_counted_stop_a_run_before_its_gates(job, review
 def test_longer_texts_than_were_counted_stop_a_run_before_its_gates(job, monkeypatch):
     monkeypatch.setattr(local, "count_shards", lambda *_: 2)
     with pytest.raises(InputError, match="other lengths"):
-        job.run()
+        job.run(shard_rows=100)
 
 
 @pytest.fixture

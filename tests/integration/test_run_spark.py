@@ -133,13 +133,6 @@ def test_spark_reads_one_version_by_its_manifest(spark, make_job, reviews, save,
         read_published(spark, sink)
 
 
-def test_relative_paths_start_at_the_working_folder(spark, job, monkeypatch):
-    monkeypatch.chdir(job.folder)
-    policy = job.policy(source="raw.parquet", sink="published", staging="published.staging")
-    run(policy, engine=SparkEngine(read_source(spark, policy)))
-    assert read_published(spark, "published").count() == 240
-
-
 def test_spark_reads_types_of_a_csv_release_that_it_lacks(spark, make_job, reviews):
     job = make_job()
     job.values |= {"sink": str(job.folder / "published.csv"), "keep": ["small", "large", "at", "infinite"]}
@@ -158,14 +151,17 @@ def test_spark_reads_types_of_a_csv_release_that_it_lacks(spark, make_job, revie
     }
 
 
-def test_the_command(spark, make_job):
+def test_the_command_and_relative_paths_which_start_at_the_working_folder(spark, make_job, monkeypatch):
     job, other = make_job("spark"), make_job("polars")
-    done = CliRunner().invoke(app, ["run", str(job.write_policy()), "--engine", "spark", "--json"])
+    monkeypatch.chdir(job.folder)
+    policy = job.write_policy(source="raw.parquet", sink="published", staging="published.staging")
+    done = CliRunner().invoke(app, ["run", policy.name, "--engine", "spark", "--json"])
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)
     assert tuple(facts) == command.KEYS
     assert facts["rows"] == other.run().rows
     assert_frame_equal(published(job), published(other))
+    assert read_published(spark, "published").count() == 240
     assert spark.range(1).count() == 1  # the session was there before, so it stays
 
 

@@ -343,7 +343,7 @@ def test_executors_and_driver_say_together_what_one_process_says(spark, job):
             assert {one.name: one for one in there}["rows_ledgered"].counts["misshapen"] > 9
         assert not all(verdict.passed for verdict in here)
     counts = {verdict.name: verdict.counts for verdict in heard[0][0]}["one_text_per_record"]
-    assert (counts["repeated"], counts["conflicting"]) == (100, 50)
+    assert (counts["repeated"], counts["conflicting"]) == (120, 60)
     ledgered = {verdict.name: verdict.counts for verdict in heard[2][0]}["rows_ledgered"]
     assert ledgered["uncommitted"] == 14
     assert ledgered["different"] > 50

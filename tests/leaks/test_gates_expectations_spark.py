@@ -53,10 +53,9 @@ def test_metadata_of_columns_is_counted_and_not_quoted(bench, frames):
     frame = frames(bench.published)
     number = bench.published.columns.index("stars")
     labels = frame.withMetadata(frame.columns[number], {"ml_attr": {"vals": [bench.sentinel]}})
-    for judge in (dptx.validate, dptx.validate_downstream):
-        record = judge(labels, bench.policy)
-        assert not record.success
-        assert bench.sentinel.lower() not in json.dumps(record.as_dict()).lower()
+    record = dptx.validate_downstream(labels, bench.policy)
+    assert not record.success
+    assert bench.sentinel.lower() not in json.dumps(record.as_dict()).lower()
 
 
 @pytest.mark.parametrize(

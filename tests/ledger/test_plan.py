@@ -583,4 +583,4 @@ def test_every_answer_is_that_of_a_full_scan(new_place, cramped, monkeypatch):
             if cramped:
                 monkeypatch.setattr(plan, "KEPT", kept)
 
-    run(Here, settings=examples((4 if on_server else 10) * (1 + 2 * THOROUGH), stateful_step_count=30))
+    run(Here, settings=examples(30 if THOROUGH else 4 if on_server else 6, stateful_step_count=30))

@@ -78,7 +78,7 @@ RAW = [f"raw_{kind}" for kind in TYPES]
 def calls(table, name):
     """Yield expressions of a function over a raw column, and over a kept one of the same type, that Polars accepts.
 
-    In `make test`, of the first type that it accepts: the guard has one rule for all types.
+    In `make test`, of the first type that it accepts: the guard has one rule for all types, and all functions.
     """
     try:
         least = required(name)
@@ -105,7 +105,7 @@ def calls(table, name):
 def test_every_function_over_a_raw_column_is_refused(table, policy):
     """The same function over a kept column passes after the raw ones are gone: it is post-processing."""
     known, missed = 0, []
-    for name in functions():
+    for name in itertools.islice(functions(), 0, None, 1 if THOROUGH else 3):
         found = 0
         for raw, kept in calls(table, name):
             found += 1
@@ -116,7 +116,7 @@ def test_every_function_over_a_raw_column_is_refused(table, policy):
             assert guard(clean, policy) is clean
         known += found > 0
         missed += [] if found else [name]
-    assert known > 300
+    assert known > (300 if THOROUGH else 100)
     assert len(missed) < known / 8, missed
 
 

@@ -1,5 +1,7 @@
 """The guard on Spark plans: its steps, its refusals, its messages."""
 
+import itertools
+
 import pytest
 
 from dptext_etl import ColumnPolicy, _kernel
@@ -146,7 +148,10 @@ NO_COLUMN = 40  # functions of Spark without a column as argument, such as pi(),
 
 
 def test_every_function_of_spark_over_a_raw_column_is_refused(films):
-    """Each function of the registry is built over the raw column, in each position, by Spark's own builders."""
+    """Functions of the registry are built over the raw column, in each position, by Spark's own builders.
+
+    In `make test`, every third function: the guard has one rule for all of them.
+    """
     jvm, registry = films._jvm, films._jsparkSession.sessionState().functionRegistry()
     plan = films.sql("SELECT 1, 'a', review FROM films")._jdf.queryExecution().analyzed()
     one, word, raw = _items(plan.projectList())
@@ -154,7 +159,7 @@ def test_every_function_of_spark_over_a_raw_column_is_refused(films):
     columns = {raw.exprId().id(): Content(frozenset({"review"}), ("review",), frozenset({0}))}
     forms = [[raw], [raw, one], [raw, word], [one, raw], [word, raw], [raw] * 3, [raw, one, one], [raw] * 4, [raw] * 6]
     judged = missed = 0
-    for function in _items(registry.listFunction()):
+    for function in itertools.islice(_items(registry.listFunction()), 0, None, 1 if THOROUGH else 3):
         builder, name, built = registry.lookupFunctionBuilder(function).get(), str(function.funcName()), 0
         for form in forms:
             try:
@@ -172,7 +177,7 @@ def test_every_function_of_spark_over_a_raw_column_is_refused(films):
             if built == (2 if THOROUGH else 1):
                 break
         judged, missed = judged + (built > 0), missed + (not built)
-    assert judged > 400
+    assert judged > (400 if THOROUGH else 130)
     assert missed < NO_COLUMN
 
 
