@@ -19,6 +19,7 @@ _MANY = {"text": "texts", "text or table": "texts or tables", "text or list of t
 def policy_entries() -> str:
     """Return the reference of the policy file, except its tables for forms without rows."""
     from dptext_etl import policy
+    from dptext_etl.policy.terms import DagsterSpec
 
     return _entries(
         {
@@ -26,7 +27,7 @@ def policy_entries() -> str:
             "`[[column]]`": policy.ColumnSpec,
             "`ledger`": policy.LedgerSpec,
             "`cap`": policy.Cap,
-            "`dagster`": policy.DagsterSpec,
+            "`dagster`": DagsterSpec,
         }
     )
 
