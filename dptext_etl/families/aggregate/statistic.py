@@ -204,7 +204,7 @@ def rho_of(sensitivity: int, variance: int) -> Fraction:
     return Fraction(sensitivity**2, 2 * variance)
 
 
-VERSION = 4  # version of the output: it is raised whenever equal inputs and keys would give another statistic or table
+VERSION = 5  # version of the output: it is raised whenever equal inputs and keys would give another statistic or table
 OTHER = "other"  # block of null and unlisted labels; it is one of the labels if they name it
 MOST_LABELS = 1_000
 MANY_LABELS = 16  # from that many labels on, the usual width is larger
