@@ -219,7 +219,8 @@ def preflight(
     `look` previews some rows of the source. A plan raises only a refusal without which nothing can be counted.
     """
     policy, layout, check = attempt.policy, attempt.layout, attempt.check
-    traceable = _traced_together(attempt, reader) if attempt.audiences else trace(source, policy)
+    alone = trace(source, policy) if policy.keep and not attempt.audiences else {}
+    traceable = _traced_together(attempt, reader) if attempt.audiences else alone
     same_ledger = partial(require_same_ledger, freezing=not attempt.planning)
     with ledger_of(policy, writing=not attempt.planning) as ledger:
         if ledger is not None:  # first: another refusal would hide that the ledger lost events
@@ -231,7 +232,8 @@ def preflight(
         columns = columns_of(attempt, ledger, source)
         refs = [item.ref for item in columns]
         check(refuse_copies, policy, source.copied)
-        check(require_untraceable, policy, layout, traceable, ledger, refs)
+        if traceable:
+            check(require_untraceable, policy, layout, traceable, ledger, refs)
         # Nothing is released, nothing can be over a cap, and no model can fail: then no row can matter
         free = ledger is None and not (
             attempt.planning or policy.cap is not None or policy.one_table or replays(policy)
@@ -244,7 +246,8 @@ def preflight(
         if source.base is not None:
             check(refuse_unrecorded, layout, policy.ledger, source.base, ledger, refs)
         check(_refuse_changed, policy, layout, over_all.changed, expected.unkept)
-        if expected.changed and policy.on_changed == "keep":
+        keeps = bool(expected.changed) and policy.on_changed == "keep"
+        if keeps:
             check(require_earlier_texts, attempt.layouts, policy)
         if attempt.refusing:
             check(refuse_over_cap, expected.over_cap)
@@ -263,15 +266,17 @@ def preflight(
         draws = 0 if expected.charged_before or expected.over_cap else expected.words
         check(_require_space, attempt, asking * _ROW_BYTES + draws * _DRAW_BYTES)
         check(refuse_fewer_rows, attempt, source, expected, partial(look, columns, ledger))
-        if ledger is not None and expected.changed and policy.on_changed == "keep":
-            for place in attempt.layouts:
-                check(keep_published, place, policy, columns, Staging(layout.staging), planning=attempt.planning)
+        for place in attempt.layouts if keeps and ledger is not None else ():
+            check(keep_published, place, policy, columns, Staging(layout.staging), planning=attempt.planning)
         if ledger is None and attempt.planning:  # a run makes a ledger first, and freezes the dataset in it
             check(same_ledger, None, layout, policy, source.manifest)
-    checked: dict[str, Any] = {"traceable": traceable, "spellings": over_all.spellings}
-    checked["selection"] = selection_facts(policy, source, expected)
     now = source.manifest.rows if source.manifest is not None and policy.publish else None
-    checked["published"] = {} if now is None else {"now": now, "this_run": rows_of_version(policy, source, expected)}
+    checked = {
+        "traceable": traceable,
+        "spellings": over_all.spellings,
+        "selection": selection_facts(policy, source, expected) if expected.answers else {},
+        "published": {} if now is None else {"now": now, "this_run": rows_of_version(policy, source, expected)},
+    }
     return expected, over_all, checked
 
 
@@ -411,7 +416,8 @@ def _traced_together(attempt: Attempt, reader: Reader[Any]) -> dict[str, Any]:
     policy = together(item.policy for item in tables)
     source = reader.examine(reader.open(policy, attempt.layout), policy, attempt.layout, None)
     check(refuse_copies, policy, source.copied)
-    facts, manifests = trace(source, policy), [Manifest.of_release(item.policy, item.layout) for item in tables]
+    facts = trace(source, policy) if policy.keep else {}
+    manifests = [Manifest.of_release(item.policy, item.layout) for item in tables]
     shown = zip(tables, manifests, strict=True)
     if any(manifest is None or shows_more(item.policy, manifest) for item, manifest in shown):
         check(refuse_traceable, facts)

@@ -27,8 +27,8 @@ from dptext_etl.policy import Policy
 from dptext_etl.policy.column_policy import INTERMEDIATE
 from dptext_etl.runner import table_check
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.manifest import read_excluded
 from dptext_etl.runner.shard.charging import VACUOUS, at_most
-from dptext_etl.runner.source import selection
 
 
 @bare
@@ -144,7 +144,7 @@ def _reidentified(folder: Path, manifest: str) -> list[dict[str, Any]]:
 
 def _add_excluded(facts: dict[str, Any], layout: Layout, ledger: Ledger, policy: Policy) -> None:
     """Add how many rows of the source the table lacks, by reason, and which gates had nothing to judge."""
-    noted = selection.read(layout.staging, facts["manifest_sha256"])
+    noted = read_excluded(layout.staging, facts["manifest_sha256"])
     if noted is None:
         facts["lacks"].append("which rows were excluded: the staging folder of the run holds these counts")
         return

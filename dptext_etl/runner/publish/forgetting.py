@@ -39,14 +39,13 @@ from dptext_etl.policy.terms import TABLE
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Checkpoint, nothing
 from dptext_etl.runner.publish import versions
-from dptext_etl.runner.publish.manifest import as_stored, published_manifest, require_whole
+from dptext_etl.runner.publish.manifest import as_stored, carry_excluded, published_manifest, require_whole
 from dptext_etl.runner.publish.parts import HiddenIds, Writer, blank_ids, ids_of_parts, keep_id_lists
 from dptext_etl.runner.publish.publication import forgotten_among, published_ids
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import UNDER_WAY, remember, require_audiences, require_same_ledger
 from dptext_etl.runner.shard.charging import subjects_of
 from dptext_etl.runner.shard.staging import LISTS, UNIT, VECTORS, Staging
-from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.column_types import logical_types, restored
 from dptext_etl.runner.source.roles import in_pinned_order, open_table
 from dptext_etl.runner.source.table import READ_HINT, Files, existing_paths, naming_file, schema_of
@@ -300,7 +299,7 @@ def forget_table(
         checkpoint("shown")
         versions.delete(layout, older := versions.unlisted(layout, now), every_older=True)
         keep_id_lists(storage, (part.sha256 for part in now.parts), lists)
-        selection.carry(storage, before.digest, now.digest)
+        carry_excluded(storage, before.digest, now.digest)
         staged = _take_out(layout, policy, is_forgotten, by_subject=len(ids) > 0)
     withdrawn, removed = not identified(before) and before.rows > now.rows, before.rows - now.rows
     return ForgetSummary(now.version, removed, now.rows, older, staged, new, withdrawn, stays)

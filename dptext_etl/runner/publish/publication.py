@@ -35,7 +35,7 @@ from dptext_etl.policy import LedgerSpec, Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
 from dptext_etl.runner.publish import versions
-from dptext_etl.runner.publish.manifest import claims, is_whole, scan
+from dptext_etl.runner.publish.manifest import claims, continues, is_whole, note_excluded, scan
 from dptext_etl.runner.publish.parts import (
     HiddenIds,
     Writer,
@@ -47,8 +47,6 @@ from dptext_etl.runner.publish.versions import alone_at, expire, show
 from dptext_etl.runner.shard.attempt import ledger_of_run, remember, require_same_ledger
 from dptext_etl.runner.shard.computing import replays
 from dptext_etl.runner.shard.staging import NOTE, ColumnHardware, StagedRun, StagedShard, Staging, merge_hardware
-from dptext_etl.runner.source import selection
-from dptext_etl.runner.source.selection import continues
 from dptext_etl.runner.source.table import READ_HINT, Files, batches
 
 _DRAFT = "manifest.draft.json"
@@ -252,7 +250,7 @@ def publish(
             if manifest is not None and is_recorded(opened, layout, manifest.digest, staged.refs.values()):
                 versions.record(layout, manifest, opened, staged.refs.values())
                 remember(opened, policy)
-        selection.note(layout.staging, published.manifest, staged.rows, verdicts)
+        note_excluded(layout.staging, published.manifest, staged.rows, verdicts)
         return published
 
 

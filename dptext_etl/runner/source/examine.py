@@ -40,6 +40,7 @@ from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.publish.manifest import continues
 from dptext_etl.runner.shard.charging import kept_rows
 from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.column_types import require_same_types, rows_by_period
@@ -113,7 +114,7 @@ class Examined(Generic[Rows]):
         limit_per_person: Callable[[Rows, int], tuple[Rows, int, int]],
     ) -> Self:
         manifest = Manifest.read(layout)
-        adds = selection.continues(policy, layout, manifest)
+        adds = continues(policy, layout, manifest)
         if adds and manifest is not None:
             require_same_types(policy, layout, manifest, table.schema)
         total, null, pairs = check()
