@@ -69,7 +69,7 @@ from dptext_etl.runner.source.roles import (
     check_roles,
     coarse_schema,
     hidden_by,
-    labels_to_cast,
+    label_columns,
     pinned_orders,
     wanted_columns,
 )
@@ -140,11 +140,11 @@ def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFr
     require_unpadded(frame, policy)
     schema = pl.Schema({n: plain_type(dtype) for n, dtype in polars_schema(frame, wanted_columns(policy)).items()})
     dropped, kind = check_roles(policy, schema, layout, lambda: hidden_by(frame.columns, lambda: _compared(frame)))
-    texts = {name: named(name).cast("string") for name in labels_to_cast(policy, schema)}
     orders = pinned_orders(schema, policy)
     columns = ((name, named(name)) for name in wanted_columns(policy))
+    # labels are read as text, and a column without a type holds null texts
     void = (item.name for item in frame.schema.fields if item.dataType.typeName() == "void")
-    texts |= {name: named(name).cast("string") for name in void}  # a column without a type holds null texts
+    texts = {name: named(name).cast("string") for name in (*label_columns(policy), *void)}
     rows = (frame.withColumns(texts) if texts else frame).select(
         *(_ordered(item, orders[name]).alias(name) if name in orders else item for name, item in columns)
     )

@@ -178,7 +178,10 @@ def _rest(
         chosen, count = np.zeros(rows // 8 + 1, np.uint8), 0
         chosen[-1] = 0xFF << rows % 8 & 0xFF  # no row of the source, or one that came later
         for own_rows, other_rows in candidates.with_other(there):
-            new = own_rows[~_within(own_rows[:, :BYTES], other_rows)]
+            pairs = (np.ascontiguousarray(digests).view("<u8") for digests in (own_rows[:, :BYTES], other_rows))
+            own_frame, other_frame = (pl.DataFrame(numbers, schema=["a", "b"]) for numbers in pairs)
+            left = own_frame.with_row_index().join(other_frame, on=["a", "b"], how="anti")
+            new = own_rows[left["index"].to_numpy()]
             places = np.ascontiguousarray(new[:, BYTES:]).view("<u8").reshape(-1)
             np.bitwise_or.at(chosen, places >> 3, (1 << (places & 7)).astype(np.uint8))
             count += len(places)
@@ -204,15 +207,6 @@ def _behind_equal(
 
 def _digests(ids: pa.Array) -> ByteRows:
     return short_digests(pl.Series(ids, dtype=pl.String))
-
-
-def _within(digests: ByteRows, others: ByteRows) -> npt.NDArray[np.bool_]:
-    """Return which digests are among the others, shape (digests,)."""
-    pairs = (np.ascontiguousarray(rows).view("<u8") for rows in (digests, others))
-    own_frame, other_frame = (pl.DataFrame(numbers, schema=["a", "b"]) for numbers in pairs)
-    marked = other_frame.unique().with_columns(known=True)
-    joined = own_frame.join(marked, on=["a", "b"], how="left", maintain_order="left")
-    return joined["known"].fill_null(value=False).to_numpy()
 
 
 def _bits(chosen: npt.NDArray[np.uint8]) -> pl.Expr:
