@@ -62,11 +62,8 @@ def look_up(
     policy: Policy, layouts: Iterable[Layout], ledger: Ledger, subjects: pa.Array, records: Sequence[str]
 ) -> tuple[Mask, Mask]:
     """Return which subjects and which records the ledger, lists in staging, or the source of a policy know."""
-    named = pa.array(records, pa.large_string())
-    people, rows = (
-        ledger.people.known_subjects(policy.dataset, subjects),
-        ledger.people.known_records(policy.dataset, named),
-    )
+    people = ledger.people.known_subjects(policy.dataset, subjects)
+    rows = ledger.people.known_records(policy.dataset, pa.array(records, pa.large_string()))
     units = ledger.people.unit_hashes(subjects).to_pylist()
     places = chain.from_iterable(_places(policy, layout, units, subjects.to_pylist()) for layout in layouts)
     while not (people.all() and rows.all()) and (place := next(places, None)) is not None:
@@ -84,9 +81,8 @@ def _places(
         for name in [name for pattern in LISTS for name in folder.glob(pattern)]:
             with seam("reading lists in staging", InputError, READ_HINT):
                 rows = pl.read_parquet(literal(folder.local_path(name, fresh=True)))
-            ids = set[str]()
-            if policy.id in rows.columns:
-                ids = set(canonical_ids(rows[policy.id].to_arrow().drop_null()).to_pylist())
+            listed_ids = rows[policy.id] if policy.id in rows.columns else pl.Series(dtype=pl.String)
+            ids = set(canonical_ids(listed_ids.to_arrow().drop_null()).to_pylist())
             yield ids, set(rows[UNIT]) if UNIT in rows.columns else set[bytes](), units
     source = source_of(policy, layout, with_subjects=bool(subjects))
     if source is not None:
@@ -129,9 +125,8 @@ def listed(  # noqa: PLR0917
     gone = {*records}
     if len(subjects):
         candidates = pa.array(sorted(published | there), pa.large_string())
-        gone |= set(
-            candidates.filter(pa.array(ledger.people.of_subjects(policy.dataset, subjects, candidates))).to_pylist()
-        )
+        mask = ledger.people.of_subjects(policy.dataset, subjects, candidates)
+        gone |= set(candidates.filter(pa.array(mask)).to_pylist())
         if source is not None:
             gone |= {*source.filter(pl.col("subject").is_in(subjects.to_pylist()))["id"]}
     if missing:
@@ -307,12 +302,10 @@ def forget_table(
 
 def _refs(ledger: Ledger, policy: Policy, manifest: Manifest) -> list[ReleaseRef]:
     """Return the published releases, if the ledger knows this manifest."""
-    refs = list(ledger.releases.find_all(policy).values())
-    recorded = [
-        {*ledger.releases.published(ref).values(), *ledger.releases.retired(ref)} for ref in refs
-    ]  # in any sink
+    refs, releases = list(ledger.releases.find_all(policy).values()), ledger.releases
     if (manifest.dataset, manifest.release) != (policy.dataset, policy.release) or len(refs) < len(policy.text_columns):
         raise LedgerError("the published table is not a release of this policy", "name the policy that published it")
+    recorded = ({*releases.published(ref).values(), *releases.retired(ref)} for ref in refs)  # in any sink
     if not all(manifest.digest in digests for digests in recorded):
         raise LedgerError("the ledger did not record the manifest of this sink", "`dptext check` says more")
     return refs
@@ -556,11 +549,9 @@ def partitions_of(policy: Policy) -> list[str | None]:
 
 
 def _outcome(table: _PublishedTable) -> ErasedTable:
-    policy = table.policy
-    layout = Layout.of(policy, table.partition)
-    manifest = Manifest.of_release(policy, layout)
+    policy, layout = table.policy, Layout.of(table.policy, table.partition)
+    manifest, count = Manifest.of_release(policy, layout), 0
     outcome: Outcome = "not in it"
-    count = 0
     if table.subjects or table.records:
         named = subject_ids(policy, table.subjects)
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
