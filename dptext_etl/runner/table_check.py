@@ -77,12 +77,6 @@ MOST_PERIODS = 6
 """Periods that a screen shows."""
 
 
-def kept_share(rows: Iterable[int], most: int) -> float:
-    """Return the share of rows that stay if at most `most` of each person do; `rows` counts the rows of each person."""
-    counts = [*rows]
-    return sum(min(count, most) for count in counts) / max(1, sum(counts))
-
-
 def selection_facts(policy: Policy, source: Examined[Any], seen: Expected) -> dict[str, Any]:
     """Return how many rows larger and smaller caps would keep, and how many rows each period lacks.
 
