@@ -356,8 +356,7 @@ def staged(
                 shards, answers, released, other = take(engine, work, reserved or [], progress)
         rows = row_counts(policy, source, answers, released, stale=over_all.changed - expected.changed)
         log.info("staged: %s", rows)
-        seconds = time.monotonic() - attempt.began
-        read = (rows, table.dropped, source.base, seconds, table.origin, profile)
+        read = (rows, table.dropped, source.base, time.monotonic() - attempt.began, table.origin, profile)
         exact = (table.exact and policy.synthetic is None) or source.published_exact(policy)
         checked = {name: part for name, part in checked.items() if part}
         more: dict[str, Any] = {"exact": exact, "other": other, "table": checked}

@@ -89,21 +89,20 @@ class LocalEngine(LocalReader, Engine[pl.LazyFrame]):
     def look(
         self, work: Work[pl.LazyFrame], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame
     ) -> Expected:
-        changed, published = work.staging.changed, rows is work.source.every_row
-        scratch = work.staging.folder
+        changed, published, scratch = work.staging.changed, rows is work.source.every_row, work.staging.folder
         if ledger is not None and not published:
-            self._use_plan(work, ledger, work.source.shards)
+            self._use_plan(work, ledger)
         preview = Preview(work.attempt.policy, columns, ledger, changed, published=published, scratch=scratch)
         expected = preview_rows(preview, rows, meter)
         require_models(work.attempt.columns, expected)
         return expected
 
-    def _use_plan(self, work: Work[pl.LazyFrame], ledger: Ledger, shards: int) -> None:
+    def _use_plan(self, work: Work[pl.LazyFrame], ledger: Ledger) -> None:
         """Look up all rows of the run at once, where its shards would each go through more than fits into memory."""
-        if self._plan is None and shards > 1:
-            policy, count = work.attempt.policy, work.source.wanted
+        if self._plan is None and work.source.shards > 1:
+            policy = work.attempt.policy
             own = policy.on_null_subject == "own"
-            self._plan = ledger.plan(Scope.of(policy), _planned(work), count=count, own=own)
+            self._plan = ledger.plan(Scope.of(policy), _planned(work), count=work.source.wanted, own=own)
         if self._plan is not None:
             ledger.use(self._plan)
 
@@ -126,22 +125,19 @@ class LocalEngine(LocalReader, Engine[pl.LazyFrame]):
         attempt, policy, results = work.attempt, work.attempt.policy, list[ShardResult]()
         with ledger_of_run(policy, work.ledger) as ledger:
             columns = Column.all(attempt.columns, work.refs)
-            places = (attempt.job, work.staging, work.checkpoint, attempt.profile)
-            shards = Shards(policy, columns, ledger, *places)
+            shards = Shards(policy, columns, ledger, attempt.job, work.staging, work.checkpoint, attempt.profile)
             ledger.read_key()
-            source = work.source
-            numbers = range(source.first, source.first + source.shards)
-            self._use_plan(work, ledger, len(numbers))
-            width = max(1, min(shards_at_once(policy), len(numbers)))
+            self._use_plan(work, ledger)
             if policy.synthetic is not None:
                 from dptext_etl.runner.shard.summing import Summing
 
                 table = Summing(shards, phase, work.digest, meter.add)
-                for index, frame in _planted(work, numbers):
+                for index, frame in _planted(work):
                     table.take(frame, index)
                 results.append(table.finish())
             else:
-                for result in shards.results(_planted(work, numbers), phase, width):
+                width = max(1, min(shards_at_once(policy), work.source.shards))
+                for result in shards.results(_planted(work), phase, width):
                     results.append(result)
                     meter.add(result.rows)
         self._check_again(attempt.layout)  # nothing that was read is published yet
@@ -171,37 +167,32 @@ def shards_at_once(policy: Policy) -> int:
     return 1 if threads() == 1 else min(MOST, _PER_THREAD * threads())
 
 
-def _planted(work: Work[pl.LazyFrame], numbers: range) -> Iterator[tuple[int, pl.DataFrame]]:
+def _planted(work: Work[pl.LazyFrame]) -> Iterator[tuple[int, pl.DataFrame]]:
     """Read the shards, and spread the sets of canary rows over them."""
-    policy, wanted, rows, at = work.attempt.policy, work.source.wanted, 0, 0
-    sets = by_shard(work.plans, numbers)
-    profile, shards = work.attempt.profile, pieces(work.source.rows, *bounds(policy))
+    policy, source, profile, rows = work.attempt.policy, work.source, work.attempt.profile, 0
+    numbers = range(source.first, source.first + source.shards)
+    sets, waiting = by_shard(work.plans, numbers), iter(numbers)
+    msg = "the source changed while it was read: its texts have other lengths than when they were counted"
+    other_texts = InputError(msg, "run again when no one writes to it; charged rows are not charged twice")
+    shards = pieces(source.rows, *bounds(policy))
     while True:
         with profile.stage("read"):
             shard = next(shards, None)
             if shard is None:
                 break
             rows += shard.height
-            if rows > wanted:
-                refuse_other_rows(wanted, rows)
-            if at == len(numbers):
-                _refuse_other_texts()
+            if rows > source.wanted:
+                refuse_other_rows(source.wanted, rows)
+            if (number := next(waiting, None)) is None:
+                raise other_texts
             if work.plans:  # of several sets in a shard, or none, the first halves are in front, the others behind
-                halves = [
-                    (item.rows[: len(item.rows) // 2], item.rows[len(item.rows) // 2 :]) for item in sets[numbers[at]]
-                ]
+                halves = [(item.rows[: len(item.rows) // 2], item.rows[len(item.rows) // 2 :]) for item in sets[number]]
                 both = tuple(row for half in (0, 1) for pair in halves for row in pair[half])
                 frame = plant(shard, replace(work.plans[0], rows=both), policy)
             else:
                 frame = shard.with_columns(pl.lit(False).alias(CANARY))
             profile.count("read", rows=shard.height, size=int(shard.estimated_size()))
         work.checkpoint("planted")
-        yield numbers[at], frame
-        at += 1
-    if rows == wanted and at < len(numbers):
-        _refuse_other_texts()
-
-
-def _refuse_other_texts() -> None:
-    msg = "the source changed while it was read: its texts have other lengths than when they were counted"
-    raise InputError(msg, "run again when no one writes to it; charged rows are not charged twice")
+        yield number, frame
+    if rows == source.wanted and next(waiting, None) is not None:
+        raise other_texts

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -36,7 +36,7 @@ from dptext_etl.ledger.ledger import ledger_exists
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, add_at, plus
 from dptext_etl.ledger.storage.store import MissingLedgerError
 from dptext_etl.ledger.types import EXCLUDED, NEW, Mask
-from dptext_etl.mechanism import worst_spend
+from dptext_etl.mechanism import Mechanism, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.publish.manifest import guarantee_of, with_gate
@@ -64,7 +64,8 @@ class Forecast:
         self._policy, self._scratch = policy, scratch
         whole = PURE if policy.synthetic is None else "eps_approx"
         self.components = MEASURES[policy.cap.measure] if policy.cap is not None else (whole,)
-        self._worst, self._over = Counter[int](), Counter(records=0, units=0)
+        self.records = Counter[int]()  # the records by their worst case in the first component
+        self._over = Counter(records=0, units=0)
         self._fitting = np.zeros(len(FACTORS) + 1, np.int64)
         self._lengths: list[set[int]] = []  # positions that are charged in each column, where records are units
         self._rows: Buckets | None = None
@@ -74,7 +75,7 @@ class Forecast:
     ) -> None:
         """Add a shard; units are hashes, with their use by component, and `over` marks the records over the cap."""
         worst, requests, used = (np.minimum(amounts, _INFINITE) for amounts in (worst[:1], requests, used))
-        self._worst.update(_histogram(worst[0]))
+        self.records.update(_histogram(worst[0]))
         self._over.update(records=int(over.sum()))
         if self._policy.unit == "record":  # each record is a unit: ids are checked
             self._lengths = self._lengths or [set() for _ in charged]
@@ -89,10 +90,6 @@ class Forecast:
         table = np.concatenate([units[None], worst, requests, used, over[None], charged.astype(np.int64)])
         self._rows = self._rows or Buckets(8 * len(table), self._scratch)
         self._rows.add(np.ascontiguousarray(table.T).view(np.uint8))
-
-    def records(self) -> Counter[int]:
-        """Count the records by their worst case in the first component."""
-        return self._worst
 
     def subjects(self) -> Counter[int] | None:
         """Count the subjects by their worst case in the first component; None where the unit is the record."""
@@ -208,32 +205,25 @@ def least_epsilon(forecast: Forecast, policy: Policy, columns: list[ColumnPolicy
         most = policy.synthetic.per_subject if policy.unit == "subject" else 1
         person = most * worst_spend(columns[0].mechanism).eps_approx / MICRO
         return {"unit": policy.unit, "epsilon": person, "delta": policy.synthetic.mechanism.delta, "rule": "gaussian"}
-    gate = gate_delta(policy)
-    totals = [_largest(forecast, column, at, gate) for at, column in enumerate(columns)]
-    drawn = None if gate else _draws(forecast, columns)
+    gate, totals = gate_delta(policy), list[Spend]()
+    drawn: list[PureDraws] | None = None if gate else []  # None unless all are range-bounded, and charged as such
+    for at, mechanism in enumerate(column.mechanism for column in columns):
+        largest = forecast.largest_totals(at, partial(_costs, mechanism, gate))
+        finite: dict[str, Any] = {name: math.inf if is_infinite(largest[name]) else largest[name] for name in ADDITIVE}
+        totals.append(Spend(guarantee_of(mechanism, gate).guarantee_class, **finite))
+        if drawn is not None:
+            most = forecast.largest_totals(at, lambda charged: {"draws": charged.astype(np.int64)})["draws"]
+            event = mechanism.event(most)
+            draws = range_bounded(event)
+            same = draws is not None and mechanism.spend(most) == spend(mechanism.guarantee, event, most)
+            drawn = [*drawn, *draws] if draws is not None and same else None
     bound = least(joint(totals, delta, draws=drawn))
     epsilon = "inf" if math.isinf(bound.epsilon) else bound.epsilon / MICRO
     return {"unit": policy.unit, "epsilon": epsilon, "delta": bound.delta / MICRO, "rule": bound.rule}
 
 
-def _largest(forecast: Forecast, column: ColumnPolicy, at: int, gate: int) -> Spend:
-    """Return the largest total of any unit in one column, component by component."""
-    totals = forecast.largest_totals(at, lambda charged: with_gate(spends(column.mechanism, to_arrow(charged)), gate))
-    finite: dict[str, Any] = {name: math.inf if is_infinite(totals[name]) else totals[name] for name in ADDITIVE}
-    return Spend(guarantee_of(column.mechanism, gate).guarantee_class, **finite)
-
-
-def _draws(forecast: Forecast, columns: list[ColumnPolicy]) -> list[PureDraws] | None:
-    """Return the most draws of any unit in each column, or None unless all are range-bounded, and charged as such."""
-    all_draws: list[PureDraws] = []
-    for at, column in enumerate(columns):
-        most = forecast.largest_totals(at, lambda charged: {"draws": charged.astype(np.int64)})["draws"]
-        mechanism, event = column.mechanism, column.mechanism.event(most)
-        draws = range_bounded(event)
-        if draws is None or mechanism.spend(most) != spend(mechanism.guarantee, event, most):
-            return None
-        all_draws += draws
-    return all_draws
+def _costs(mechanism: Mechanism, gate: int, charged: Counts) -> Mapping[str, Amounts]:
+    return with_gate(spends(mechanism, to_arrow(charged)), gate)
 
 
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 32 << 20
@@ -469,25 +459,25 @@ class Spelled:
     """Count persons in bounded memory, by hashes of 64 bits in the folder `scratch`, batch by batch."""
 
     def __init__(self, how: Sequence[Normalization] = (), scratch: Path | None = None) -> None:
-        self._counted = [(steps, Buckets(8, scratch)) for steps in (how, EVERY_STEP)]
-        self._folded = Buckets(8, scratch)
+        self._steps, self._hashes = (how, EVERY_STEP), [Buckets(8, scratch) for _ in SPELLINGS]
 
     def add(self, persons: pl.Series) -> None:
         """Take persons as the source has them; nulls do not count, nor persons that are not strings."""
         if persons.dtype == pl.String:
             names = persons.alias("person").drop_nulls().unique()
             plain = names.str.contains(_PLAIN)  # no step changes them
-            for steps, hashes in self._counted:
-                hashes.add(_hashes(names.filter(plain).to_arrow()))
+            *by_steps, folded = self._hashes
+            for steps, hashes in zip(self._steps, by_steps, strict=True):
+                hashes.add(_hashes(names.filter(plain)))
                 hashes.add(_hashes(normalized(names.filter(~plain).to_arrow(), steps)))
             letters = names.str.contains(_FOLDED)
-            self._folded.add(_hashes(names.filter(letters).to_arrow()))
+            folded.add(_hashes(names.filter(letters)))
             other = pl.Series(normalized(names.filter(~letters).to_arrow(), EVERY_STEP), dtype=pl.String)
-            self._folded.add(_hashes(_folded(other).to_arrow()))
+            folded.add(_hashes(_folded(other)))
 
     def drained(self) -> Iterator[ByteRows]:
         """Yield the hashes for the counts of `counts`, in that order, for others to count with hashes of more rows."""
-        for hashes in (*(hashes for _, hashes in self._counted), self._folded):
+        for hashes in self._hashes:
             yield np.concatenate([*hashes.drain()])
 
     def counts(self) -> dict[str, int]:
@@ -495,14 +485,13 @@ class Spelled:
 
         Nothing without persons.
         """
-        every = [*(hashes for _, hashes in self._counted), self._folded]
-        counts = dict(zip(SPELLINGS, [hashes.distinct() for hashes in every], strict=True))
-        for hashes in every:
+        counts = {name: hashes.distinct() for name, hashes in zip(SPELLINGS, self._hashes, strict=True)}
+        for hashes in self._hashes:
             hashes.close()
         return counts if counts["persons"] else {}
 
 
-def _hashes(names: pa.Array) -> Any:
+def _hashes(names: pa.Array | pl.Series) -> Any:
     return pl.Series(names, dtype=pl.String).unique().hash().to_numpy().view(np.uint8).reshape(-1, 8)
 
 
@@ -511,9 +500,7 @@ def spelling_lines(part: dict[str, int]) -> list[str]:
     persons, alike = f"{part['persons']:,} persons", f"{part['alike']:,} without case and blanks"
     more = part["alike"] - part["folded"]
     folded = f"{more:,} more would join without punctuation and accents: write these alike in the source"
-    more_lines = [folded] if more else []
-    if part["alike"] == part["persons"]:
-        return [persons, *more_lines]
     steps = ", ".join(f'"{step}"' for step in EVERY_STEP)
     way = f"every variant of an id has a separate cap; set normalize = [{steps}] before the first run"
-    return [f"{persons}; {alike}: {way}", *more_lines]
+    first = persons if part["alike"] == part["persons"] else f"{persons}; {alike}: {way}"
+    return [first, folded] if more else [first]

@@ -132,7 +132,7 @@ def plan(
     require_delta(delta)
     refusals, reader = list[DPTextError](), LocalReader()
     accepted = {"accept_lower_cap": accept_lower_cap, "accept_fewer_rows": accept_fewer_rows}
-    attempt = Attempt.of(policy, partition, **accepted, refusals=refusals)
+    attempt = Attempt.of(policy, partition, refusals=refusals, **accepted)
     if require is not None:
         require(policy, attempt.layout)
     table = reader.open(policy, attempt.layout)
@@ -171,7 +171,7 @@ def plan(
         draws=previewed.words,
         columns=[_column_facts(claim, item) for claim, item in zip(claims(policy), attempt.columns, strict=True)],
         component=forecast.components[0],
-        per_record=_quantiles(forecast.records()),
+        per_record=_quantiles(forecast.records),
         per_subject=None if subjects is None else _quantiles(subjects),
         subjects=None if subjects is None else subjects.total(),
         together=least_epsilon(forecast, policy, attempt.columns, delta),
@@ -278,16 +278,15 @@ def _add_facts_of_ledger(
         checked["scopes"] = table_check.of_persons(policy, ledger, _persons(policy, frame))
         if ledger is None:
             return None, notes
-        change, uncounted = ledger.cap_change(scope, policy.cap), list[str]()
+        if (change := ledger.cap_change(scope, policy.cap)) is not None:
+            notes.append(str(change))
         if policy.cap is not None:
-            used, uncounted = ledger.remaining(scope), ledger.reports.uncounted(scope)
+            used = ledger.remaining(scope)
             counts = {"units": used.units, "exhausted": used.exhausted, "unit": scope.unit}
             checked["at_cap"] = counts if used.units else {}
-    if change is not None:
-        notes.append(str(change))
-    if uncounted:
-        where = f"the cap of {scope} would not count charges in {' and '.join(uncounted)}"
-        notes.append(f"{where}: a run is refused until `dptext ledger set-cap` opens the period by name")
+            if uncounted := ledger.reports.uncounted(scope):
+                where = f"the cap of {scope} would not count charges in {' and '.join(uncounted)}"
+                notes.append(f"{where}: a run is refused until `dptext ledger set-cap` opens the period by name")
     return None if change is None else change.as_dict(), notes
 
 
@@ -297,30 +296,27 @@ def _quantiles(amounts: Counter[int]) -> dict[str, float | str]:
 
 def _column_facts(claim: dict[str, Any], column: ColumnPolicy) -> dict[str, Any]:
     mechanism = column.mechanism
-    facts: dict[str, Any] = {}
+    meanings = {item.value: item.meaning for item in sorted(mechanism.guarantee.disclosures)}
+    facts = {**claim, "neighbors": mechanism.guarantee.neighbors, "meanings": meanings}
     if isinstance(mechanism, WordMechanism):
         bits = mechanism.described().get("table", {}).get("disclosed_bits_per_token", 0.0)
-        facts = {"epsilon_table": mechanism.epsilon_table, "disclosed_bits_per_token": float(bits)}
+        facts |= {"epsilon_table": mechanism.epsilon_table, "disclosed_bits_per_token": float(bits)}
     if mechanism.computing is not None:
         facts["computing"] = mechanism.computing.as_dict()
-    meanings = {item.value: item.meaning for item in sorted(mechanism.guarantee.disclosures)}
-    return {**claim, "neighbors": mechanism.guarantee.neighbors, "meanings": meanings, **facts}
+    return facts
 
 
 def _odds(policy: Policy, columns: list[ColumnPolicy], forecast: Forecast) -> dict[str, float | str]:
-    odds: dict[str, float | str] = {
-        "per_word": round(max(log10_odds(item.mechanism.spend(1).eps_approx) for item in columns), 3)
+    amounts = {"per_word": max(item.mechanism.spend(1).eps_approx for item in columns)}
+    if forecast.components[0] != "rho":  # else no epsilon, so no odds
+        counts = {"largest_record": forecast.records, "largest_subject": forecast.subjects()}
+        amounts |= {name: max(by_amount) for name, by_amount in counts.items() if by_amount}
+        if policy.cap is not None and policy.cap.epsilon is not None:
+            amounts["cap"] = policy.cap.epsilon * MICRO
+    return {
+        name: "inf" if name.startswith("largest") and is_infinite(int(amount)) else round(log10_odds(amount), 3)
+        for name, amount in amounts.items()
     }
-    if forecast.components[0] == "rho":  # no epsilon, so no odds
-        return odds
-    largest = {"largest_record": forecast.records(), "largest_subject": forecast.subjects()}
-    for name, amounts in largest.items():
-        if amounts:
-            top = max(amounts)
-            odds[name] = "inf" if is_infinite(top) else round(log10_odds(top), 3)
-    if policy.cap is not None and policy.cap.epsilon is not None:
-        odds["cap"] = round(log10_odds(policy.cap.epsilon * MICRO), 3)
-    return odds
 
 
 def _notes(policy: Policy, beyond: int, replayed: int) -> list[str]:
@@ -372,11 +368,8 @@ def contacted(policy: Policy) -> list[str]:
     places = {"source": policy.source, "sink": policy.sink, "staging": policy.staging, **corpora}
     places |= {f"audience {item.name}, sink": item.sink for item in policy.audiences}
     places["ledger.anchors"] = policy.ledger.anchors
-    contacts = [
-        f"{entry}: {_store(place)}"
-        for entry, place in places.items()
-        if place and is_remote(place.removeprefix("file://"))
-    ]
+    remote = {entry: place for entry, place in places.items() if place and is_remote(place.removeprefix("file://"))}
+    contacts = [f"{entry}: {_store(place)}" for entry, place in remote.items()]
     contacts += [f"storage_options.{name}: {_host(url)}" for name, url in hosts(policy.storage_options).items()]
     catalogs = {"table.catalog": {} if policy.table is None else policy.table.catalog}
     for entry, properties in {**catalogs, "source_catalog": policy.source_catalog}.items():

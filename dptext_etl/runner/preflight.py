@@ -25,14 +25,7 @@ import polars as pl
 from dptext_etl import column, files, object_stores
 from dptext_etl.checks.canaries import CanaryPlan, canary_sets, plan_canaries
 from dptext_etl.checks.sink_files import Manifest
-from dptext_etl.errors import (
-    DiskError,
-    InputError,
-    LedgerError,
-    PolicyError,
-    counted,
-    seam,
-)
+from dptext_etl.errors import DiskError, InputError, LedgerError, PolicyError, counted, seam
 from dptext_etl.guarantee import MICRO, Disclosure, refuse_more_records
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope, anchor_files
 from dptext_etl.ledger.caps import limits
@@ -79,16 +72,14 @@ def require_places(attempt: Attempt) -> None:
     if not layout.staging.remote:
         files.require_own(layout.staging.folder)
     require_sink(layout, making=False)
+    places = [layout.staging, layout.memory]
     if policy.publish:
         layout.described.require_unlocked(PUBLISHING, planning=attempt.planning)
-    places = [layout.staging, layout.memory]
-    if policy.publish and layout.remote_sink:
         places += [layout.published, layout.described] if layout.logged else [layout.published]
     for place in places:
         if place.remote:
             object_stores.require_writable(place.url, dict(place.options))
-    table = layout.table_format
-    if policy.publish and table is not None:
+    if policy.publish and (table := layout.table_format) is not None:
         table.require_writable()
     require_writable(policy.ledger.url)
     anchor_files.require_place(policy.ledger, policy.storage_options)
@@ -130,23 +121,20 @@ def require_cap(attempt: Attempt, ledger: Ledger | None) -> None:
 
 def columns_of(attempt: Attempt, ledger: Ledger | None, source: Examined[Any]) -> list[Column]:
     """Return the text columns with their releases; refuse those that the ledger would not pin, in a rehearsal."""
-    policy = attempt.policy
-    if ledger is None:
-        if policy.ledger.id_key is not None:
-            resolve_id_key(policy.ledger.id_key)
-    else:
+    policy, refs = attempt.policy, dict[str, ReleaseRef]()
+    if ledger is not None:
         with ledger.rehearsal():
             for item in attempt.columns:
                 register(ledger, policy, item, source.table.id_type)
         forms = forms_of(source.table.schema, policy)
         ledger.require_forms(Scope.of(policy), [item.name for item in policy.columns], forms)
-    columns = []
+    elif policy.ledger.id_key is not None:
+        resolve_id_key(policy.ledger.id_key)
     for item in attempt.columns:
         pinned = None if ledger is None else ledger.releases.find(item)
         names = item.dataset, item.column or "", item.release, item.mechanism.cfg()
-        ref = ReleaseRef(NEW, *names, item.nonce) if pinned is None else pinned
-        columns.append(Column(item, ref, item.release_key()))
-    return columns
+        refs[item.column or ""] = pinned or ReleaseRef(NEW, *names, item.nonce)
+    return Column.all(attempt.columns, refs)
 
 
 def refuse_late_disclosure(policy: Policy, ledger: Ledger | None) -> None:
@@ -231,7 +219,8 @@ def preflight(
     `look` previews some rows of the source. A plan raises only a refusal without which nothing can be counted.
     """
     policy, layout, check = attempt.policy, attempt.layout, attempt.check
-    traceable = _traced_together(attempt, reader) if attempt.audiences else trace(source, policy)
+    alone = trace(source, policy) if policy.keep and not attempt.audiences else {}
+    traceable = _traced_together(attempt, reader) if attempt.audiences else alone
     same_ledger = partial(require_same_ledger, freezing=not attempt.planning)
     with ledger_of(policy, writing=not attempt.planning) as ledger:
         if ledger is not None:  # first: another refusal would hide that the ledger lost events
@@ -243,7 +232,8 @@ def preflight(
         columns = columns_of(attempt, ledger, source)
         refs = [item.ref for item in columns]
         check(refuse_copies, policy, source.copied)
-        check(require_untraceable, policy, layout, traceable, ledger, refs)
+        if traceable:
+            check(require_untraceable, policy, layout, traceable, ledger, refs)
         # Nothing is released, nothing can be over a cap, and no model can fail: then no row can matter
         free = ledger is None and not (
             attempt.planning or policy.cap is not None or policy.one_table or replays(policy)
@@ -256,7 +246,8 @@ def preflight(
         if source.base is not None:
             check(refuse_unrecorded, layout, policy.ledger, source.base, ledger, refs)
         check(_refuse_changed, policy, layout, over_all.changed, expected.unkept)
-        if expected.changed and policy.on_changed == "keep":
+        keeps = bool(expected.changed) and policy.on_changed == "keep"
+        if keeps:
             check(require_earlier_texts, attempt.layouts, policy)
         if attempt.refusing:
             check(refuse_over_cap, expected.over_cap)
@@ -275,14 +266,17 @@ def preflight(
         draws = 0 if expected.charged_before or expected.over_cap else expected.words
         check(_require_space, attempt, asking * _ROW_BYTES + draws * _DRAW_BYTES)
         check(refuse_fewer_rows, attempt, source, expected, partial(look, columns, ledger))
-        if ledger is not None and expected.changed and policy.on_changed == "keep":
-            for place in attempt.layouts:
-                check(keep_published, place, policy, columns, Staging(layout.staging), planning=attempt.planning)
+        for place in attempt.layouts if keeps and ledger is not None else ():
+            check(keep_published, place, policy, columns, Staging(layout.staging), planning=attempt.planning)
         if ledger is None and attempt.planning:  # a run makes a ledger first, and freezes the dataset in it
             check(same_ledger, None, layout, policy, source.manifest)
-    checked = {"traceable": traceable, "spellings": over_all.spellings}
-    checked["selection"] = selection_facts(policy, source, expected)
-    checked["published"] = published_facts(policy, source, expected)
+    now = source.manifest.rows if source.manifest is not None and policy.publish else None
+    checked = {
+        "traceable": traceable,
+        "spellings": over_all.spellings,
+        "selection": selection_facts(policy, source, expected) if expected.answers else {},
+        "published": {} if now is None else {"now": now, "this_run": rows_of_version(policy, source, expected)},
+    }
     return expected, over_all, checked
 
 
@@ -303,9 +297,8 @@ def require_whole_table(ledger: Ledger | None, ref: ReleaseRef, expected: Expect
 def rows_by_outcome(policy: Policy, source: Examined[Any], expected: Expected) -> dict[str, int]:
     """Count the rows that will be released and excluded, as the summary of the run will."""
     changed = expected.changed if policy.on_changed == "quarantine" else 0
-    gone = expected.answers.get("FORGOTTEN", 0)
     rows = {
-        "released": source.wanted - expected.over_cap - changed - gone,
+        "released": source.wanted - expected.over_cap - changed - expected.answers.get("FORGOTTEN", 0),
         "quarantined": expected.over_cap,
         "without_subject": source.nameless,
         "changed_excluded": changed,
@@ -326,13 +319,6 @@ def rows_of_version(policy: Policy, source: Examined[Any], expected: Expected) -
     return source.rows_before + rows_by_outcome(policy, source, expected)["released"]
 
 
-def published_facts(policy: Policy, source: Examined[Any], expected: Expected) -> dict[str, int]:
-    """Count the rows that are published before a run, and that it will publish; empty for a first version."""
-    if source.manifest is None or not policy.publish:
-        return {}
-    return {"now": source.manifest.rows, "this_run": rows_of_version(policy, source, expected)}
-
-
 def refuse_fewer_rows(
     attempt: Attempt, source: Examined[Any], expected: Expected, look: Callable[[Any], Expected]
 ) -> None:
@@ -349,14 +335,15 @@ def refuse_fewer_rows(
     by_record = not any("synthetic" in column for column in manifest.columns) and "counts" not in forms
     if not excluded or not policy.publish or not by_record:
         return
+    version_rows = rows_of_version(policy, source, expected)
     held = min(manifest.rows, source.total - expected.answers.get("FORGOTTEN", 0))
-    lost = held - rows_of_version(policy, source, expected)  # at least; exact where records can be found
+    lost = held - version_rows  # at least; exact where records can be found
     if manifest.id == policy.id or manifest.ids == "drop":
         with suppress(InputError):  # its files, or the lists of its ids, may be gone
             held, lost = _lost(source, manifest, expected, excluded, look)
     if lost > MOST_LOST * held:
         msg = f"{lost:,} of {held:,} published rows that the source still holds would be excluded; published now: "
-        msg += f"{manifest.rows:,} rows; this run: {rows_of_version(policy, source, expected):,}. Nothing was charged"
+        msg += f"{manifest.rows:,} rows; this run: {version_rows:,}. Nothing was charged"
         hint = (
             "a new key or release name charges every record again, and those over the cap are excluded; keep the key "
             "and the name, or wait for a new period. `dptext run --accept-fewer-rows` publishes the smaller table"
@@ -371,11 +358,10 @@ def _lost(
     held = source.total - source.without(source.table.frame, manifest)[1]
     if excluded <= MOST_LOST * held:
         return held, 0
-    of_run = held
-    if source.beyond or source.nameless:
-        of_run = source.wanted - source.without(source.rows, manifest)[1]
     gone, forgotten = look(source.mark(source.rows, manifest)).held if expected.records else (0, 0)
-    return held - forgotten, held - of_run + gone
+    if source.beyond or source.nameless:
+        gone += held - (source.wanted - source.without(source.rows, manifest)[1])
+    return held - forgotten, gone
 
 
 def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -> None:
@@ -387,10 +373,8 @@ def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -
         raise InputError(msg, hint, {"records": changed})
     listed = f"Nothing was charged; only a file in {layout.staging.url} (changed-*.parquet) lists their ids"
     if changed and policy.on_changed == "refuse":
-        msg = (
-            f"the texts of {counted(changed, 'record')} changed since this release "
-            "charged them; it holds one text per record id"
-        )
+        msg = f"the texts of {counted(changed, 'record')} changed since this release charged them; it holds one text "
+        msg += "per record id"
         hint = (
             'on_changed = "keep" publishes their earlier released texts again, at no cost; "quarantine" leaves them '
             'out, and "release_again" charges their new texts: both show which texts changed, so set them before the '
@@ -398,12 +382,9 @@ def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -
         )
         raise InputError(msg, hint, {"records": changed})
     if unkept and policy.on_changed == "keep":
-        msg = (
-            f"the texts of {unkept:,} of {counted(changed, 'changed record')} were "
-            "never released: there is nothing to keep"
-        )
+        msg = f"the texts of {unkept:,} of {counted(changed, 'changed record')} were never released"
         hint = f"bring their texts back, or use a new release name. {listed}"
-        raise InputError(msg, hint, {"records": unkept})
+        raise InputError(f"{msg}: there is nothing to keep", hint, {"records": unkept})
 
 
 def _require_space(attempt: Attempt, least: int) -> None:
@@ -435,7 +416,8 @@ def _traced_together(attempt: Attempt, reader: Reader[Any]) -> dict[str, Any]:
     policy = together(item.policy for item in tables)
     source = reader.examine(reader.open(policy, attempt.layout), policy, attempt.layout, None)
     check(refuse_copies, policy, source.copied)
-    facts, manifests = trace(source, policy), [Manifest.of_release(item.policy, item.layout) for item in tables]
+    facts = trace(source, policy) if policy.keep else {}
+    manifests = [Manifest.of_release(item.policy, item.layout) for item in tables]
     shown = zip(tables, manifests, strict=True)
     if any(manifest is None or shows_more(item.policy, manifest) for item, manifest in shown):
         check(refuse_traceable, facts)

@@ -69,8 +69,7 @@ class Meter:
     """Turns the counts of one phase into reports."""
 
     def __init__(self, phase: str, total: int | None, listener: Listener | None) -> None:
-        self._phase = phase
-        self._total = total
+        self._phase, self._total = phase, total
         logged = throttled(lambda report: log.info("%s: %s", report.phase, report, extra={"progress": report}))
         self._listeners = [logged] if listener is None else [logged, listener]
         self._began = time.monotonic()

@@ -171,18 +171,10 @@ def summarize(
     )
 
 
-_CLASSIFIER_FIRST = (
-    "label texts with the classifier of the release (`dptext label`) before you train on its table; `dptext evaluate` "
-    "compares both with guesses that need no private text, and says which of them loses"
-)
-
-
 def _notes(staged: StagedRun) -> list[str]:
-    rows, folder = staged.rows, staged.layout.staging.url
-    listed = f"only a file in {folder} lists their ids"
-    most = staged.policy.records_per_subject
+    rows, listed = staged.rows, f"only a file in {staged.layout.staging.url} lists their ids"
     again = "in the source again and excluded; remove them from it, or admit them by id with `dptext ledger readmit`"
-    take = f"excluded: per_subject = {most} of a person count"
+    take = f"excluded: per_subject = {staged.policy.records_per_subject} of a person count"
     nameless = 'excluded (on_null_subject = "quarantine")'
     reasons = {
         "quarantined": ("record over the cap was", "records over the cap were", f"excluded; {listed}"),
@@ -197,10 +189,12 @@ def _notes(staged: StagedRun) -> list[str]:
     failed = sum(sum(shard.post.get("failed", {}).values()) for shard in staged.shards)
     if failed:
         notes.append(f"{counted(failed, 'text')} stayed as released: the model of a post-processing failed there")
-    if staged.policy.synthetic is not None and staged.policy.synthetic.labels is not None:
-        notes.insert(0, _CLASSIFIER_FIRST)
     if staged.policy.synthetic is None:
         notes.append(f"a report on the texts is in {staged.layout.staging.location(READING)}")
+    elif staged.policy.synthetic.labels is not None:
+        first = "label texts with the classifier of the release (`dptext label`) before you train on its table; "
+        first += "`dptext evaluate` compares both with guesses that need no private text, and says which of them loses"
+        notes.insert(0, first)
     if staged.dropped:
         notes.append(f"columns that the policy does not name were dropped unread: {', '.join(staged.dropped)}")
     if rows["read"] and not rows["new"] and not rows.get("changed_released"):

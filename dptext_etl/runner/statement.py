@@ -27,8 +27,8 @@ from dptext_etl.policy import Policy
 from dptext_etl.policy.column_policy import INTERMEDIATE
 from dptext_etl.runner import table_check
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.manifest import read_excluded
 from dptext_etl.runner.shard.charging import VACUOUS, at_most
-from dptext_etl.runner.source import selection
 
 
 @bare
@@ -144,7 +144,7 @@ def _reidentified(folder: Path, manifest: str) -> list[dict[str, Any]]:
 
 def _add_excluded(facts: dict[str, Any], layout: Layout, ledger: Ledger, policy: Policy) -> None:
     """Add how many rows of the source the table lacks, by reason, and which gates had nothing to judge."""
-    noted = selection.read(layout.staging, facts["manifest_sha256"])
+    noted = read_excluded(layout.staging, facts["manifest_sha256"])
     if noted is None:
         facts["lacks"].append("which rows were excluded: the staging folder of the run holds these counts")
         return
@@ -435,12 +435,9 @@ def _excluded(facts: Mapping[str, Any]) -> list[Section]:
     rows = [(why, counted(count, what)) for why, what, _, count in reasons]
     if kept := counts.get("changed_kept"):
         rows.append(("published as before their text changed", counted(kept, "record")))
-    says = f"The source had {counted(counts['read'], 'row')}. "
-    if not reasons:
-        says += "None of them was excluded."
-    else:
-        whom = dict.fromkeys(f"{people} ({why})" for why, _, people, _ in reasons)
-        says += f"Exclusion biases the table: it says less of {', and of '.join(whom)} than the source does."
+    whom = ", and of ".join(dict.fromkeys(f"{people} ({why})" for why, _, people, _ in reasons))
+    bias = f"Exclusion biases the table: it says less of {whom} than the source does."
+    says = f"The source had {counted(counts['read'], 'row')}. {bias if reasons else 'None of them was excluded.'}"
     return [("Excluded rows", (says,), rows)]
 
 
@@ -452,21 +449,18 @@ _IDS = {
 
 
 def _in_clear(facts: Mapping[str, Any]) -> str:
+    coarse = [f"{name} ({table_check.way_of(rule)})" for name, rule in facts["coarse"].items()]
     if facts["id"] is None and facts["ids"] != "drop":
         sentence = "The texts are published without ids, in alphabetical order, and without other columns of their rows"
-        labels = [f"{name} ({table_check.way_of(rule)})" for name, rule in facts["coarse"].items()]
-        return f"{sentence} than {_listed(labels)}: this page makes no claim about it." if labels else f"{sentence}."
+        return f"{sentence} than {_listed(coarse)}: this page makes no claim about it." if coarse else f"{sentence}."
     others = [name for name in facts["in_clear"] if name not in {facts["id"], *facts["coarse"]}]
-    record_id = "the record id" if others else "The record id"
-    names = [*others, record_id] if facts["ids"] == "keep" else others
-    coarse = [f"{name} ({table_check.way_of(rule)})" for name, rule in facts["coarse"].items()]
+    record_id = ["the record id" if others else "The record id"] if facts["ids"] == "keep" else []
     sentence = f"Coarsened columns pass: {_listed(coarse)}. " if coarse else ""
-    if not names:
-        return f"{_IDS[facts['ids']]} {sentence}".strip()
-    *first, last = names
-    both, verb, them = (f"{', '.join(first)} and {last}", "pass", "them") if first else (last, "passes", "it")
-    sentence += f"{both} {verb} unchanged: this page makes no claim about {them}."
-    return f"{_IDS[facts['ids']]} {sentence}".lstrip()
+    if names := [*others, *record_id]:
+        *first, last = names
+        both, verb, them = (f"{', '.join(first)} and {last}", "pass", "them") if first else (last, "passes", "it")
+        sentence += f"{both} {verb} unchanged: this page makes no claim about {them}."
+    return f"{_IDS[facts['ids']]} {sentence}".strip()
 
 
 def _promise(column: Mapping[str, Any]) -> Section:

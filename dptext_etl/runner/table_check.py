@@ -22,11 +22,10 @@ from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import Kept
 from dptext_etl.runner.forecast import FACTORS, Expected
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import scan
+from dptext_etl.runner.publish.manifest import read_excluded, scan
 from dptext_etl.runner.shard.charging import at_most
 from dptext_etl.runner.source.column_types import period_of
 from dptext_etl.runner.source.examine import FEW, Counts, Examined, count, groups_of
-from dptext_etl.runner.source.selection import read
 from dptext_etl.runner.source.table import partitions_of_source
 
 
@@ -78,12 +77,6 @@ MOST_PERIODS = 6
 """Periods that a screen shows."""
 
 
-def kept_share(rows: Iterable[int], most: int) -> float:
-    """Return the share of rows that stay if at most `most` of each person do; `rows` counts the rows of each person."""
-    counts = [*rows]
-    return sum(min(count, most) for count in counts) / max(1, sum(counts))
-
-
 def selection_facts(policy: Policy, source: Examined[Any], seen: Expected) -> dict[str, Any]:
     """Return how many rows larger and smaller caps would keep, and how many rows each period lacks.
 
@@ -91,7 +84,7 @@ def selection_facts(policy: Policy, source: Examined[Any], seen: Expected) -> di
     the last keeps about 95%, if any does. `periods` lists a month or year, its rows, and those that are excluded.
     """
     facts, rows, kept = dict[str, Any](), seen.records, dict(zip(FACTORS, seen.kept, strict=False))
-    if policy.cap is not None and not policy.one_table and rows and kept:
+    if policy.cap is not None and not policy.one_table and kept:
         kept_now = rows - seen.over_cap
         name = next(iter(policy.cap.model_dump(exclude_none=True).keys() & {"epsilon", "rho"}))
         larger = [(factor, count) for factor, count in kept.items() if factor > 1 and count > kept_now]
@@ -142,7 +135,7 @@ def partitions(policy: Policy) -> dict[str, Any]:
     for name in partitions_of_source(policy)[-MOST_PERIODS:] if PARTITION in policy.source else ():
         layout = Layout.of(policy, name)
         manifest = Manifest.of_release(policy, layout)
-        noted = None if manifest is None else read(layout.staging, manifest.digest)
+        noted = None if manifest is None else read_excluded(layout.staging, manifest.digest)
         if noted is not None:
             found.append([name, noted["rows"]["read"], sum(noted["rows"].get(title, 0) for title in EXCLUDED)])
     return {"partitions": found} if any(gone for *_, gone in found) else {}
@@ -203,10 +196,8 @@ def _coarser(kept: Kept, dtype: pl.DataType) -> str | None:
 
 
 def trace(source: Examined[Any], policy: Policy) -> dict[str, Any]:
-    """Return the facts of a run, from all rows that its version would hold; empty if the policy keeps no column."""
+    """Return the facts of a run whose policy keeps columns, from all rows that its version would hold."""
     rows, number = source.version_rows
-    if not policy.keep:
-        return {}
     counts = source.count(rows, groups_of(policy.kept_columns)) if source.traced is None else source.traced
     sample = rows if isinstance(rows, pl.LazyFrame) else None
     return of_source(policy, number, counts, source.table.schema, sample)

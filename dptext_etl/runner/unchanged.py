@@ -142,17 +142,15 @@ class Input:
                 same = _marks(self.files) == self.marks
             else:
                 same = Files.at(self.files.paths[0], self.files.storage).version == self.files.version
-        if hashing.exception() is not None or not same:
-            return done, None
-        return done, {"seal": self.seal, "freed": freed, "admitted": admitted}
+        intact = same and hashing.exception() is None
+        return done, {"seal": self.seal, "freed": freed, "admitted": admitted} if intact else None
 
 
 def recognized(attempt: Attempt, seal: str, id_type: str) -> RunSummary:
     """Return the summary of a run whose input was recognized by its seal; refuse it if anything changed since."""
     noted = _noted(attempt)
-    summary = None
-    if noted is not None and noted["seal"] == seal:
-        summary = _still_published(attempt, noted, lambda: id_type)
+    same = noted is not None and noted["seal"] == seal
+    summary = _still_published(attempt, noted, lambda: id_type) if noted and same else None
     if summary is None:
         msg = "the published table has changed since its unchanged source was recognized, or a record was forgotten"
         raise InputError(msg, "run the same policy again, from its first step")
@@ -224,11 +222,8 @@ def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:
     """Return the summary of a second run over the same input: nothing is new now."""
     earlier = RunSummary(**summary)
     outcome = "there are no new rows to publish" if incremental else "nothing changed"
-    notes = [
-        f"already published: {outcome}; {_NOTE}",
-        *(note for note in earlier.notes[1:] if note != NO_BUDGET_USED),
-        NO_BUDGET_USED,
-    ]
+    others = (note for note in earlier.notes[1:] if note != NO_BUDGET_USED)
+    notes = [f"already published: {outcome}; {_NOTE}", *others, NO_BUDGET_USED]
     if incremental:
         same = {name: count for name, count in earlier.rows.items() if name in {*_EXCLUDED, "changed_kept", "read"}}
         there = same["read"] - sum(same.get(name, 0) for name in _EXCLUDED)

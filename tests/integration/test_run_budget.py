@@ -193,7 +193,7 @@ def test_a_forecast_holds_no_more_for_more_rows(job, monkeypatch, unit):
             sizes.add(0 if forecast._rows is None else forecast._rows._size)
         assert max(sizes) < (held if unit == "subject" else 1)
         totals = forecast.largest_totals(1, lambda charged: {"eps_pure": charged.astype(np.int64)})
-        found.append((forecast.records(), forecast.subjects(), forecast.over(), totals))
+        found.append((forecast.records, forecast.subjects(), forecast.over(), totals))
     assert found[0] == found[1]
     assert found[0][0].total() == 4000
     assert 0 < found[0][2]["records"] < 4000

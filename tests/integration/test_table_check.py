@@ -52,11 +52,6 @@ def test_spellings_that_differ_in_punctuation_and_accents_are_reported():
     assert forecast.spelling_lines({**counts, "alike": 8, "persons": 8}) == ["8 persons"]
 
 
-@pytest.mark.parametrize(("most", "share"), [(1, 3 / 10), (2, 5 / 10), (6, 9 / 10), (7, 1.0)])
-def test_the_share_that_stays(most, share):
-    assert table_check.kept_share([1, 2, 7], most) == share
-
-
 def rows_of_persons(reviews):
     """60 rows of two words each: three persons have 30, 20, and 10 of them, in two spellings."""
     persons = pl.Series("user_id", ["a", "A"] * 15 + ["b"] * 20 + ["c "] * 10)

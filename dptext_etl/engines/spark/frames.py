@@ -69,7 +69,7 @@ from dptext_etl.runner.source.roles import (
     check_roles,
     coarse_schema,
     hidden_by,
-    labels_to_cast,
+    label_columns,
     pinned_orders,
     wanted_columns,
 )
@@ -83,18 +83,17 @@ if TYPE_CHECKING:
 _HINT = "check that all published parts exist, and that executors can read them"
 
 
-def published_ids(table: Table[DataFrame], policy: Policy, layout: Layout, manifest: Manifest) -> DataFrame:
-    """Return a frame of one column, which has name and type of the frame's ids."""
+def published_ids(rows: DataFrame, dtype: pl.DataType, policy: Policy, layout: Layout, manifest: Manifest) -> DataFrame:
+    """Return a frame of one column, which has name and type of the frame's ids; in Polars, `dtype` is this type."""
     if manifest.file_format != PARQUET.name:
         msg = "an incremental run on Spark can only compare with published parts in Parquet files"
         raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
     if manifest.ids == "keep":
         storage, column, names = layout.published, policy.id, [part.path for part in manifest.parts]
     else:
-        require_plain(policy, table.schema[policy.id])
+        require_plain(policy, dtype)
         storage, column = layout.staging, "id"
         names = id_lists(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts))
-    rows = table.frame
     with seam("reading the ids that are published", InputError, _HINT):
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import StringType, StructField, StructType
@@ -140,11 +139,11 @@ def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFr
     require_unpadded(frame, policy)
     schema = pl.Schema({n: plain_type(dtype) for n, dtype in polars_schema(frame, wanted_columns(policy)).items()})
     dropped, kind = check_roles(policy, schema, layout, lambda: hidden_by(frame.columns, lambda: _compared(frame)))
-    texts = {name: named(name).cast("string") for name in labels_to_cast(policy, schema)}
     orders = pinned_orders(schema, policy)
     columns = ((name, named(name)) for name in wanted_columns(policy))
+    # labels are read as text, and a column without a type holds null texts
     void = (item.name for item in frame.schema.fields if item.dataType.typeName() == "void")
-    texts |= {name: named(name).cast("string") for name in void}  # a column without a type holds null texts
+    texts = {name: named(name).cast("string") for name in (*label_columns(policy), *void)}
     rows = (frame.withColumns(texts) if texts else frame).select(
         *(_ordered(item, orders[name]).alias(name) if name in orders else item for name, item in columns)
     )
@@ -188,11 +187,35 @@ class Seen:
 
 def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Order | None = None) -> Examined[DataFrame]:
     """Check ids and subjects of a frame; in an incremental run, leave out rows that are published already."""
+    from pyspark.sql import functions as F  # noqa: N812
+
     seen: list[Seen] = []
 
     def check_ids() -> tuple[int, int, int]:
         seen.append(check(table, policy))
         return seen[0].ids.rows, seen[0].ids.null_subjects, seen[0].pairs
+
+    def present(ids: pl.Series) -> pl.Series:  # in published rows as well
+        wanted = canonical_ids(ids.to_arrow())
+        with seam("comparing canary ids with the ids of the frame", InputError, HINT):
+            rows = table.frame.select(named(ids.name).alias("id"))  # `mapInArrow` splits a name at a dot
+            used = rows.mapInArrow(partial(_used, wanted), "id string").collect()
+            return ids.filter(pl.Series(wanted, dtype=pl.String).is_in([row[0] for row in used]))
+
+    def without(rows: DataFrame, manifest: Manifest) -> tuple[DataFrame, int]:
+        published = published_ids(rows, table.schema[policy.id], policy, layout, manifest)
+        with seam("comparing the frame with the published table", InputError, HINT):
+            new = rows.join(published, on=policy.id, how="left_anti")
+            return new, new.count()
+
+    def mark(rows: DataFrame, manifest: Manifest) -> DataFrame:
+        published = published_ids(rows, table.schema[policy.id], policy, layout, manifest).withColumn(HELD, F.lit(True))
+        joined = rows.join(published, on=policy.id, how="left")
+        return joined.select(*(named(name) for name in rows.columns), F.coalesce(HELD, F.lit(False)).alias(HELD))
+
+    def count(rows: DataFrame, groups: Groups) -> Counts:  # by hashes of the values that are published
+        with seam("counting the rows that kept columns single out", InputError, HINT):
+            return _count(rows, policy, ids=False, groups=groups).traced or []
 
     examined = Examined.of(
         table,
@@ -200,24 +223,15 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
         layout,
         check=check_ids,
         with_persons=lambda rows: rows.filter(named(str(policy.subject)).isNotNull()),
-        present=partial(_present, table.frame),
-        without=lambda rows, manifest: _unpublished(replace(table, frame=rows), policy, layout, manifest),
-        mark=lambda rows, manifest: _marked(replace(table, frame=rows), policy, layout, manifest),
-        count=partial(_singled_out, policy),
+        present=present,
+        without=without,
+        mark=mark,
+        count=count,
         limit_per_person=lambda rows, most: limit_per_person(rows, policy, most, order or by_digest),
     )
     (facts,) = seen
     least = len(numbers(examined, policy))  # a set of canary rows for each shard
     return replace(examined, least=least, traced=facts.traced, spellings=facts.spellings, copied=facts.copied)
-
-
-def _present(frame: DataFrame, ids: pl.Series) -> pl.Series:
-    """Return the given ids that the frame uses, in published rows as well."""
-    wanted = canonical_ids(ids.to_arrow())
-    with seam("comparing canary ids with the ids of the frame", InputError, HINT):
-        rows = frame.select(named(ids.name).alias("id"))  # `mapInArrow` splits a name at a dot
-        used = rows.mapInArrow(partial(_used, wanted), "id string").collect()
-        return ids.filter(pl.Series(wanted, dtype=pl.String).is_in([row[0] for row in used]))
 
 
 @bare
@@ -362,21 +376,6 @@ def _is_utf8(column: pa.Array) -> bool:
     return True
 
 
-def _unpublished(table: Table[DataFrame], policy: Policy, layout: Layout, manifest: Manifest) -> tuple[DataFrame, int]:
-    published = published_ids(table, policy, layout, manifest)
-    with seam("comparing the frame with the published table", InputError, HINT):
-        new = table.frame.join(published, on=policy.id, how="left_anti")
-        return new, new.count()
-
-
-def _marked(table: Table[DataFrame], policy: Policy, layout: Layout, manifest: Manifest) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    published = published_ids(table, policy, layout, manifest).withColumn(HELD, F.lit(True))
-    joined = table.frame.join(published, on=policy.id, how="left")
-    return joined.select(*(named(name) for name in table.frame.columns), F.coalesce(HELD, F.lit(False)).alias(HELD))
-
-
 def limit_per_person(rows: DataFrame, policy: Policy, most: int, order: Order) -> tuple[DataFrame, int, int]:
     """Leave out the records of a person beyond the first `most`, as `runner.source.selection` does."""
     from pyspark.sql import Window
@@ -433,12 +432,6 @@ def _sum_of_pairs(ids: pa.Array, persons: pa.Array, how: Sequence[Normalization]
     return sum_of_pairs(canonical_ids(ids.filter(there)), canonical_ids(normalized(persons.filter(there), how)))
 
 
-def _singled_out(policy: Policy, rows: DataFrame, groups: Groups) -> Counts:
-    """Count the rows that groups of columns single out, by hashes of the values that are published."""
-    with seam("counting the rows that kept columns single out", InputError, HINT):
-        return _count(rows, policy, ids=False, groups=groups).traced or []
-
-
 def require_publishable(table: Table[DataFrame], policy: Policy) -> None:
     """Refuse columns of a frame that hold texts of their rows, or single out many rows, as the first run does."""
     groups = groups_of(policy.kept_columns) if policy.keep and policy.keep_unique is None else ()
@@ -459,10 +452,8 @@ _DEVIATIONS = 4
 
 def numbers(source: Examined[DataFrame], policy: Policy) -> range:
     first, rows, most = source.first, source.wanted, policy.shard_rows
-    if not rows:
-        return range(first, first)
     room = max(1, most - _DEVIATIONS * math.isqrt(most))
-    shards = 1 if rows <= most else -(-rows // room)
+    shards = min(1, rows) if rows <= most else -(-rows // room)
     return range(first, first + (shards if policy.synthetic is None else min(shards, _SUMS)))
 
 
@@ -474,20 +465,13 @@ def planted(frame: DataFrame, plans: Sequence[CanaryPlan], shards: range, policy
     key = named(policy.id_columns.get("subject", policy.id) if by_person else policy.id)
     if by_person and policy.normalize:
         key = F.udf(partial(spelling, how=policy.normalize), "string", useArrow=False)(key.cast("string"))
-    place = F.xxhash64(key)
+    place, first, count = F.xxhash64(key), shards[0], len(shards)
     if policy.on_null_subject == "own":  # a row without a person counts as a separate person, placed like all others
         place = F.when(key.isNull(), F.xxhash64(named(policy.id))).otherwise(place)
-    shard = (F.pmod(place, F.lit(len(shards))) + F.lit(shards[0])).cast("int")
+    shard = (F.pmod(place, F.lit(count)) + F.lit(first)).cast("int")
     rows = frame.select("*", F.lit(False).alias(CANARY), shard.alias(SHARD))
     if plans:
         rows = rows.unionByName(_canaries(frame, by_shard(plans, shards), policy))
-    return _grouped(rows, shards, policy)
-
-
-def _grouped(rows: DataFrame, shards: range, policy: Policy) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    first, count = shards[0], len(shards)
     if hasattr(rows, "repartitionById"):
         spread = rows.repartitionById(count, (F.col(SHARD) - F.lit(first)).cast("int"))
         ordered = spread.sortWithinPartitions(named(policy.id))  # a partition is a shard

@@ -307,9 +307,6 @@ AGAIN = (
 )
 _DEFECT = "this is a defect; its message is not repeated, because it may quote a text. Nothing was published"
 
-Facts = Mapping[str, Any]
-
-
 Worker = tuple[Callable[[pl.DataFrame, int], ShardResult | None], Callable[[], ShardResult | Expected | None]]
 """Computes a shard of a task, and finishes the task; results hold only plain data."""
 
@@ -393,8 +390,7 @@ def _record_batches(config: TaskConfig, attempts: int, batches: Iterator[pa.Reco
 @bare
 def records(config: TaskConfig, batches: Iterator[pa.RecordBatch], attempts: int = 1) -> Iterator[Pack]:
     """Compute the rows of a task in a phase, and yield the results of each shard; Spark tries a task often."""
-    packs = (facts_pack("done", facts) for facts in _facts(config, batches))
-    yield from computed("computing on an executor", packs, _DEFECT, config.messages, attempts)
+    yield from computed("computing on an executor", _results(config, batches), _DEFECT, config.messages, attempts)
 
 
 def attempt_number() -> int:
@@ -404,7 +400,7 @@ def attempt_number() -> int:
     return 0 if context is None else context.attemptNumber()
 
 
-def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Facts]:
+def _results(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Pack]:
     def stopped() -> bool:
         return config.messages.stopped
 
@@ -423,9 +419,9 @@ def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Fa
             result = wait_for_ledger(partial(worker[0], frame, number), stopped)
             config.messages.done(number, int((~frame[CANARY]).sum()))
             if result is not None:
-                yield asdict(result)
+                yield facts_pack("done", asdict(result))
         if worker is not None and (last := worker[1]()) is not None:
-            yield asdict(last)
+            yield facts_pack("done", asdict(last))
 
 
 def in_zones(frame: pl.DataFrame, zones: Mapping[str, str]) -> pl.DataFrame:

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -60,23 +60,19 @@ class Location(Plain):
     uri: str | None = None  # its URI after an upload, or None
 
     def find(self) -> Artifact:
-        failure: ArtifactError | None = None
-        for path in self._places():
-            try:
-                return Artifact.open(path, self.sha256)
-            except ArtifactError as exc:
-                failure = exc
-        raise failure or ArtifactError(f"the artifact {self.name} did not reach this worker", _HINT)
-
-    def _places(self) -> Iterator[Path]:
-        paths = [Path(self.path)]
+        failure, paths = ArtifactError(f"the artifact {self.name} did not reach this worker", _HINT), [Path(self.path)]
         with suppress(Exception):  # no Spark here, or no session files
             from pyspark import SparkFiles
 
             paths.append(Path(SparkFiles.get(self.name)))
-        yield from filter(Path.is_file, paths)
+        for path in filter(Path.is_file, paths):
+            try:
+                return Artifact.open(path, self.sha256)
+            except ArtifactError as exc:
+                failure = exc
         if self.uri is not None:
-            yield _downloaded(self.uri, self.name, self.sha256)
+            return Artifact.open(_downloaded(self.uri, self.name, self.sha256), self.sha256)
+        raise failure
 
 
 def _downloaded(uri: str, name: str, sha256: str) -> Path:

@@ -39,14 +39,13 @@ from dptext_etl.policy.terms import TABLE
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Checkpoint, nothing
 from dptext_etl.runner.publish import versions
-from dptext_etl.runner.publish.manifest import as_stored, published_manifest, require_whole
+from dptext_etl.runner.publish.manifest import as_stored, carry_excluded, published_manifest, require_whole
 from dptext_etl.runner.publish.parts import HiddenIds, Writer, blank_ids, ids_of_parts, keep_id_lists
 from dptext_etl.runner.publish.publication import forgotten_among, published_ids
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import UNDER_WAY, remember, require_audiences, require_same_ledger
 from dptext_etl.runner.shard.charging import subjects_of
 from dptext_etl.runner.shard.staging import LISTS, UNIT, VECTORS, Staging
-from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.column_types import logical_types, restored
 from dptext_etl.runner.source.roles import in_pinned_order, open_table
 from dptext_etl.runner.source.table import READ_HINT, Files, existing_paths, naming_file, schema_of
@@ -63,11 +62,8 @@ def look_up(
     policy: Policy, layouts: Iterable[Layout], ledger: Ledger, subjects: pa.Array, records: Sequence[str]
 ) -> tuple[Mask, Mask]:
     """Return which subjects and which records the ledger, lists in staging, or the source of a policy know."""
-    named = pa.array(records, pa.large_string())
-    people, rows = (
-        ledger.people.known_subjects(policy.dataset, subjects),
-        ledger.people.known_records(policy.dataset, named),
-    )
+    people = ledger.people.known_subjects(policy.dataset, subjects)
+    rows = ledger.people.known_records(policy.dataset, pa.array(records, pa.large_string()))
     units = ledger.people.unit_hashes(subjects).to_pylist()
     places = chain.from_iterable(_places(policy, layout, units, subjects.to_pylist()) for layout in layouts)
     while not (people.all() and rows.all()) and (place := next(places, None)) is not None:
@@ -85,9 +81,8 @@ def _places(
         for name in [name for pattern in LISTS for name in folder.glob(pattern)]:
             with seam("reading lists in staging", InputError, READ_HINT):
                 rows = pl.read_parquet(literal(folder.local_path(name, fresh=True)))
-            ids = set[str]()
-            if policy.id in rows.columns:
-                ids = set(canonical_ids(rows[policy.id].to_arrow().drop_null()).to_pylist())
+            listed_ids = rows[policy.id] if policy.id in rows.columns else pl.Series(dtype=pl.String)
+            ids = set(canonical_ids(listed_ids.to_arrow().drop_null()).to_pylist())
             yield ids, set(rows[UNIT]) if UNIT in rows.columns else set[bytes](), units
     source = source_of(policy, layout, with_subjects=bool(subjects))
     if source is not None:
@@ -130,9 +125,8 @@ def listed(  # noqa: PLR0917
     gone = {*records}
     if len(subjects):
         candidates = pa.array(sorted(published | there), pa.large_string())
-        gone |= set(
-            candidates.filter(pa.array(ledger.people.of_subjects(policy.dataset, subjects, candidates))).to_pylist()
-        )
+        mask = ledger.people.of_subjects(policy.dataset, subjects, candidates)
+        gone |= set(candidates.filter(pa.array(mask)).to_pylist())
         if source is not None:
             gone |= {*source.filter(pl.col("subject").is_in(subjects.to_pylist()))["id"]}
     if missing:
@@ -300,7 +294,7 @@ def forget_table(
         checkpoint("shown")
         versions.delete(layout, older := versions.unlisted(layout, now), every_older=True)
         keep_id_lists(storage, (part.sha256 for part in now.parts), lists)
-        selection.carry(storage, before.digest, now.digest)
+        carry_excluded(storage, before.digest, now.digest)
         staged = _take_out(layout, policy, is_forgotten, by_subject=len(ids) > 0)
     withdrawn, removed = not identified(before) and before.rows > now.rows, before.rows - now.rows
     return ForgetSummary(now.version, removed, now.rows, older, staged, new, withdrawn, stays)
@@ -308,12 +302,10 @@ def forget_table(
 
 def _refs(ledger: Ledger, policy: Policy, manifest: Manifest) -> list[ReleaseRef]:
     """Return the published releases, if the ledger knows this manifest."""
-    refs = list(ledger.releases.find_all(policy).values())
-    recorded = [
-        {*ledger.releases.published(ref).values(), *ledger.releases.retired(ref)} for ref in refs
-    ]  # in any sink
+    refs, releases = list(ledger.releases.find_all(policy).values()), ledger.releases
     if (manifest.dataset, manifest.release) != (policy.dataset, policy.release) or len(refs) < len(policy.text_columns):
         raise LedgerError("the published table is not a release of this policy", "name the policy that published it")
+    recorded = ({*releases.published(ref).values(), *releases.retired(ref)} for ref in refs)  # in any sink
     if not all(manifest.digest in digests for digests in recorded):
         raise LedgerError("the ledger did not record the manifest of this sink", "`dptext check` says more")
     return refs
@@ -557,11 +549,9 @@ def partitions_of(policy: Policy) -> list[str | None]:
 
 
 def _outcome(table: _PublishedTable) -> ErasedTable:
-    policy = table.policy
-    layout = Layout.of(policy, table.partition)
-    manifest = Manifest.of_release(policy, layout)
+    policy, layout = table.policy, Layout.of(table.policy, table.partition)
+    manifest, count = Manifest.of_release(policy, layout), 0
     outcome: Outcome = "not in it"
-    count = 0
     if table.subjects or table.records:
         named = subject_ids(policy, table.subjects)
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:

@@ -2,13 +2,17 @@
 
 If a count over the whole run decides about publication, every row pays twice the gate's false-alarm probability as
 delta, and its class becomes approximate (docs/spec/privacy.md#copy-gate). Without it the mechanisms' own claims hold.
+
+Counts of excluded rows are noted inside the boundary. The statement reports them. They are not part of the manifest:
+some of them depend on texts, and readers see that.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from dptext_etl.checks import Verdict
 from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE
@@ -30,6 +35,7 @@ from dptext_etl.mechanism import Mechanism, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.policy.policy_like import EQUAL_TEXTS
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.source.roles import shown_columns
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.storage import Storage
 
@@ -179,6 +185,77 @@ def require_provenance(policy: Policy) -> None:
             if step.training.provenance != "public":
                 msg = f"{where} learned from other private records, and nothing is charged for revealing them"
                 raise PolicyError(msg, "use a model that learned from public texts, or from released ones")
+
+
+def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool:
+    """Return whether an incremental run adds to the files of a manifest."""
+    if manifest is None:
+        return False
+    if manifest.dataset != policy.dataset or manifest.partition != layout.partition:
+        msg = f"the sink holds dataset {manifest.dataset!r}, the policy is for {policy.dataset!r}"
+        raise PolicyError(msg, "give every dataset its own sink")
+    if not policy.incremental or manifest.release != policy.release:
+        return False
+    items = policy.column_policies()
+    now: dict[str, Any] = {
+        "columns": list(shown_columns(policy)),
+        "format": layout.sink_format,
+        "cfg": {item.column: item.mechanism.cfg() for item in items},
+        "ids": policy.ids,
+        "audience": policy.audience,
+        "keep": _labels({item.column: item.rule for item in policy.kept}),
+        "postprocess": {item.column: item.chain for item in items if item.chain is not None},
+    }
+    then = {
+        "columns": list(manifest.schema),
+        "format": manifest.file_format,
+        "ids": manifest.ids,
+        "audience": manifest.audience,
+        "keep": _labels(manifest.coarse),
+        "cfg": {item["name"]: item["cfg"] for item in manifest.columns},
+        "postprocess": {item["name"]: item["chain"] for item in manifest.columns if "chain" in item},
+    }
+    if now != then:
+        changed = ", ".join(name for name in now if now[name] != then[name])
+        msg = f"the published table differs from the policy in: {changed}; new parts would not fit the old ones"
+        raise PolicyError(msg, "run once with incremental = false, which publishes every row again at no cost")
+    return True
+
+
+def _labels(rules: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Write how columns are coarsened as their labels are: bins 2 and 2.0 are equal, and their labels are not."""
+    return {name: json.dumps(rule) for name, rule in rules.items() if rule}
+
+
+LEFT_OUT, _NOTING = "left-out.json", "noting which rows were excluded"
+_WAYS = frozenset({"new", "resumed", "replayed", "changed_released"})
+"""Counts of how released rows came to be: a run that was killed and continues has others, and the same table."""
+
+
+def note_excluded(staging: Storage, manifest: str | None, rows: Mapping[str, int], verdicts: Iterable[Verdict]) -> None:
+    """Write the counts of a run, and the gates that had nothing to judge, with the digest of its manifest."""
+    if manifest is not None:
+        idle = [verdict.name for verdict in verdicts if not verdict.applicable]
+        counts = {name: count for name, count in rows.items() if name not in _WAYS}
+        facts = {"manifest": manifest, "rows": counts, "idle": idle}
+        staging.write(LEFT_OUT, json.dumps(facts).encode(), action=_NOTING)
+
+
+def carry_excluded(staging: Storage, before: str, now: str) -> None:
+    """Take the counts over to a version that lacks forgotten people in addition."""
+    facts = read_excluded(staging, before)
+    if facts is not None:
+        staging.write(LEFT_OUT, json.dumps({**facts, "manifest": now}).encode(), action=_NOTING)
+
+
+def read_excluded(staging: Storage, manifest: str) -> dict[str, Any] | None:
+    """Return `rows` and `idle` as they were noted of a version; None if this folder holds nothing of it."""
+    try:
+        facts = json.loads(staging.read(LEFT_OUT) or b"null")
+    except ValueError:
+        return None
+    complete = isinstance(facts, dict) and {"manifest", "rows", "idle"} <= facts.keys()
+    return facts if complete and facts["manifest"] == manifest else None
 
 
 _CLAIMS = (

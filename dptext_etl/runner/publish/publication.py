@@ -20,12 +20,7 @@ from dptext_etl.accounting.shuffling import COUNT
 from dptext_etl.checks import Candidate, Verdict, evaluate, require
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.sink_files import Manifest, Part
-from dptext_etl.checks.text_counts import (
-    copy_reports,
-    model_failures,
-    rewriting_reports,
-    total_copies,
-)
+from dptext_etl.checks.text_counts import copy_reports, model_failures, rewriting_reports, total_copies
 from dptext_etl.data_types import by_name, kind_of, plain_type
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, InputError, LedgerError, PolicyError, bare, counted, seam
@@ -35,20 +30,12 @@ from dptext_etl.policy import LedgerSpec, Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
 from dptext_etl.runner.publish import versions
-from dptext_etl.runner.publish.manifest import claims, is_whole, scan
-from dptext_etl.runner.publish.parts import (
-    HiddenIds,
-    Writer,
-    ids_of_parts,
-    keep_id_lists,
-    write_shuffled,
-)
+from dptext_etl.runner.publish.manifest import claims, continues, is_whole, note_excluded, scan
+from dptext_etl.runner.publish.parts import HiddenIds, Writer, ids_of_parts, keep_id_lists, write_shuffled
 from dptext_etl.runner.publish.versions import alone_at, expire, show
 from dptext_etl.runner.shard.attempt import ledger_of_run, remember, require_same_ledger
 from dptext_etl.runner.shard.computing import replays
 from dptext_etl.runner.shard.staging import NOTE, ColumnHardware, StagedRun, StagedShard, Staging, merge_hardware
-from dptext_etl.runner.source import selection
-from dptext_etl.runner.source.selection import continues
 from dptext_etl.runner.source.table import READ_HINT, Files, batches
 
 _DRAFT = "manifest.draft.json"
@@ -220,18 +207,15 @@ def publish(
     if staged.other:
         before = Manifest.read(layout)
         if before is None:
-            msg, hint = "the published table is gone; nothing was published", "bring its files back, then run again"
-            raise LedgerError(msg, hint)
+            msg = "the published table is gone; nothing was published"
+            raise LedgerError(msg, "bring its files back, then run again")
         rows = "this machine would draw a few other rows from the same statistic"
         return unchanged(layout, before, rows if staged.shards else "all records are in the published table")
     if staged.shards:
         require(verdicts)
     if not policy.publish:
-        note = (
-            f"not published (publish = false): {counted(staged.rows['released'], 'row stays', 'rows stay')} "
-            f"staged in {layout.staging.url}"
-        )
-        return Published(None, None, None, 0, changed=False, note=note)
+        stays = counted(staged.rows["released"], "row stays", "rows stay")
+        return unchanged(layout, None, f"not published (publish = false): {stays} staged in {layout.staging.url}")
     meter = Meter("publish", sum(shard.counts["rows"] for shard in staged.shards), progress)
     # staging is locked before the sink: a second attempt at this release is refused before it touches the sink
     with (
@@ -252,7 +236,7 @@ def publish(
             if manifest is not None and is_recorded(opened, layout, manifest.digest, staged.refs.values()):
                 versions.record(layout, manifest, opened, staged.refs.values())
                 remember(opened, policy)
-        selection.note(layout.staging, published.manifest, staged.rows, verdicts)
+        note_excluded(layout.staging, published.manifest, staged.rows, verdicts)
         return published
 
 
@@ -282,9 +266,8 @@ def _publish(
         checkpoint("parts written")
         older = before.computed if before is not None and kept else {}
         manifest = draft(staged, verdicts, writer.parts, writer.version, older)
-        same = False
+        same = recorded is not None and not kept and same_content(recorded, manifest)
         if recorded is not None and not kept:
-            same = same_content(recorded, manifest)
             if not same and _only_order(staged, recorded, manifest, writer.drafts):
                 show(layout, recorded)
                 staging.clear()
@@ -508,10 +491,9 @@ def draft(
         names = policy.shuffled.columns(policy.columns[0].name)
         schema = pl.Schema({name: pl.Int64() if name == COUNT else pl.String() for name in names})
     schema = schema if hidden is None else hidden.schema(schema)
-    computed = {
-        name: {"computed": hardware}
-        for name, hardware in merge_hardware([older, *(shard.computed for shard in staged.shards)]).items()
-    }
+    columns = {claim["name"]: claim for claim in claims_of(policy, staged.shards)}
+    for name, hardware in merge_hardware([older, *(shard.computed for shard in staged.shards)]).items():
+        columns[name]["computed"] = hardware
     return Manifest(
         policy.dataset,
         policy.release,
@@ -520,7 +502,7 @@ def draft(
         layout.sink_format,
         None if policy.one_table or policy.ids == "drop" else policy.id,
         {name: kind_of(plain_type(dtype, rename=True)) for name, dtype in schema.items()},
-        [{**claim, **computed.get(claim["name"], {})} for claim in claims_of(policy, staged.shards)],
+        [*columns.values()],
         [verdict.name for verdict in verdicts],
         parts,
         staged.origin,

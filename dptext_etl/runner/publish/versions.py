@@ -36,7 +36,6 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import scan
 from dptext_etl.runner.shard.staging import NOTE, READING, VECTORS
 from dptext_etl.runner.source.table import READ_HINT, schema_of
-from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
     from dptext_etl.table_formats import TableState
@@ -269,13 +268,13 @@ def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 
         else:
             names = {path.name for path in layout.local.versions.iterdir() if path.is_dir()}
     table = layout.table_format
-    state = (
-        None if table is None else table.state()
-    )  # a run that was killed may not have committed the manifest's parts
-    paths = [] if manifest is None else [part.path for part in manifest.parts]
-    listed = {path.partition("/")[0] for path in (*paths, *(() if state is None else state.files))}
+    state = None if table is None else table.state()
+    paths = {*()} if state is None else {*state.files}  # a killed run may not have committed the manifest's parts
+    now = 0
+    if manifest is not None:
+        now, paths = manifest.version, paths | {part.path for part in manifest.parts}
+    listed = {path.partition("/")[0] for path in paths}
     numbers = {name: int(match[1]) for name in names - listed if (match := _NAME.fullmatch(name))}
-    now = 0 if manifest is None else manifest.version
     last = 0 if newest is None else now - newest if newest else now
     old = (name for name, number in numbers.items() if number <= last or number >= now)
     return sorted(old, key=lambda name: (numbers[name], name))
@@ -367,10 +366,11 @@ def _clean(policy: Policy, layout: Layout, cleaned: Cleaned, *, dry_run: bool) -
         (retention.kept_days, f"{VECTORS}-*", cleaned.kept),
     )
     for storage in layout.memory.subfolders(layout.staging.name):
+        place = storage.url if storage.remote else storage.folder
         try:
             with storage.lock("of this release is under way"):
                 if storage.glob(NOTE) or unquote(storage.parent.name) in revoked:
-                    cleaned.stopped.append(_location(storage))
+                    cleaned.stopped.append(place)
                     if not dry_run:
                         with seam(*_REMOVING):
                             storage.delete_folder()
@@ -386,13 +386,9 @@ def _clean(policy: Policy, layout: Layout, cleaned: Cleaned, *, dry_run: bool) -
         except PolicyError as problem:
             if isinstance(problem, InputError):
                 raise
-            cleaned.busy.append(_location(storage))
+            cleaned.busy.append(place)
     with alone_at(layout) as (manifest, _):
         older = unlisted(layout, manifest, newest=policy.retention.versions)
         if not dry_run:
             delete(layout, older)
     cleaned.versions += older if policy.audience is None else [f"{policy.audience}/{name}" for name in older]
-
-
-def _location(storage: Storage) -> Path | str:
-    return storage.url if storage.remote else storage.folder

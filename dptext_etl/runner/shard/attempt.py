@@ -23,12 +23,11 @@ from dptext_etl.parallel import require_threads
 from dptext_etl.policy import ColumnPolicy, Policy, tables_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
-from dptext_etl.runner.publish.manifest import register, require_provenance
+from dptext_etl.runner.publish.manifest import LEFT_OUT, register, require_provenance
 from dptext_etl.runner.publish.versions import require_sink
 from dptext_etl.runner.shard.computing import replays
 from dptext_etl.runner.shard.staging import Staging, WholeTable, staging_key
 from dptext_etl.runner.source.examine import Examined
-from dptext_etl.runner.source.selection import LEFT_OUT
 
 
 def ledger_of_run(policy: Policy, ledger: Ledger | None = None) -> AbstractContextManager[Ledger]:

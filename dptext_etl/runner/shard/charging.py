@@ -247,11 +247,6 @@ def digest_of(*parts: bytes) -> str:
     return digest.hexdigest()
 
 
-def texts_of(frame: pl.DataFrame, column: str) -> pa.Array:
-    """Return a text column as an Arrow array of strings that rows can be selected from: a copy."""
-    return frame[column].to_arrow()
-
-
 def views_of(frame: pl.DataFrame, column: str) -> pa.Array:
     """Return a text column as an Arrow array of string views, as the frame holds it: nothing is copied."""
     return frame[column].to_arrow(compat_level=pl.CompatLevel.newest())

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -55,7 +54,6 @@ from dptext_etl.runner.shard.charging import (
     Column,
     Reserved,
     shard_spends,
-    texts_of,
     views_of,
 )
 from dptext_etl.runner.shard.staging import (
@@ -68,8 +66,6 @@ from dptext_etl.runner.shard.staging import (
     write_draws,
 )
 from dptext_etl.runner.source.roles import output_columns, published_columns
-
-_HINT = "are the published parts all there? No record is charged twice"
 
 Extra = TypeVar("Extra")
 
@@ -110,7 +106,7 @@ class Replay:
         rows, failed = self.rows, None
         if self.new.any():
             mask = to_arrow(self.new)
-            released = release(texts_of(raw, column.name).filter(mask), ids.filter(mask), column.policy)
+            released = release(raw[column.name].to_arrow().filter(mask), ids.filter(mask), column.policy)
             texts = pl.Series(released.text, dtype=pl.String)
             more = pl.DataFrame({"row": np.flatnonzero(self.new), "text": texts, "draws": write_draws(released)})
             rows, failed = pl.concat([rows, more]), released.failed
@@ -226,7 +222,8 @@ def keep_published(
     for index, part in enumerate(manifest.parts):
         if staging.keeps(index, part.sha256):
             continue
-        with seam("reading the published table", InputError, _HINT):
+        hint = "are the published parts all there? No record is charged twice"
+        with seam("reading the published table", InputError, hint):
             part_rows = scan(layout, replace(manifest, parts=(part,)))
             ids = by_name(policy.id) if own_ids is None else pl.lit(own_ids[index]).alias(policy.id)
             texts = (by_name(published_name).cast(pl.String).alias(name) for name, published_name in published.items())
@@ -270,11 +267,10 @@ def compute(
         item.name: count_reading(item.policy.mechanism, records[item.name].alias("text"), every=every)
         for item in columns
     }
-    failed = {name: item.failed.to_numpy() for name, item in released.items() if item.failed is not None}
     failures = {
-        name: {"texts": int((counts > 0).sum()), "draws": int(counts.sum())}
-        for name, counts in failed.items()
-        if counts.any()
+        name: {"texts": int((failed > 0).sum()), "draws": int(failed.sum())}
+        for name, item in released.items()
+        if item.failed is not None and (failed := item.failed.to_numpy()).any()
     }
     facts = {"counts": counts, "spends": spends, "copies": copies, "computed": merge_hardware([hardware])}
     return frame, draws, {**facts, "read": read, "failures": failures, "recomputed": again}
@@ -305,14 +301,10 @@ def copies_of(
     """Count the texts that came back unchanged, without canary rows; the counts stay inside the boundary."""
     columns = {"raw": raw[column.name], "released": out[column.name], "draws": pl.Series(draws)}
     places = np.flatnonzero(~raw[CANARY].to_numpy())
-    counted = to_arrow(places if counts_all(policy) else sample(places))
-    rows = pl.DataFrame(columns)[pl.Series(counted)]
+    rows = pl.DataFrame(columns)[pl.Series(to_arrow(places if counts_all(policy) else sample(places)))]
     mechanism = by_word(column.policy.mechanism)
     run = None if mechanism is None else ngram_words(mechanism)
     return count_copies(rows["raw"], rows["released"], rows["draws"], run).as_dict()
-
-
-_OTHER = "the first result is the one that is published: bring back the kept files of its staging"
 
 
 @dataclass(frozen=True)
@@ -322,43 +314,38 @@ class Rewriting:
     shards: ShardContext
     reserved: Reserved
     index: int
-
-    @cached_property
-    def columns(self) -> list[Column]:
-        return [item for item in self.shards.columns if item.policy.chain is not None]
+    columns: list[Column]  # those that are post-processed
 
     @property
     def chains(self) -> dict[str, str | None]:
         return {item.name: item.policy.chain for item in self.columns}
 
     def run(self, staged: StagedShard, inputs: str) -> StagedShard:
-        if not self.columns:
-            return staged
-        shards, posted = self.shards, self.posted()
-        rewritten = self.find(staged, posted)
+        shards = self.shards
+        rewritten = self.find(staged)
         if rewritten is None:
             with shards.profile.stage("postprocess"), seam("rewriting a shard", DPTextError, DEFECT):
-                rewritten = self.rewrite(staged, posted)
+                rewritten = self.rewrite(staged)
             shards.checkpoint("rewriting staged")
         diverged = self.record(rewritten)
         if not diverged:
             return rewritten
         for other in shards.staging.find(self.index, inputs):  # of an attempt at the same time, which was faster
-            first = self.find(other, self.posted())
+            first = self.find(other)
             if first is not None and not self.record(first):
                 shards.staging.discard(self.index)
                 return first
-        raise LedgerError(f"{diverged:,} released texts, rewritten again, became others than were recorded", _OTHER)
+        msg = f"{diverged:,} released texts, rewritten again, became others than were recorded"
+        raise LedgerError(
+            msg, "the first result is the one that is published: bring back the kept files of its staging"
+        )
 
-    def posted(self) -> dict[str, Committed]:
-        """Look up recorded results of the rows, by text column."""
-        ids, canary, ledger = self.reserved.charged.ids, self.reserved.canary, self.shards.ledger
-        return {
-            item.name: ledger.committed(item.ref, ids, chain=str(item.policy.chain), canary=canary)
-            for item in self.columns
-        }
+    def recorded(self, item: Column) -> Committed:
+        """Look up recorded results of a column."""
+        ids, chain = self.reserved.charged.ids, item.policy.chain
+        return self.shards.ledger.committed(item.ref, ids, chain=chain, canary=self.reserved.canary)
 
-    def find(self, staged: StagedShard, posted: Mapping[str, Committed]) -> StagedShard | None:
+    def find(self, staged: StagedShard) -> StagedShard | None:
         """Return a shard whose staged results are intact and match the ledger; None if they must be computed."""
         staging = self.shards.staging
         if staged.post.get("chains") != self.chains or not staging.holds_post(staged):
@@ -366,16 +353,17 @@ class Rewriting:
         with seam("reading staged files", DPTextError, DEFECT):
             frame = staging.outcome(staged)
             texts = {name: frame[name] for name in self.chains}
-            for name, recorded in posted.items():
-                digests = pa.array(_kernel.digests(texts[name].to_arrow()))
-                if pc.any(pc.not_equal(digests, recorded.digests)).as_py():
+            for item in self.columns:
+                digests = pa.array(_kernel.digests(texts[item.name].to_arrow()))
+                if pc.any(pc.not_equal(digests, self.recorded(item).digests)).as_py():
                     return None
-            if frame.columns == self.arranged(staging.read(staged), texts).columns:
+            arranged = self.arranged(staging.read(staged), texts)
+            if frame.columns == arranged.columns:
                 return staged
-            counts = {name: staged.post[name] for name in ("failed", "copies") if name in staged.post}
-            return self.stage(staged, texts, counts)  # the policy keeps other columns now
+            facts = {name: fact for name, fact in staged.post.items() if name != "sha256"}
+            return staging.save_post(staged, arranged, facts)  # the policy keeps other columns now
 
-    def rewrite(self, staged: StagedShard, posted: Mapping[str, Committed]) -> StagedShard:
+    def rewrite(self, staged: StagedShard) -> StagedShard:
         """Rewrite texts without a kept result, reuse recorded results of kept files, and stage all of them."""
         staging, policy, ids = self.shards.staging, self.shards.policy, self.reserved.charged.ids
         frame, draws = staging.read(staged), staging.draws(staged)
@@ -387,7 +375,7 @@ class Rewriting:
                 for post in shard.posts
                 if item.name in post.columns
             )
-            found = [matching.select("row", "text") for matching, _ in matches(ids, posted[item.name], kept)]
+            found = [matching.select("row", "text") for matching, _ in matches(ids, self.recorded(item), kept)]
             rows = pl.concat([pl.DataFrame(schema={"row": pl.Int64, "text": pl.String}), *found])
             new = np.ones(frame.height, np.bool_)
             new[rows["row"].to_numpy()] = False
@@ -405,13 +393,8 @@ class Rewriting:
             out = pl.DataFrame([texts[item.name]])
             copies[item.name] = copies_of(self.reserved.frame, out, item, pa.array(drawn), policy)
         self.shards.profile.count("postprocess", rows=frame.height)
-        return self.stage(staged, texts, {"failed": failed, "copies": copies})
-
-    def stage(self, staged: StagedShard, texts: Mapping[str, pl.Series], counts: Mapping[str, Any]) -> StagedShard:
-        """Write the results next to a shard as they are to be published, then its record, with counts."""
-        staging = self.shards.staging
-        frame = self.arranged(staging.read(staged), texts)
-        return staging.save_post(staged, frame, {"chains": self.chains, **counts})
+        facts = {"chains": self.chains, "failed": failed, "copies": copies}
+        return staging.save_post(staged, self.arranged(frame, texts), facts)
 
     def arranged(self, frame: pl.DataFrame, texts: Mapping[str, pl.Series]) -> pl.DataFrame:
         """Put results in the places of released texts, and released texts next to them where the policy keeps them."""

@@ -103,28 +103,28 @@ class Shards(ShardContext):
         those before it end, and none after it begins or is committed.
         """
         sharing: Callable[[], AbstractContextManager[None]] = sharing_threads if width > 1 else nullcontext
+        failures = list[Exception]()
 
-        def prepared(item: tuple[int, pl.DataFrame]) -> tuple[int, pl.DataFrame, Prepared]:
+        def prepare(item: tuple[int, pl.DataFrame]) -> tuple[int, pl.DataFrame, Prepared]:
             with sharing():
                 return *item, self.prepare(*item, sealed=width > 1)
 
-        def drawn(begun: Begun) -> tuple[Begun, Drawn | None]:
+        def draw(shard: Begun) -> tuple[Begun, Drawn | None]:
             with sharing():
-                return begun, self.draw(begun)
+                return shard, self.draw(shard)
 
-        def begun() -> Iterator[Begun]:
+        def begin_all() -> Iterator[Begun]:
             try:
                 with without_panics():
-                    for item in map_in_order(prepared, frames, min(width, 2)):
-                        begun = self.begin(*item, phase)
+                    for item in map_in_order(prepare, frames, min(width, 2)):
+                        shard = self.begin(*item, phase)
                         self.computed |= width > 1  # another shard may be scoring when the next one is refused
-                        yield begun
+                        yield shard
             except Exception as exc:  # noqa: BLE001  (it is raised when the shards before have ended)
                 failures.append(exc)
 
-        failures = list[Exception]()
-        for shard in map_in_order(drawn, begun(), width):
-            yield self.end(*shard)
+        for begun in map_in_order(draw, begin_all(), width):
+            yield self.end(*begun)
         if failures:
             raise failures[0]
 
@@ -146,7 +146,20 @@ class Shards(ShardContext):
         charged, ready = prepared or self.prepare(index, raw)
         canary = ready.records.canary
         with self.profile.stage("reserve"):
-            self._probe_before(charged, canary)
+            # stop before the charge if a model that is needed fails on public texts; no text decides on a probe
+            try:
+                with seam("probing the model", DPTextError, DEFECT):
+                    for column in self.columns:
+                        mechanism, chain = column.policy.mechanism, column.policy.chain
+                        committed = partial(self.ledger.committed, column.ref, charged.ids, canary=canary)
+                        if not mechanism.reproducible and not committed().mask.all():
+                            mechanism.probe()
+                        if chain and not committed(chain=chain).mask.all():
+                            for step in column.policy.postprocess:
+                                step.probe()
+            except DPTextError:
+                self.give_back()
+                raise
             steps = replace(self.steps, job=job or self.job)
             outcome = steps.reserve(ready, charged.forms, again=self.policy.on_changed == "release_again")
             self.profile.count("reserve", rows=raw.height)
@@ -229,7 +242,8 @@ class Shards(ShardContext):
                     raise LedgerError(f"{diverged}; nothing was published", f"{hint}release name")
             log.info("shard %d: %d rows staged and committed", begun.index, kept.frame.height)
             assert staged is not None  # noqa: S101  (staged by an earlier attempt, if it was not drawn)
-            staged = Rewriting(self, kept, begun.index).run(staged, begun.inputs)
+            if rewriting := [column for column in self.columns if column.policy.chain is not None]:
+                staged = Rewriting(self, kept, begun.index, rewriting).run(staged, begun.inputs)
         whole = self.policy.shuffled is not None
         admitted = begun.reserved.without(self.excluded).whole_table(self.policy.labels) if whole else None
         return ShardResult(begun.rows, begun.reserved.answers, staged, admitted, begun.reserved.charged.pairs)
@@ -295,22 +309,6 @@ class Shards(ShardContext):
                     return diverged
                 self.checkpoint("committed")
         return None
-
-    def _probe_before(self, charged: Charged, canary: npt.NDArray[np.bool_]) -> None:
-        """Stop before a shard is charged if a model that it needs fails on public texts; no text decides on a probe."""
-        try:
-            with seam("probing the model", DPTextError, DEFECT):
-                for column in self.columns:
-                    mechanism, chain = column.policy.mechanism, column.policy.chain
-                    committed = partial(self.ledger.committed, column.ref, charged.ids, canary=canary)
-                    if not mechanism.reproducible and not committed().mask.all():
-                        mechanism.probe()
-                    if chain and not committed(chain=chain).mask.all():
-                        for step in column.policy.postprocess:
-                            step.probe()
-        except DPTextError:
-            self.give_back()
-            raise
 
 
 @dataclass(frozen=True)

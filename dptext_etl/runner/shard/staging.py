@@ -203,10 +203,8 @@ class Staging:
 
     def __init__(self, storage: Storage, key: bytes = b"", tag: str = "") -> None:
         """Open the folder; `key` seals the records of shards (`runner.seals`), which a reader of known shards lacks."""
-        self.storage = storage
-        self.folder = self.storage.folder
-        self._key = key
-        self._tag = tag
+        self.storage, self.folder = storage, storage.folder
+        self._key, self._tag = key, tag
 
     def path(self, shard: StagedShard) -> Path:
         return self.folder / f"{shard.stem}.parquet"
@@ -237,9 +235,8 @@ class Staging:
 
     def save_post(self, shard: StagedShard, frame: pl.DataFrame, facts: Mapping[str, Any]) -> StagedShard:
         """Write the post-processed texts of a shard, then its record."""
-        name = f"{shard.stem}.post"
-        self.storage.write(name, frame.write_parquet, action="staging a shard")
-        return self.record(replace(shard, post={"sha256": sha256(self.folder / name), **facts}))
+        self.storage.write(f"{shard.stem}.post", frame.write_parquet, action="staging a shard")
+        return self.record(replace(shard, post={"sha256": sha256(self.post(shard)), **facts}))
 
     def record(self, shard: StagedShard) -> StagedShard:
         content = sealed(self._key, _RECORD, shard.as_dict())
@@ -257,11 +254,7 @@ class Staging:
 
     def outcome(self, shard: StagedShard) -> pl.DataFrame:
         """Read a shard as it is to be published, canary rows included, and check its hash."""
-        if not shard.post:
-            return self.read(shard)
-        self.require(shard)
-        with seam("reading staged files", hint=_AGAIN):
-            return pl.read_parquet(literal(self.post(shard)))
+        return self.read(shard, post=bool(shard.post))
 
     def shards(self) -> list[StagedShard]:
         """Return the shards that a run under this key left here, in order."""
@@ -284,7 +277,7 @@ class Staging:
 
     def _whole(self, digests: Mapping[str, str]) -> bool:
         try:
-            return all(self._holds(name, digest) for name, digest in digests.items())
+            return all(self._holds(*item) for item in digests.items())
         except OSError:
             return False
 
@@ -295,7 +288,7 @@ class Staging:
         return self.storage.remote and sha256(self._fresh(name)) == digest
 
     def holds_post(self, shard: StagedShard) -> bool:
-        return bool(shard.post) and self._whole(_post_digest(shard))
+        return self._whole({f"{shard.stem}.post": shard.post["sha256"]})
 
     def draws(self, shard: StagedShard) -> pl.DataFrame:
         """Read the draw counts of a staged shard, and check their hash."""
@@ -304,17 +297,18 @@ class Staging:
             self._require(name, shard.draws)
             return pl.read_ipc(literal(self.storage.local_path(name)))
 
-    def read(self, shard: StagedShard) -> pl.DataFrame:
-        """Read a staged shard and check its hash."""
+    def read(self, shard: StagedShard, *, post: bool = False) -> pl.DataFrame:
+        """Read a staged shard, or its post-processed texts, and check its hash."""
         self.require(shard)
         with seam("reading staged files", hint=_AGAIN):
-            return pl.read_parquet(literal(self.path(shard)))
+            return pl.read_parquet(literal(self.post(shard) if post else self.path(shard)))
 
     def require(self, shard: StagedShard) -> None:
         """Refuse a staged file that is gone or has changed."""
+        post = {f"{shard.stem}.post": shard.post["sha256"]} if shard.post else {}
         with seam("reading staged files", hint=_AGAIN):
-            for name, digest in (_digests(shard) | _post_digest(shard)).items():
-                self._require(name, digest)
+            for item in (_digests(shard) | post).items():
+                self._require(*item)
 
     def _require(self, name: str, digest: str) -> None:
         if not self._holds(name, digest):
@@ -346,18 +340,16 @@ class Staging:
 
         An empty frame removes the list.
         """
-        ids = _with_units(ids, units)
-        name = f"quarantine-{index:05d}.parquet"
+        name, rows = f"quarantine-{index:05d}.parquet", _with_units(ids, units)
         if not ids.height:
             self.storage.delete(name)
         else:
-            self.storage.write(name, ids.write_parquet, action="staging a list of records that are excluded")
+            self.storage.write(name, rows.write_parquet, action="staging a list of records that are excluded")
 
     def changed(self, ids: pl.DataFrame, units: pa.Array | None = None) -> None:
         """Store ids of records whose texts changed and hashes of their units, inside staging only."""
-        ids = _with_units(ids, units)
-        name = f"{_CHANGED}-{secrets.token_hex(8)}.parquet"
-        self.storage.write(name, ids.write_parquet, action="staging a list of changed records")
+        name, rows = f"{_CHANGED}-{secrets.token_hex(8)}.parquet", _with_units(ids, units)
+        self.storage.write(name, rows.write_parquet, action="staging a list of changed records")
 
     def discard(self, index: int) -> None:
         self.storage.delete(*_files(stem_of(index, self._tag)))
@@ -383,16 +375,14 @@ class Staging:
 
     def set_aside(self) -> None:
         """Give staged files a second name that no run overwrites or removes; replays of models read it."""
-        for name in self.storage.glob("shard-*.parquet"):
-            stem = name.removesuffix(".parquet")
-            shard = self._recorded(f"{stem}.json")
-            if shard is None:
-                continue
-            kept = f"{_KEPT}-{stem.split('-')[1]}-{shard.sha256[:16]}"
-            if (post := self._fresh(f"{stem}.post")).exists():
-                self.storage.copy(post.name, f"{kept}-{sha256(post)[:16]}.post")
-            for suffix in ("json", "draws", "parquet"):  # rows come last: with them, all is there
-                self.storage.copy(f"{stem}.{suffix}", f"{kept}.{suffix}")
+        names = [name.removesuffix(".parquet") for name in self.storage.glob("shard-*.parquet")]
+        for stem, shard in ((stem, self._recorded(f"{stem}.json")) for stem in names):
+            if shard is not None:
+                kept = f"{_KEPT}-{stem.split('-')[1]}-{shard.sha256[:16]}"
+                if (post := self._fresh(f"{stem}.post")).exists():
+                    self.storage.copy(post.name, f"{kept}-{sha256(post)[:16]}.post")
+                for suffix in ("json", "draws", "parquet"):  # rows come last: with them, all is there
+                    self.storage.copy(f"{stem}.{suffix}", f"{kept}.{suffix}")
 
     def share(self, other: Staging) -> None:
         """Keep in another folder the rows that are kept here: it publishes the same draws."""
@@ -446,10 +436,6 @@ def _files(stem: str) -> tuple[str, ...]:
 
 def _digests(shard: StagedShard) -> dict[str, str]:
     return {f"{shard.stem}.parquet": shard.sha256, f"{shard.stem}.draws": shard.draws}
-
-
-def _post_digest(shard: StagedShard) -> dict[str, str]:
-    return {f"{shard.stem}.post": shard.post["sha256"]} if shard.post else {}
 
 
 def _records_first(names: Iterable[str]) -> list[str]:
@@ -511,7 +497,7 @@ def to_json(staged: StagedRun) -> str:
     """Write counts, hashes, and names of a staged run, without its policy, a text, or a key."""
     facts = {
         "version": _STAGED_VERSION,
-        "key": key_mark(keys.resolve(staged.policy.key)),
+        "key": _key_mark(staged.policy),
         "shards": [shard.as_dict() for shard in staged.shards],
         "canaries": plans_as_dicts(staged.canaries),
         "refs": {name: asdict(ref) for name, ref in staged.refs.items()},
@@ -525,7 +511,7 @@ def from_json(text: str, policy: Policy) -> StagedRun:
     if facts["version"] != _STAGED_VERSION:
         msg = "another version of the record"
         raise ValueError(msg)
-    if facts["key"] != key_mark(keys.resolve(policy.key)):
+    if facts["key"] != _key_mark(policy):
         msg = "the noise key is not the key that the rows were staged under"
         raise KeyReferenceError(msg, "give the key of the staging step, or stage again")
     partition = facts["partition"]
@@ -539,6 +525,6 @@ def from_json(text: str, policy: Policy) -> StagedRun:
     return StagedRun(policy=policy, shards=shards, canaries=canaries, refs=refs, **plain)
 
 
-def key_mark(secret: Secret) -> str:
+def _key_mark(policy: Policy) -> str:
     """Hash the noise key, so that two keys can be distinguished and nothing else is known of them."""
-    return hashlib.sha256(secret.derive("canary", b"dptext/staged/v1")).hexdigest()
+    return hashlib.sha256(keys.resolve(policy.key).derive("canary", b"dptext/staged/v1")).hexdigest()

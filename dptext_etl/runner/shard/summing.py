@@ -38,7 +38,7 @@ from dptext_etl.ledger.storage.hashed_ids import matrix
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import SCORES, Synthetic, no_rows
-from dptext_etl.runner.shard.charging import DEFECT, PAIRS, Reserved, digest_of, equal_spends, texts_of
+from dptext_etl.runner.shard.charging import DEFECT, PAIRS, Reserved, digest_of, equal_spends
 from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards
 from dptext_etl.runner.shard.staging import VECTORS, StagedShard, Staging, WholeTable
 
@@ -78,7 +78,15 @@ class Summing:
             again = self._phase == "release"
             reserved = shards.reserved_before(raw, index) if again else shards.reserve(raw, index)
             counted = shards.leave_out(reserved, index)
-            self._sums += self._committed(counted) if again else self._summed(counted)
+            if again:
+                self._sums += self._committed(counted)
+            else:
+                ids, (charge,) = counted.charged.ids, counted.charged.charges
+                with seam("summing the records", DPTextError, DEFECT):
+                    texts, labels = _contents(counted.frame, shards.policy)
+                    vectors = None if self._vectors is None else self._vectors.of(charge.idem_keys, texts)
+                    statistic = shards.policy.statistic
+                    self._sums += partial_sum(statistic, self._column.key, ids, texts, labels, vectors)
             self._pairs = (self._pairs + reserved.charged.pairs) % PAIRS
             self._answers.update(reserved.answers)
             self._records += len(counted.charged.ids)
@@ -90,14 +98,6 @@ class Summing:
         admitted = WholeTable(self._records, self._records, number)
         sums = base64.b64encode(self._sums.packed()).decode() if self._phase == "reserve" else None
         return ShardResult(self._read, dict(self._answers), None, admitted, self._pairs, sums, self._agrees)
-
-    def _summed(self, counted: Reserved) -> Partial:
-        """Sum records that are charged and within the cap."""
-        policy, ids = self._shards.policy, counted.charged.ids
-        with seam("summing the records", DPTextError, DEFECT):
-            (charge,), (texts, labels) = counted.charged.charges, _contents(counted.frame, policy)
-            vectors = None if self._vectors is None else self._vectors.of(charge.idem_keys, texts)
-            return partial_sum(policy.statistic, self._column.key, ids, texts, labels, vectors)
 
     def _committed(self, counted: Reserved) -> Partial:
         """Commit the records that count, and return their digest, without sums."""
@@ -119,7 +119,7 @@ class Summing:
 def _contents(frame: pl.DataFrame, policy: Policy) -> tuple[pa.Array, pa.Array | None]:
     synthetic = described(policy)
     labels = None if synthetic.labels is None else frame.select(synthetic.labels.label_of()).to_series().to_arrow()
-    return texts_of(frame, synthetic.column), labels
+    return frame[synthetic.column].to_arrow(), labels
 
 
 def described(policy: Policy) -> Synthetic:
@@ -225,7 +225,16 @@ class Vectors:
         staged = self._read(name)
         if staged is not None:
             return staged[1]
-        vectors, missing = self._found(identities)
+        # vectors that earlier attempts staged in other files
+        (earlier, names), vectors = self._index, np.zeros((len(identities), self._width), np.int8)
+        wanted, missing = _binary(identities), np.ones(len(identities), np.bool_)
+        places = pc.index_in(wanted, value_set=earlier).drop_null().to_pylist()
+        for file in sorted({names[place] for place in places}):
+            if (of_file := self._read(file)) is not None:
+                at = pc.index_in(wanted, value_set=_binary(of_file[0]))
+                there = to_numpy(at.is_valid()) & missing
+                vectors[there] = of_file[1][to_numpy(at.fill_null(0))[there]]
+                missing &= ~there
         if missing.any():
             with seam("encoding texts", DPTextError, _AGAIN):
                 self._mechanism.probe()
@@ -249,19 +258,6 @@ class Vectors:
         staged = {name: found[0] for name in self._earlier if (found := self._read(name)) is not None}
         blocks = np.concatenate([np.zeros((0, 32), np.uint8), *staged.values()])
         return _binary(blocks), [name for name, block in staged.items() for _ in range(len(block))]
-
-    def _found(self, identities: Identities) -> tuple[Int8s, npt.NDArray[np.bool_]]:
-        """Return the vectors that earlier attempts staged in other files, and which are missing."""
-        (earlier, names), vectors = self._index, np.zeros((len(identities), self._width), np.int8)
-        wanted, missing = _binary(identities), np.ones(len(identities), np.bool_)
-        places = pc.index_in(wanted, value_set=earlier).drop_null().to_pylist()
-        for name in sorted({names[place] for place in places}):
-            if (staged := self._read(name)) is not None:
-                at = pc.index_in(wanted, value_set=_binary(staged[0]))
-                there = to_numpy(at.is_valid()) & missing
-                vectors[there] = staged[1][to_numpy(at.fill_null(0))[there]]
-                missing &= ~there
-        return vectors, missing
 
 
 def _binary(identities: Identities) -> pa.Array:

@@ -38,14 +38,11 @@ def logical_types(files: Files, wanted: Collection[str] = ()) -> dict[str, pa.Da
     With `wanted`, only these columns count, and the files are compared (`Files.refuse_drift`) once it is known that
     Polars can open them.
     """
-    if files.version is not None:
-        schemas = [files.version.arrow_schema()] if files.format == "iceberg" else []
-    else:
-        schemas = []
-        for path in files.paths:
-            with seam(f"opening the file {path}", InputError, READ_HINT):
-                if (schema := files.kind.arrow_schema(path, files.storage)) is not None:
-                    schemas.append(schema)
+    schemas = [files.version.arrow_schema()] if files.version is not None and files.format == "iceberg" else []
+    for path in files.paths if files.version is None else ():
+        with seam(f"opening the file {path}", InputError, READ_HINT):
+            if (schema := files.kind.arrow_schema(path, files.storage)) is not None:
+                schemas.append(schema)
     if wanted:
         files.refuse_drift(wanted)
         schemas = [pa.schema([field for field in schema if field.name in wanted]) for schema in schemas]
@@ -181,16 +178,14 @@ def csv_scan(files: Files, policy: Policy, layout: Layout) -> Callable[..., pl.L
         pinned = {}
     free = [name for name in kept if not {name} & {*named, *pinned, *as_before}]
     chosen: dict[str, CsvType] = {name: kind for name, kind in {**named, **pinned}.items() if kind != "String"}
-    values, fitting = _count(
-        rows, {**{name: (kind,) for name, kind in chosen.items()}, **dict.fromkeys(free, _INFERRED)}, named
-    )
+    candidates = {name: (kind,) for name, kind in chosen.items()} | dict.fromkeys(free, _INFERRED)
+    values, fitting = _count(rows, candidates, named)
     for name, kind in chosen.items():
         if count := values[name] - fitting[name, kind]:
             where = f"column {columns.index(name) + 1} ({name!r})"
             unfit = counted(count, "value does", "values do")
-            as_text, as_now = (
-                f"csv = {{ types = {{ {json.dumps(name)} = {json.dumps(written)} }} }}" for written in ("String", kind)
-            )
+            ways = (f"csv = {{ types = {{ {json.dumps(name)} = {json.dumps(way)} }} }}" for way in ("String", kind))
+            as_text, as_now = ways
             msg, hint = f"csv.types reads {where} as {kind}, and {unfit} not fit", f"text fits all values: {as_text}"
             if name not in named:
                 msg = f"{where} is published as {kind}, and {unfit} not keep their spelling as such"

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Generic, NamedTuple, Self
 
@@ -40,6 +39,7 @@ from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.publish.manifest import continues
 from dptext_etl.runner.shard.charging import kept_rows
 from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.column_types import require_same_types, rows_by_period
@@ -113,7 +113,7 @@ class Examined(Generic[Rows]):
         limit_per_person: Callable[[Rows, int], tuple[Rows, int, int]],
     ) -> Self:
         manifest = Manifest.read(layout)
-        adds = selection.continues(policy, layout, manifest)
+        adds = continues(policy, layout, manifest)
         if adds and manifest is not None:
             require_same_types(policy, layout, manifest, table.schema)
         total, null, pairs = check()
@@ -167,13 +167,18 @@ def examine(
         refuse_ids(policy, counts)
         return counts.rows, counts.null_subjects, None
 
+    def present(ids: pl.Series) -> pl.Series:
+        with seam("comparing canary ids with ids of the source", InputError, READ_HINT):
+            used = read.frame.select(by_name(ids.name)).join(ids.to_frame().lazy(), on=by_name(ids.name), how="semi")
+            return used.collect(engine="streaming").to_series()
+
     examined = Examined.of(
         read,
         policy,
         layout,
         check=check,
         with_persons=lambda rows: rows.filter(by_name(str(policy.subject)).is_not_null()),
-        present=partial(_present, read.frame),
+        present=present,
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
         mark=lambda rows, manifest: selection.marked(rows, policy, layout, manifest),
         count=count,
@@ -185,12 +190,6 @@ def examine(
         return examined
     every, taken = (rows_by_period(rows, policy) for rows in (read.frame, examined.version_rows[0]))
     return replace(examined, outside={period: count - taken.get(period, 0) for period, count in every.items()})
-
-
-def _present(frame: pl.LazyFrame, ids: pl.Series) -> pl.Series:
-    with seam("comparing canary ids with ids of the source", InputError, READ_HINT):
-        used = frame.select(by_name(ids.name)).join(ids.to_frame().lazy(), on=by_name(ids.name), how="semi")
-        return used.collect(engine="streaming").to_series()
 
 
 def count_ids(
@@ -244,10 +243,8 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
     facts = {"counts": shown}
     problems = list[InputError]()
     if null_ids:
-        msg, hint = (
-            counted(null_ids, "record id is null", "record ids are null"),
-            f"every record needs its own id in column {policy.id!r}",
-        )
+        msg = counted(null_ids, "record id is null", "record ids are null")
+        hint = f"every record needs its own id in column {policy.id!r}"
         problems.append(InputError(msg, hint, {"rows": null_ids, "column": policy.id, **facts}))
     if null_subjects and policy.on_null_subject == "refuse":
         msg = (
@@ -351,8 +348,8 @@ def refuse_copies(policy: Policy, columns: Sequence[str]) -> None:
     if not columns:
         return
     names = ", ".join(map(repr, columns))
-    what = f"the column {names} holds" if len(columns) == 1 else f"the columns {names} hold"
-    msg = f"{what} raw texts of the rows, and would be published unchanged; no budget used"
+    holding = f"the column {names} holds" if len(columns) == 1 else f"the columns {names} hold"
+    msg = f"{holding} raw texts of the rows, and would be published unchanged; no budget used"
     written = ", ".join(f'"{name}"' for name in columns)
     hint = 'write ids = "keyed"' if policy.id in columns else "leave out what holds them, or coarsen it"
     hint += f"; if readers may see these texts, write keep_copies = [{written}]"

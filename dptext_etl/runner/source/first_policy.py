@@ -21,7 +21,6 @@ from dptext_etl.policy.terms import PLAIN_CSV, Encoding
 from dptext_etl.runner.layout import is_remote
 from dptext_etl.runner.shard.charging import VACUOUS, at_most
 from dptext_etl.runner.source.guessing import Guess, guess
-from dptext_etl.runner.table_check import kept_share
 
 EPSILON = 4.0
 """Of one text, whatever its length."""
@@ -208,23 +207,22 @@ def _roles(guess: Guess, choices: Choices) -> list[str]:
     ]
     hidden = ["# It is not published. Of all other columns, only public labels are."]
     lines = [_pair("id", guess.id), *(ids if rows else hidden)]
-    if guess.subject is not None:
+    if guess.subject is None:
+        lines += ["# No column names a person; one with k records has k times the loss.", 'unit = "record"']
+    else:
         persons, alike = guess.spellings.get("persons", 0), guess.spellings.get("alike", 0)
         variants = f"# {persons:,} variants of {alike:,} ids of persons differ in case or blanks."
-        several = persons - alike > persons / 100
         normalize = [f"{variants} Without it, each has a cap.", 'normalize = ["nfc", "casefold", "strip"]']
         lines += [
             "# The person whose budget a record uses: caps add up over all records of a subject.",
             _pair("subject", guess.subject),
-            *(normalize if several else []),
+            *(normalize if persons - alike > persons / 100 else []),
             f"# Rows without a person: {nameless_of(guess)}.",
             '# "refuse" stops a run, "quarantine" leaves these rows out'
             + (', and "own" treats each as a separate person.' if rows else "."),
             '# You can change "refuse" to "quarantine" later.',
             'on_null_subject = "refuse"',
         ]
-    else:
-        lines += ["# No column names a person; one with k records has k times the loss.", 'unit = "record"']
     if not rows:
         return [*lines, "# Other columns are dropped unread (strict_columns = true refuses).", "strict_columns = false"]
     lines += [
@@ -248,13 +246,11 @@ def _spending(guess: Guess, key: str, choices: Choices) -> list[str]:
     cost = "`dptext plan` shows the cost of a record" if choices.form == "shuffled" else cost
     # it covers the planned releases, each with one record of a person
     delta = _tiny(CAP_DELTA if rows else max(CAP_DELTA, float(RELEASES * Decimal(repr(choices.delta)))))
-    limited = []
-    if guess.subject is not None and rows:
-        limited = [
-            "# The rows of a person that fit the cap. The key chooses them, in any order of rows; others are excluded.",
-            *(f"# {line}." for line in _kept(guess, choices)),
-            f"per_subject = {choices.records_that_count(guess)[0]}",
-        ]
+    limited = [
+        "# The rows of a person that fit the cap. The key chooses them, in any order of rows; others are excluded.",
+        *(f"# {line}." for line in _kept(guess, choices)),
+        f"per_subject = {choices.records_that_count(guess)[0]}",
+    ]
     return [
         "# The secret behind all draws: guard it like the raw texts, and keep a copy. `dptext key new` makes one.",
         _pair("key", key),
@@ -267,7 +263,7 @@ def _spending(guess: Guess, key: str, choices: Choices) -> list[str]:
         '# With period = "all", a table that comes each month fills the cap, and later months lose rows. With',
         '# period = "2026-10" and so on, each month has its own cap: a person may lose it once in each.',
         f'cap = {{ measure = "approx", epsilon = {choices.cap(guess)}, delta = {delta}, period = "all" }}',
-        *limited,
+        *(limited if guess.subject is not None and rows else []),
         '# Records over the cap are excluded; "refuse" stops the run instead.',
         'on_cap = "quarantine"',
         "# false leaves the result staged.",
@@ -282,10 +278,9 @@ def _unit(guess: Guess) -> str:
 
 def _kept(guess: Guess, choices: Choices) -> list[str]:
     """Say which share of the rows stays."""
-    share = math.floor(100 * kept_share(guess.rows_of_persons, choices.records_that_count(guess)[0]))
-    if not guess.rows_of_persons or share == 100:
-        return []
-    return [f"{share}% of the rows that name a person stay"]
+    _, kept = choices.records_that_count(guess)
+    share = 100 * kept // max(1, sum(guess.rows_of_persons))
+    return [f"{share}% of the rows that name a person stay"] if share < 100 and guess.rows_of_persons else []
 
 
 def lines_of(guess: Guess, choices: Choices) -> list[str]:
@@ -315,8 +310,10 @@ def odds_of_cap(epsilon: float, unit: str) -> tuple[str, str]:
 
 
 def _shuffled(guess: Guess, choices: Choices) -> list[str]:
-    number = "At least this number are published. A public number, known without this table; more cost less."
-    rows = [f"# {number}", f"rows = {ROWS['shuffled']}"]
+    rows = [
+        "# At least this number are published. A public number, known without this table; more cost less.",
+        f"rows = {ROWS['shuffled']}",
+    ]
     if choices.labels is not None:
         rows = [
             "# Fill in the least number of texts of each label: a public number, known without this table, that every",

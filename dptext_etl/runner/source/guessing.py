@@ -76,12 +76,11 @@ class Guess:
     def roles(self) -> list[tuple[str, str, str]]:
         """Return role, column, and reason of every column, and which roles no column has."""
         roles = [("id", self.id, self.why[self.id])]
-        if self.subject is None:
-            roles.append(("person", "none", f"{self.why[NO_ONE]}: records stand for themselves"))
-        else:
+        why = f"{self.why[NO_ONE]}: records stand for themselves"
+        if self.subject is not None:
             most, persons = max(self.rows_of_persons, default=0), counted(len(self.rows_of_persons), "person")
             why = f"{self.why[self.subject]}; {persons}, with {counted(most, 'row')} at most"
-            roles.append(("person", self.subject, why))
+        roles.append(("person", self.subject or "none", why))
         roles += [("text", name, self.why[name]) for name in self.texts]
         if self.label is not None:
             roles.append(("label", self.label, self.why[self.label]))
@@ -127,9 +126,8 @@ class _Columns:
         few = [name for name in self.shapes if name not in without and self.writable(name)]
         few = [name for name in few if not _NEVER_LABELS.intersection(_parts(name))]
         named = [name for name in few if "label" in self.shapes[name].kinds and _LABELS.intersection(_parts(name))]
-        return named + [
-            name for name in few if "category" in self.shapes[name].kinds and self.schema[name] == pl.String
-        ]
+        strings = [name for name in few if self.schema[name] == pl.String]
+        return named + [name for name in strings if "category" in self.shapes[name].kinds]
 
     def only(self, kind: str, without: Sequence[str]) -> str | None:
         """Return the one column of strings whose values have a shape; None if there are several, or none."""
@@ -203,12 +201,12 @@ def guess(  # noqa: PLR0917
         why[ids[0]] += f"; {share}, and a run refuses other ids; others: {columns.unique([ids[0], *texts])}"
     if label is not None and label in shapes:
         why[label] = f"{why.get(label, 'by its name and shape')}; {shapes[label]}"
-    others = tuple(columns.listing([name]) for name in schema if name not in {*taken, label})
-    figures = {columns.listing([name]): str(shape) for name, shape in shapes.items() if name not in {*taken, label}}
+    rest = [name for name in schema if name not in {*taken, label}]
+    others = tuple(columns.listing([name]) for name in rest)
+    figures = {columns.listing([name]): str(shapes[name]) for name in rest if name in shapes}
     facts = (ids[0], person, texts, label, others, files.csv if files.kind.dialect else None, other_byte, why, figures)
-    known_ids = ids[0] in shapes and "known_id" in shapes[ids[0]].kinds
     with naming_file(lambda: files):
-        return Guess(*facts, known_ids, *_persons(rows, person), total)
+        return Guess(*facts, shape is not None and "known_id" in shape.kinds, *_persons(rows, person), total)
 
 
 def _persons(rows: pl.LazyFrame, name: str | None) -> tuple[dict[str, int], tuple[int, ...]]:
@@ -233,12 +231,9 @@ def _person(
     if subject is not None:
         return subject or None
     likely = [name for name in people if name not in taken and id_kind(columns.schema[name]) is not None]
-    if likely:
-        return likely[0]
-    shaped = columns.only("person", taken)
-    if shaped is not None:
-        why[shaped] = _SHAPED
-    return shaped
+    if not likely and (shaped := columns.only("person", taken)) is not None:
+        likely, why[shaped] = [shaped], _SHAPED
+    return next(iter(likely), None)
 
 
 def _require(columns: _Columns, keys: Sequence[str], texts: Sequence[str], label: str | None) -> None:
@@ -255,9 +250,8 @@ def _require(columns: _Columns, keys: Sequence[str], texts: Sequence[str], label
         raise InputError(f"{labels}, and {label} is a column of {kind_of(schema[label])}", "cast it, or name another")
     for name in keys:
         if id_kind(schema[name]) is None:
-            raise InputError(
-                f"{name} is a column of {kind_of(schema[name])}", "ids are strings, whole numbers, dates and the like"
-            )
+            msg = f"{name} is a column of {kind_of(schema[name])}"
+            raise InputError(msg, "ids are strings, whole numbers, dates and the like")
     for name in texts:
         if schema[name] != pl.String:
             raise InputError(f"{name} is not a column of strings, but of {kind_of(schema[name])}", "texts are strings")
@@ -414,11 +408,8 @@ class Shape:
 
 def shapes_of(frame: pl.LazyFrame, id: str | None = None) -> dict[str, Shape]:  # noqa: A002
     """Count in the first rows of the columns that hold strings, whole numbers, or booleans, and of the ids."""
-    plain = [
-        name
-        for name, dtype in schema_of(frame).items()
-        if name == id or dtype == pl.String or dtype.is_integer() or dtype == pl.Boolean
-    ]
+    schema = schema_of(frame)
+    plain = [name for name, dtype in schema.items() if name == id or can_be_label(dtype)]
     if not plain:
         return {}
     with seam("looking at the columns", InputError, READ_HINT):

@@ -148,7 +148,8 @@ def table_of(rows: pl.LazyFrame, policy: Policy, layout: Layout, *, coarsen: boo
     frame = rows.select(plain(by_name(name), schema[name]) for name in wanted_columns(policy))
     frame = in_pinned_order(frame, types, policy)
     if coarsen:
-        frame = frame.with_columns(by_name(name).cast(pl.String) for name in labels_to_cast(policy, types))
+        # labels that are numbers or booleans are read as text: "5", "true"
+        frame = frame.with_columns(by_name(name).cast(pl.String) for name in label_columns(policy))
         frame = coarsened(frame, types, policy)
     return Table(frame, schema_of(frame), dropped, kind)
 
@@ -236,11 +237,6 @@ def label_columns(policy: Policy) -> tuple[str, ...]:
 
 def can_be_label(dtype: pl.DataType) -> bool:
     return dtype in {pl.String(), pl.Boolean()} or dtype.is_integer()
-
-
-def labels_to_cast(policy: Policy, schema: Mapping[str, pl.DataType]) -> list[str]:
-    """Return the columns of labels whose numbers or booleans are read as text: "5", "true"."""
-    return [name for name in label_columns(policy) if schema[name] != pl.String]
 
 
 def string_columns(policy: Policy) -> tuple[str, ...]:
@@ -439,8 +435,19 @@ def refuse_own_inputs(policy: Policy, paths: Sequence[str]) -> None:
     Raises:
         PolicyError: An input was made from a file of the source.
     """
-    inputs = [*dict.fromkeys(inputs_of_policy(policy))]
-    lineage = {name: made_from([path]) for name, path in inputs}
+    inputs = list[tuple[str, Path]]()
+    parts = list[tuple[str, BaseModel]]()
+    if policy.synthetic is not None:
+        parts.append(("synthetic", policy.synthetic.mechanism))
+        if policy.synthetic.pool is not None:
+            inputs.append(("the pool", Path(policy.pool.path)))  # its texts are published as they are
+    for column in policy.charged_columns():
+        opened = getattr(getattr(column.mechanism, "opened", None), "path", None)
+        if opened is not None:  # also a corpus that came from a store
+            inputs.append(("the corpus", Path(opened)))
+        parts += [(step.name, step) for step in (column.mechanism, *column.postprocess)]
+    inputs += [item for name, part in parts for item in _inputs_of(name, part)]
+    lineage = {name: made_from([path]) for name, path in dict.fromkeys(inputs)}
     for file in (file for path in paths if lineage and not is_remote(path) for file in _inside(Path(path))):
         for name, files in lineage.items():
             if file.is_file() and _holds(files, file):
@@ -449,23 +456,8 @@ def refuse_own_inputs(policy: Policy, paths: Sequence[str]) -> None:
                 raise PolicyError(msg, f"{hint}; delete this one")
 
 
-def inputs_of_policy(policy: Policy) -> Iterator[tuple[str, Path]]:
-    """Yield the names and the places of the files and folders that are public inputs of a policy."""
-    parts = list[tuple[str, BaseModel]]()
-    if policy.synthetic is not None:
-        parts.append(("synthetic", policy.synthetic.mechanism))
-        if policy.synthetic.pool is not None:
-            yield "the pool", Path(policy.pool.path)  # its texts are published as they are
-    for column in policy.charged_columns():
-        opened = getattr(getattr(column.mechanism, "opened", None), "path", None)
-        if opened is not None:  # also a corpus that came from a store
-            yield "the corpus", Path(opened)
-        parts += [(step.name, step) for step in (column.mechanism, *column.postprocess)]
-    for name, part in parts:
-        yield from _inputs_of(name, part)
-
-
 def _inputs_of(name: str, part: BaseModel) -> Iterator[tuple[str, Path]]:
+    """Yield the names and the places of the files and folders that a part of a policy reads as public inputs."""
     fields: frozenset[str] = getattr(part, "artifact_fields", frozenset())
     for field in type(part).model_fields:
         value = getattr(part, field)

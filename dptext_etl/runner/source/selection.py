@@ -1,6 +1,4 @@
-"""Choose the rows of a run, at most a fixed number per person, and note inside the boundary which are excluded.
-
-The statement reports them. They are not part of the manifest: some of them depend on texts, and readers see that.
+"""Choose the rows of a run: those that are not published yet, and at most a fixed number per person.
 
 Rows are compared by digests of their ids of 16 bytes, in buckets on the disk: two ids of a billion have equal ones with
 probability below 1e-20, as in the ledger.
@@ -8,13 +6,11 @@ probability below 1e-20, as in the ledger.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +19,10 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
-from dptext_etl.checks import Verdict
 from dptext_etl.checks.comparison import BYTES, Buckets, ByteRows, short_digests
 from dptext_etl.checks.sink_files import Manifest
 from dptext_etl.data_types import by_name, kind_of, named_as
-from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.errors import InputError, seam
 from dptext_etl.keys import canonical_ids, normalized
 from dptext_etl.policy import Policy
 from dptext_etl.runner.forecast import ledger_of
@@ -36,40 +31,7 @@ from dptext_etl.runner.publish.manifest import scan
 from dptext_etl.runner.publish.parts import ids_of_parts
 from dptext_etl.runner.shard.charging import PAIRS, sum_of_pairs
 from dptext_etl.runner.source.column_types import HELD
-from dptext_etl.runner.source.roles import shown_columns
 from dptext_etl.runner.source.table import READ_HINT, batches
-from dptext_etl.storage import Storage
-
-LEFT_OUT, _NOTING = "left-out.json", "noting which rows were excluded"
-_WAYS = frozenset({"new", "resumed", "replayed", "changed_released"})
-"""Counts of how released rows came to be: a run that was killed and continues has others, and the same table."""
-
-
-def note(staging: Storage, manifest: str | None, rows: Mapping[str, int], verdicts: Iterable[Verdict]) -> None:
-    """Write the counts of a run, and the gates that had nothing to judge, with the digest of its manifest."""
-    if manifest is not None:
-        idle = [verdict.name for verdict in verdicts if not verdict.applicable]
-        counts = {name: count for name, count in rows.items() if name not in _WAYS}
-        facts = {"manifest": manifest, "rows": counts, "idle": idle}
-        staging.write(LEFT_OUT, json.dumps(facts).encode(), action=_NOTING)
-
-
-def carry(staging: Storage, before: str, now: str) -> None:
-    """Take the counts over to a version that lacks forgotten people in addition."""
-    facts = read(staging, before)
-    if facts is not None:
-        staging.write(LEFT_OUT, json.dumps({**facts, "manifest": now}).encode(), action=_NOTING)
-
-
-def read(staging: Storage, manifest: str) -> dict[str, Any] | None:
-    """Return `rows` and `idle` as they were noted of a version; None if this folder holds nothing of it."""
-    try:
-        facts = json.loads(staging.read(LEFT_OUT) or b"null")
-    except ValueError:
-        return None
-    complete = isinstance(facts, dict) and {"manifest", "rows", "idle"} <= facts.keys()
-    return facts if complete and facts["manifest"] == manifest else None
-
 
 BATCH_ROWS = 1 << 18
 Order = Callable[[pa.Array], pl.Series]
@@ -78,46 +40,6 @@ _PUBLISHED_HINT = "are the published parts all there?"
 STAYS = b"\x00"
 """The first byte of the place of a record that stays under every limit."""
 _PLACE, _ORDER, _PERSON = "__dptext_place", "__dptext_order", "__dptext_person"
-
-
-def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool:
-    """Return whether an incremental run adds to the files of a manifest."""
-    if manifest is None:
-        return False
-    if manifest.dataset != policy.dataset or manifest.partition != layout.partition:
-        msg = f"the sink holds dataset {manifest.dataset!r}, the policy is for {policy.dataset!r}"
-        raise PolicyError(msg, "give every dataset its own sink")
-    if not policy.incremental or manifest.release != policy.release:
-        return False
-    items = policy.column_policies()
-    now: dict[str, Any] = {
-        "columns": list(shown_columns(policy)),
-        "format": layout.sink_format,
-        "cfg": {item.column: item.mechanism.cfg() for item in items},
-        "ids": policy.ids,
-        "audience": policy.audience,
-        "keep": _labels({item.column: item.rule for item in policy.kept}),
-        "postprocess": {item.column: item.chain for item in items if item.chain is not None},
-    }
-    then = {
-        "columns": list(manifest.schema),
-        "format": manifest.file_format,
-        "ids": manifest.ids,
-        "audience": manifest.audience,
-        "keep": _labels(manifest.coarse),
-        "cfg": {item["name"]: item["cfg"] for item in manifest.columns},
-        "postprocess": {item["name"]: item["chain"] for item in manifest.columns if "chain" in item},
-    }
-    if now != then:
-        changed = ", ".join(name for name in now if now[name] != then[name])
-        msg = f"the published table differs from the policy in: {changed}; new parts would not fit the old ones"
-        raise PolicyError(msg, "run once with incremental = false, which publishes every row again at no cost")
-    return True
-
-
-def _labels(rules: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Write how columns are coarsened as their labels are: bins 2 and 2.0 are equal, and their labels are not."""
-    return {name: json.dumps(rule) for name, rule in rules.items() if rule}
 
 
 def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: Manifest) -> tuple[pl.LazyFrame, int]:
@@ -256,7 +178,10 @@ def _rest(
         chosen, count = np.zeros(rows // 8 + 1, np.uint8), 0
         chosen[-1] = 0xFF << rows % 8 & 0xFF  # no row of the source, or one that came later
         for own_rows, other_rows in candidates.with_other(there):
-            new = own_rows[~_within(own_rows[:, :BYTES], other_rows)]
+            pairs = (np.ascontiguousarray(digests).view("<u8") for digests in (own_rows[:, :BYTES], other_rows))
+            own_frame, other_frame = (pl.DataFrame(numbers, schema=["a", "b"]) for numbers in pairs)
+            left = own_frame.with_row_index().join(other_frame, on=["a", "b"], how="anti")
+            new = own_rows[left["index"].to_numpy()]
             places = np.ascontiguousarray(new[:, BYTES:]).view("<u8").reshape(-1)
             np.bitwise_or.at(chosen, places >> 3, (1 << (places & 7)).astype(np.uint8))
             count += len(places)
@@ -282,15 +207,6 @@ def _behind_equal(
 
 def _digests(ids: pa.Array) -> ByteRows:
     return short_digests(pl.Series(ids, dtype=pl.String))
-
-
-def _within(digests: ByteRows, others: ByteRows) -> npt.NDArray[np.bool_]:
-    """Return which digests are among the others, shape (digests,)."""
-    pairs = (np.ascontiguousarray(rows).view("<u8") for rows in (digests, others))
-    own_frame, other_frame = (pl.DataFrame(numbers, schema=["a", "b"]) for numbers in pairs)
-    marked = other_frame.unique().with_columns(known=True)
-    joined = own_frame.join(marked, on=["a", "b"], how="left", maintain_order="left")
-    return joined["known"].fill_null(value=False).to_numpy()
 
 
 def _bits(chosen: npt.NDArray[np.uint8]) -> pl.Expr:

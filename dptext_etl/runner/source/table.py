@@ -128,9 +128,8 @@ class Version:
                 facts = [str(table.metadata().id), table.schema().to_json(), _delta_files(table)]
             else:
                 table = self._iceberg()
-                files = sorted(
-                    (task.file.file_path, task.file.file_size_in_bytes) for task in table.scan().plan_files()
-                )
+                listed = (task.file for task in table.scan().plan_files())
+                files = sorted((file.file_path, file.file_size_in_bytes) for file in listed)
                 mapping = table.metadata.name_mapping()
                 names = None if mapping is None else mapping.model_dump_json()
                 facts = [str(table.metadata.table_uuid), table.schema().model_dump_json(), names, files]
@@ -227,8 +226,7 @@ def _iceberg_table(source: str, storage: Mapping[str, Any]) -> Any:
     metadata = FromInputFile.table_metadata(load_file_io(dict(storage), source).new_input(source))
     require_no_code(metadata.properties)
     io = load_file_io({**storage, **metadata.properties}, location=source)
-    name = "source"
-    return StaticTable((name, source), metadata, source, io, NoopCatalog(name))
+    return StaticTable(("source", source), metadata, source, io, NoopCatalog("source"))
 
 
 def _iceberg_version(table: Any) -> str:
@@ -328,9 +326,8 @@ class Files:
             raise InputError(f"the source {source} has no files", f"known suffixes: {', '.join(suffixes())}")
         for path in paths:
             if _is_compressed(path):
-                raise InputError(
-                    f"the file {path} is compressed", "decompress it first, and name the result as the source"
-                )
+                hint = "decompress it first, and name the result as the source"
+                raise InputError(f"the file {path} is compressed", hint)
             if path.lower().endswith(".json"):
                 hint = "if every line is an object, rename it to .ndjson; otherwise, write its objects so"
                 raise InputError(f"the file {path} may be one JSON array, and a run reads one object per line", hint)
@@ -380,9 +377,8 @@ class Files:
 
         Objects of a store, and lines of NDJSON, are compared when they are read.
         """
-        if self.version is not None or len(self.paths) < 2:
-            return
-        wanted, first = list(columns), self._columns(self.paths[0])
+        wanted = list(columns)
+        first = self._columns(self.paths[0]) if self.version is None and len(self.paths) > 1 else None
         if first is None:
             return
         for path in self.paths[1:]:
