@@ -248,8 +248,7 @@ class Ndjson(FileFormat):
         if schema is None and how.in_json is None and len(sources) > 1:  # Polars infers types from the first file
             store = options.get("storage_options")
             scans = (pl.scan_ndjson(source, infer_schema_length=None, storage_options=store) for source in sources)
-            empty = [rows.collect_schema().to_frame() for rows in scans]
-            schema = pl.concat(empty, how="diagonal_relaxed").schema
+            schema = pl.concat([rows.collect_schema().to_frame() for rows in scans], how="diagonal_relaxed").schema
         # a value of another type may be in any row, and a column that is null in all others may be filled there
         options |= {"schema": schema, "schema_overrides": how.in_json, "infer_schema_length": None}
         return pl.scan_ndjson(sources, **options)

@@ -180,8 +180,7 @@ class Mechanism(Extension):
             changed["epsilon"] = changed["allocation"].epsilon
         elif changed.get("allocation") is not None and "epsilon" not in changed:
             changed["epsilon"] = Allocation.model_validate(changed["allocation"]).epsilon
-        parameters = {name: getattr(self, name) for name in self.model_fields_set}
-        return type(self)(**{**parameters, **changed})
+        return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | changed)
 
     @model_validator(mode="before")
     @classmethod

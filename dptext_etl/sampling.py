@@ -118,8 +118,7 @@ def stated(amount: float) -> str:
     >>> stated(1.32148871234567), stated(2.0)
     ('1.321488713', '2.0')
     """
-    exact = Decimal(amount)
-    return repr(float(exact.quantize(Decimal("1e-9"), ROUND_CEILING)))
+    return repr(float(Decimal(amount).quantize(Decimal("1e-9"), ROUND_CEILING)))
 
 
 TOKEN = 1  # purpose number of draws of words (docs/spec/stream.md#purposes)

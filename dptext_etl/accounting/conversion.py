@@ -340,8 +340,7 @@ def _cost(event: Event) -> _Cost:
         case PureDraws(count=0) | DividedDraws(count=0):
             cost = _NOTHING
         case PureDraws(epsilon=epsilon, count=count) if math.isfinite(epsilon):
-            amounts = _of_one_draw(epsilon, event.tight, event.range_bounded)
-            pure, tight, rho = (count * amount for amount in amounts)
+            pure, tight, rho = (count * amount for amount in _of_one_draw(epsilon, event.tight, event.range_bounded))
             cost = _Cost(pure, tight, pure, Fraction(0), rho, math.inf, math.inf)
         case DividedDraws():
             cost = _of_division(event)

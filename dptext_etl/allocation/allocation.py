@@ -317,8 +317,7 @@ def divided(allocation: Allocation, texts: Sequence[Marked], keys: pa.Array, sam
     if taking:
         fits = np.array([fit(wanted[number], offered[number]) for number in taking])
         slots = Slots(keys, np.array(taking, np.uint32), np.zeros(len(taking), np.uint64))
-        price = allocation.choosing or 0.0
-        chosen = sampler.choose(fits, slots, epsilon=price, low=0.0, high=1.0, purpose=TEMPLATE)
+        chosen = sampler.choose(fits, slots, epsilon=allocation.choosing or 0.0, low=0.0, high=1.0, purpose=TEMPLATE)
         for number, template in zip(taking, chosen.tolist(), strict=True):
             divisions[number] = offered[number][template]
     return [_numbers(parts) for parts in divisions]

@@ -208,8 +208,7 @@ class TableParts:
         starts = np.concatenate([[0], np.cumsum(row_sizes)]).astype(np.uint64)
         running = np.concatenate([np.cumsum(rows, axis=1, dtype=np.uint64).ravel() for rows in self.weights])
         # rows are stored in the order of the inputs, so that one array of offsets is enough
-        lengths = sizes[self.input_set]
-        row_offsets[1:] = np.cumsum(lengths)
+        row_offsets[1:] = np.cumsum(sizes[self.input_set])
         cumulative = np.empty(len(running), dtype=np.uint64)
         shift = np.repeat(
             row_offsets[by_set].astype(np.int64) - starts[:-1].astype(np.int64), row_sizes.astype(np.int64)

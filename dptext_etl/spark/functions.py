@@ -258,8 +258,7 @@ def pandas_function(policy_json: str, *, spend: bool) -> Any:
     def release(*columns: Any, **named: Any) -> Any:
         return worker.release_series(policy_json, *worker.arguments(columns, named))
 
-    returned = pd.DataFrame if spend else pd.Series
-    release.__annotations__ = {"columns": pd.Series, "named": pd.Series, "return": returned}
+    release.__annotations__ = {"columns": pd.Series, "named": pd.Series, "return": pd.DataFrame if spend else pd.Series}
     declare: Any = pandas_udf
     return declare(release, worker.SPEND_SQL if spend else "string")
 
