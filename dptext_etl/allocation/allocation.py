@@ -220,9 +220,7 @@ class Allocation(Tools):
         return self._spread([least / shares[min(at, last)] for at in range(count)], draws)
 
     def _spread(self, rated: Sequence[float], draws: int | None) -> list[int]:
-        if not rated:
-            return []
-        return spread(rated, in_millionths(self.total), *self.bounds(draws or len(rated)))
+        return spread(rated, in_millionths(self.total), *self.bounds(draws or len(rated))) if rated else []
 
     def rated(self, tokens: Sequence[str]) -> list[float]:
         """Return the average score of each token; equal ones where a score fails."""
