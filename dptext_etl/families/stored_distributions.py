@@ -168,21 +168,15 @@ class MappedMechanism(WordMechanism):
 class TableParts:
     """The parts of a table before it is stored.
 
-    Attributes:
-        inputs: Unique input words in public order.
-        sets: Output set of each set id, as indices into `outputs`.
-        input_set: Set id of each input, shape (inputs,).
-        weights: One array per set, shape (inputs of the set, members): integer weights, in the order of the inputs.
-        outputs: The output words; None uses the inputs.
-        kept: Words that are released unchanged (a disclosed list), in lower case.
+    `weights` has one array per set, shape (inputs of the set, members): integer weights, in the order of the inputs.
     """
 
-    inputs: Sequence[str]
-    sets: Sequence[npt.NDArray[np.integer[Any]]]
-    input_set: npt.NDArray[np.integer[Any]]
+    inputs: Sequence[str]  # unique input words in public order
+    sets: Sequence[npt.NDArray[np.integer[Any]]]  # output set of each set id, as indices into `outputs`
+    input_set: npt.NDArray[np.integer[Any]]  # set id of each input, shape (inputs,)
     weights: Sequence[npt.NDArray[np.uint64]]
-    outputs: Sequence[str] | None = None
-    kept: Iterable[str] = ()
+    outputs: Sequence[str] | None = None  # the output words; None uses the inputs
+    kept: Iterable[str] = ()  # words that are released unchanged (a disclosed list), in lower case
 
     @classmethod
     def partition(
