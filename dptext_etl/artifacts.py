@@ -72,21 +72,13 @@ def sha256_file(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A public input: a file, the hash of its bytes, and where it comes from.
+    """A public input: a file, the hash of its bytes, and where it comes from."""
 
-    Attributes:
-        path: Path of the file on this machine, which is not part of its identity.
-        sha256: The identity, 64 hex digits.
-        provenance: Origin of the content, for people and for the ledger.
-        license: Terms of its license, one sentence.
-        description: Facts about the content, plain data.
-    """
-
-    path: Path
-    sha256: str
-    provenance: str = "public, as declared by the user who named the path"
-    license: str = "not stated"
-    description: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    path: Path  # of the file on this machine, which is not part of its identity
+    sha256: str  # the identity, 64 hex digits
+    provenance: str = "public, as declared by the user who named the path"  # for people and for the ledger
+    license: str = "not stated"  # its terms, one sentence
+    description: Mapping[str, Any] = field(default_factory=dict, compare=False)  # facts about the content, plain data
 
     @classmethod
     def open(cls, path: str | Path, sha256: str | None = None, **facts: Any) -> Self:

@@ -61,9 +61,7 @@ def privatize(
     released = release(texts, ids, chosen)
     if len(texts):
         probe(chosen.mechanism)
-    if not spend:
-        return released.text
-    return with_spends(released, chosen.mechanism)
+    return with_spends(released, chosen.mechanism) if spend else released.text
 
 
 def probe(mechanism: Mechanism) -> None:

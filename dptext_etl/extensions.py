@@ -35,19 +35,8 @@ _FOLDERS: dict[Group, str] = {
     "scores": "dptext_etl.allocation.scores",
     "corpora": "dptext_etl.corpora.shipped",
 }
-_SINGULAR: dict[Group, str] = {
-    "mechanisms": "mechanism",
-    "postprocesses": "post-processing",
-    "gates": "gate",
-    "scores": "score",
-    "metrics": "metric",
-    "attacks": "attack",
-    "corpora": "corpus",
-    "commands": "command",
-    "vectors": "set of word vectors",
-    "engines": "engine",
-    "encoders": "encoder",
-}
+_SINGULAR: dict[str, str] = {"postprocesses": "post-processing", "corpora": "corpus", "vectors": "set of word vectors"}
+"""Names of a part in messages, by group; in all other groups it is the group's name without the last letter."""
 _LONGEST = 40  # characters of a wrong name that a message repeats, at most: a longer one may be a text
 _EXTRAS: dict[str, dict[Group, str]] = {
     "models": {
@@ -110,7 +99,7 @@ def require(group: Group, name: str, package: str) -> None:
         extra = package.removeprefix(f"{DISTRIBUTION}-")
         wheel = f"install its wheel, or `pip install ./{extra}` in a checkout"
         raise PolicyError(
-            f"the {_SINGULAR[group]} {name} comes with {package}, which is not installed here",
+            f"the {_SINGULAR.get(group, group[:-1])} {name} comes with {package}, which is not installed here",
             wheel if extra in _EXTRAS else f"pip install {package}",
         )
 
@@ -135,7 +124,7 @@ def loaded(group: Group, name: str) -> Any:
     point = installed(group).get(name)
     if point is None:
         what = repr(name) if name.isidentifier() and len(name) <= _LONGEST else "of that name"
-        msg = f"there is no {_SINGULAR[group]} {what}; available: {', '.join(names(group))}"
+        msg = f"there is no {_SINGULAR.get(group, group[:-1])} {what}; available: {', '.join(names(group))}"
         hint = suggestion(name, names(group)) or "if another package brings it, install that package here too"
         raise PolicyError(msg, hint)
     with seam(f"importing {point.value} of {_distribution(point)}", PolicyError, "its installation may be incomplete"):

@@ -57,27 +57,19 @@ PLAIN = Reading()
 class FileFormat(ABC):
     """A format of files of rows.
 
-    Attributes:
-        name: Its name in manifests, which is also the ending of published files.
-        title: Its name in messages.
-        suffixes: The endings of its files.
-        unfit: Types that its files, or the gates that read them, cannot hold.
-        holds: Whether its files hold the types of all columns, only types of JSON, or none.
-        dialect: Whether [csv] says how its files are written, and their first line has the names of the columns.
-        checked: Whether the files of others are checked before they are read.
-        spark: Name, options, and types of the reader of Spark; None if Spark has none.
-        readers: The code with which the `READERS` read the files of an export.
+    `unfit` has the types that its files, or the gates that read them, cannot hold; `spark` has name, options, and types
+    of the reader of Spark, or None if Spark has none.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    suffixes: ClassVar[tuple[str, ...]]
+    name: ClassVar[str]  # in manifests, and the ending of published files
+    title: ClassVar[str]  # its name in messages
+    suffixes: ClassVar[tuple[str, ...]]  # the endings of its files
     unfit: ClassVar[tuple[Any, ...]] = (pl.Int128, pl.UInt128, pl.Object, pl.Unknown)
-    holds: ClassVar[Literal["all", "json", "none"]] = "all"
-    dialect: ClassVar[bool] = False
-    checked: ClassVar[bool] = False
+    holds: ClassVar[Literal["all", "json", "none"]] = "all"  # the types of which columns its files hold
+    dialect: ClassVar[bool] = False  # whether [csv] says how they are written, and a first line names the columns
+    checked: ClassVar[bool] = False  # whether the files of others are checked before they are read
     spark: ClassVar[tuple[str, Mapping[str, str], Mapping[type[pl.DataType], pl.DataType]] | None] = None
-    readers: ClassVar[tuple[str, str, str, str, str]]
+    readers: ClassVar[tuple[str, str, str, str, str]]  # the code with which the `READERS` read the files of an export
 
     @abstractmethod
     def scan(self, sources: Sequence[Source], how: Reading = PLAIN, **options: Any) -> pl.LazyFrame:
@@ -248,8 +240,7 @@ class Ndjson(FileFormat):
         if schema is None and how.in_json is None and len(sources) > 1:  # Polars infers types from the first file
             store = options.get("storage_options")
             scans = (pl.scan_ndjson(source, infer_schema_length=None, storage_options=store) for source in sources)
-            empty = [rows.collect_schema().to_frame() for rows in scans]
-            schema = pl.concat(empty, how="diagonal_relaxed").schema
+            schema = pl.concat([rows.collect_schema().to_frame() for rows in scans], how="diagonal_relaxed").schema
         # a value of another type may be in any row, and a column that is null in all others may be filled there
         options |= {"schema": schema, "schema_overrides": how.in_json, "infer_schema_length": None}
         return pl.scan_ndjson(sources, **options)

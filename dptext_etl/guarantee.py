@@ -153,20 +153,12 @@ def _written(amount: float) -> Fraction:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """The claim of a mechanism: its class, disclosures, neighbors, unit of epsilon, and assumptions.
+    """The claim of a mechanism; every ledger row states its assumptions (docs/spec/privacy.md#assumptions)."""
 
-    Attributes:
-        guarantee_class: The kind of theorem.
-        disclosures: Properties that are released exactly; the claim holds between texts that agree on them.
-        neighbors: The two inputs that the claim compares, in words.
-        unit: Unit of the mechanism's `epsilon`: "word", "token" or "record".
-        assumptions: Names of the assumptions, which every ledger row states (docs/spec/privacy.md#assumptions).
-    """
-
-    guarantee_class: GuaranteeClass
-    disclosures: frozenset[Disclosure]
-    neighbors: str
-    unit: str
+    guarantee_class: GuaranteeClass  # the kind of theorem
+    disclosures: frozenset[Disclosure]  # released exactly; the claim holds between texts that agree on them
+    neighbors: str  # the two inputs that the claim compares, in words
+    unit: str  # unit of the mechanism's `epsilon`: "word", "token" or "record"
     assumptions: frozenset[str] = frozenset({"PRF", "NO_CRASH_CHANNEL", "TRUSTED_IDS"})
 
     def without_ledger(self) -> Guarantee:
@@ -185,32 +177,20 @@ class Spend:
 
     Amounts are in millionths, rounded up, but delta, which counts in steps of 10^-15 (`FINE`). A component that does
     not exist is infinite, never 0.
-
-    Attributes:
-        eps_pure: Declared pure epsilon.
-        eps_tight: Exact pure epsilon of the integers that the sampler uses.
-        eps_approx: Epsilon of the declared (epsilon, delta) pair.
-        delta: Delta of that pair, in steps of 10^-15.
-        rho: Rho of zCDP.
-        mu2: (sensitivity / sigma) squared of Gaussian noise.
-        eps_metric: Epsilon per unit of distance.
-        diameter: Largest distance, if there is a metric claim.
-        metric_id: Name of that metric.
-        n_worst: Number of positions that were charged.
     """
 
     guarantee_class: GuaranteeClass = GuaranteeClass.PURE_LDP
     disclosures: frozenset[Disclosure] = frozenset()
-    eps_pure: Micro = math.inf
-    eps_tight: Micro = math.inf
-    eps_approx: Micro = math.inf
-    delta: Micro = 0
-    rho: Micro = math.inf
-    mu2: Micro = math.inf
-    eps_metric: Micro = math.inf
-    diameter: Micro = math.inf
-    metric_id: str | None = None
-    n_worst: int = 0
+    eps_pure: Micro = math.inf  # declared pure epsilon
+    eps_tight: Micro = math.inf  # exact pure epsilon of the integers that the sampler uses
+    eps_approx: Micro = math.inf  # epsilon of the declared (epsilon, delta) pair
+    delta: Micro = 0  # delta of that pair, in steps of 10^-15
+    rho: Micro = math.inf  # rho of zCDP
+    mu2: Micro = math.inf  # (sensitivity / sigma) squared of Gaussian noise
+    eps_metric: Micro = math.inf  # epsilon per unit of distance
+    diameter: Micro = math.inf  # largest distance, if there is a metric claim
+    metric_id: str | None = None  # name of that metric
+    n_worst: int = 0  # number of positions that were charged
     assumptions: frozenset[str] = field(default_factory=frozenset)
 
     @classmethod

@@ -50,19 +50,15 @@ _NO_WORDS = _kernel.Vocabulary([PAD.lower()])
 
 
 class Released(NamedTuple):
-    """The output of a mechanism, with as many rows as the input.
+    """The output of a mechanism, with as many rows as the input; all numbers are per record, uint32.
 
-    Attributes:
-        text: Released texts, large strings; null if the input was null and nullness is disclosed.
-        positions: Draws charged per record, uint32, as `Mechanism.positions` counts them before.
-        steps: Draws made per record, uint32, at most `positions` if all cost the same; None unless it is `refundable`.
-        failed: Failures of the model per record, uint32: draws that were uniform, or 1 for a whole record; None
-            without a model. It stays inside the boundary and decides nothing (docs/spec/privacy.md#fail-closed).
+    `failed` counts failures of the model: draws that were uniform, or 1 for a whole record; None without a model. It
+    stays inside the boundary and decides nothing (docs/spec/privacy.md#fail-closed).
     """
 
-    text: pa.Array
-    positions: pa.Array
-    steps: pa.Array | None = None
+    text: pa.Array  # released texts, large strings; null if the input was null and nullness is disclosed
+    positions: pa.Array  # draws charged, as `Mechanism.positions` counts them before
+    steps: pa.Array | None = None  # draws made, at most `positions` if all cost the same; None unless `refundable`
     failed: pa.Array | None = None
 
 
@@ -181,8 +177,7 @@ class Mechanism(Extension):
             changed["epsilon"] = changed["allocation"].epsilon
         elif changed.get("allocation") is not None and "epsilon" not in changed:
             changed["epsilon"] = Allocation.model_validate(changed["allocation"]).epsilon
-        parameters = {name: getattr(self, name) for name in self.model_fields_set}
-        return type(self)(**{**parameters, **changed})
+        return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | changed)
 
     @model_validator(mode="before")
     @classmethod
@@ -435,16 +430,12 @@ class Loss(NamedTuple):
     """The privacy loss of one draw between any two words, or texts, with equal disclosures.
 
     Where a family knows it, it is compared with the charge (docs/spec/privacy.md#charge-covers-loss). It follows from
-    what decides a draw: stored integers, or the rate of noise. Neither a mechanism's own statement nor a number that is
-    stored with a table is believed.
-
-    Attributes:
-        pure: Largest difference of the log probabilities of one output.
-        width: Upper bound of the range of these differences over all outputs: a draw is (width^2 / 8)-zCDP.
+    stored integers, or from the rate of noise, which decide a draw. Neither a mechanism's own statement nor a number
+    that is stored with a table is believed.
     """
 
-    pure: Fraction | float
-    width: Fraction | float
+    pure: Fraction | float  # largest difference of the log probabilities of one output
+    width: Fraction | float  # bounds the range of these differences over all outputs: a draw is (width^2 / 8)-zCDP
 
     @classmethod
     def of(cls, pure: float | Fraction, spread: float | Fraction = math.inf) -> Loss:
@@ -516,29 +507,18 @@ Provenance = Literal["public", "disjoint-records"]
 
 
 class Training(NamedTuple):
-    """The training of the model of a post-processing.
+    """The training of the model of a post-processing."""
 
-    Attributes:
-        provenance: Provenance of the training data; None if no one declares it, and such a run is refused.
-        model_hash: One hash over the files of the model, 64 hex digits; None without a model.
-        mechanism: Configuration hash of the mechanism whose releases it learned from; None if that is not stated.
-    """
-
-    provenance: Provenance | None
-    model_hash: str | None = None
-    mechanism: str | None = None
+    provenance: Provenance | None  # of the training data; None if no one declares it, and such a run is refused
+    model_hash: str | None = None  # one hash over the files of the model, 64 hex digits; None without a model
+    mechanism: str | None = None  # configuration hash of the one whose releases it learned from; None if not stated
 
 
 class Rewritten(NamedTuple):
-    """The output of a post-processing, with as many rows as the input.
+    """The output of a post-processing, with as many rows as the input."""
 
-    Attributes:
-        text: Texts, large strings; a null stays null.
-        failed: True for rows on which the model failed: they stay as they were released.
-    """
-
-    text: pa.Array
-    failed: pa.Array
+    text: pa.Array  # texts, large strings; a null stays null
+    failed: pa.Array  # true for rows on which the model failed: they stay as they were released
 
 
 class PostProcess(Extension):

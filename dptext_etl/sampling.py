@@ -118,8 +118,7 @@ def stated(amount: float) -> str:
     >>> stated(1.32148871234567), stated(2.0)
     ('1.321488713', '2.0')
     """
-    exact = Decimal(amount)
-    return repr(float(exact.quantize(Decimal("1e-9"), ROUND_CEILING)))
+    return repr(float(Decimal(amount).quantize(Decimal("1e-9"), ROUND_CEILING)))
 
 
 TOKEN = 1  # purpose number of draws of words (docs/spec/stream.md#purposes)
@@ -133,17 +132,11 @@ _ONE_LEVEL = 4096
 
 @dataclass(frozen=True)
 class Slots:
-    """Places in the keyed streams from which the draws of a batch get their random words.
+    """Places in the keyed streams from which the draws of a batch get their random words."""
 
-    Attributes:
-        keys: Record keys of the batch, fixed-size binary of 32 bytes.
-        records: Index into `keys` of each draw's record, uint32, shape (n,).
-        positions: Serial number of each draw in its record and pass, uint64, shape (n,); no number is used twice.
-    """
-
-    keys: pa.Array
-    records: npt.NDArray[np.uint32]
-    positions: npt.NDArray[np.uint64]
+    keys: pa.Array  # record keys of the batch, fixed-size binary of 32 bytes
+    records: npt.NDArray[np.uint32]  # index into `keys` of each draw's record, shape (n,)
+    positions: npt.NDArray[np.uint64]  # number of each draw in its record and pass, shape (n,); none is used twice
 
     def __len__(self) -> int:
         return len(self.records)

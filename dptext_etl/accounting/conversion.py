@@ -340,8 +340,7 @@ def _cost(event: Event) -> _Cost:
         case PureDraws(count=0) | DividedDraws(count=0):
             cost = _NOTHING
         case PureDraws(epsilon=epsilon, count=count) if math.isfinite(epsilon):
-            amounts = _of_one_draw(epsilon, event.tight, event.range_bounded)
-            pure, tight, rho = (count * amount for amount in amounts)
+            pure, tight, rho = (count * amount for amount in _of_one_draw(epsilon, event.tight, event.range_bounded))
             cost = _Cost(pure, tight, pure, Fraction(0), rho, math.inf, math.inf)
         case DividedDraws():
             cost = _of_division(event)
@@ -406,17 +405,14 @@ def _metric(event: Event) -> MetricClaim | None:
 class Bound:
     """One valid (epsilon, delta) statement about a spend, with the rule that gives it.
 
-    Attributes:
-        epsilon: In millionths, 0 or more; infinite where no theorem is known.
-        delta: In millionths; 0 for a pure statement. Never show an epsilon without its delta.
-        rule: "tight": the sampler's exact pure parameters, added up. "pure": the declared pure epsilons, added up.
-            "approx": the declared (epsilon, delta) pairs, added up. "zcdp": the sum of rho, converted. "pld": the
-            composed distribution of the privacy loss. "gaussian": the exact profile of all Gaussian noise together.
-            "pure+gaussian": the same, plus the epsilon of the pure releases. "none": no theorem is known.
+    Rules: "tight": the sampler's exact pure parameters, added up. "pure": the declared pure epsilons, added up.
+    "approx": the declared (epsilon, delta) pairs, added up. "zcdp": the sum of rho, converted. "pld": the composed
+    distribution of the privacy loss. "gaussian": the exact profile of all Gaussian noise together. "pure+gaussian": the
+    same, plus the epsilon of the pure releases. "none": no theorem is known.
     """
 
-    epsilon: Micro
-    delta: Micro
+    epsilon: Micro  # in millionths, 0 or more; infinite where no theorem is known
+    delta: Micro  # in millionths; 0 for a pure statement; never show an epsilon without its delta
     rule: str
 
     @property

@@ -220,9 +220,7 @@ class Allocation(Tools):
         return self._spread([least / shares[min(at, last)] for at in range(count)], draws)
 
     def _spread(self, rated: Sequence[float], draws: int | None) -> list[int]:
-        if not rated:
-            return []
-        return spread(rated, in_millionths(self.total), *self.bounds(draws or len(rated)))
+        return spread(rated, in_millionths(self.total), *self.bounds(draws or len(rated))) if rated else []
 
     def rated(self, tokens: Sequence[str]) -> list[float]:
         """Return the average score of each token; equal ones where a score fails."""
@@ -317,8 +315,7 @@ def divided(allocation: Allocation, texts: Sequence[Marked], keys: pa.Array, sam
     if taking:
         fits = np.array([fit(wanted[number], offered[number]) for number in taking])
         slots = Slots(keys, np.array(taking, np.uint32), np.zeros(len(taking), np.uint64))
-        price = allocation.choosing or 0.0
-        chosen = sampler.choose(fits, slots, epsilon=price, low=0.0, high=1.0, purpose=TEMPLATE)
+        chosen = sampler.choose(fits, slots, epsilon=allocation.choosing or 0.0, low=0.0, high=1.0, purpose=TEMPLATE)
         for number, template in zip(taking, chosen.tolist(), strict=True):
             divisions[number] = offered[number][template]
     return [_numbers(parts) for parts in divisions]

@@ -189,6 +189,4 @@ def _hook(kind: type[BaseException], error: BaseException | None, _: TracebackTy
 
 def _kind(error: BaseException) -> str:
     name = type(error).__name__
-    if isinstance(error, OSError) and error.errno:
-        return f"{name} ({os.strerror(error.errno)})"
-    return name
+    return f"{name} ({os.strerror(error.errno)})" if isinstance(error, OSError) and error.errno else name

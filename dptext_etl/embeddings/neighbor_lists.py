@@ -148,17 +148,11 @@ _HINT = "such files are written by NeighborLists.build(…).save(path)"
 
 @dataclass(frozen=True, eq=False)
 class NeighborLists:
-    """Hold words and lists of them.
+    """Hold words and lists of them; every word is in at least one list."""
 
-    Attributes:
-        words: Unique words in public order: the words of the first embedding, then those that the next ones add.
-        lists: One array of word ids per list. A list holds an id at most once; every word is in at least one list.
-        artifact: The file. Its hash is the identity, its provenance names the embeddings.
-    """
-
-    words: tuple[str, ...]
-    lists: tuple[Order, ...]
-    artifact: Artifact
+    words: tuple[str, ...]  # unique, in public order: words of the first embedding, then further ones of the next
+    lists: tuple[Order, ...]  # the word ids of each list, which holds an id at most once
+    artifact: Artifact  # the file; its hash is the identity, its provenance names the embeddings
 
     @property
     def even(self) -> bool:

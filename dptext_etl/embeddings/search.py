@@ -153,8 +153,7 @@ _PAIRS = 2**14  # pairs compared exactly at once
 def largest_squared_distance(vectors: WordVectors) -> int:
     """Return the largest squared distance of two words, in squared grid steps: an exact integer."""
     grid = vectors.vectors
-    center = np.rint(grid.mean(axis=0, dtype=np.float64))
-    away = grid - center
+    away = grid - np.rint(grid.mean(axis=0, dtype=np.float64))
     radii: npt.NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", away, away))
     order = np.argsort(-radii, kind="stable")
     grid, radii = grid[order], radii[order] * _WIDER

@@ -48,19 +48,12 @@ _ROWS = 256  # vectors whose lengths are computed at once
 
 @dataclass(frozen=True, eq=False)
 class WordVectors:
-    """Hold words in public order and their vectors; `vectors * scale` are the real coordinates.
+    """Hold words in public order and their vectors; `vectors * scale` are the real coordinates."""
 
-    Attributes:
-        words: n unique words in lower case without blanks; the most frequent first, if the source has that order.
-        vectors: The grid, int8 or int16, shape (n, d), read-only.
-        scale: Length of one grid step; distances here never use it.
-        artifact: The grid's file. Its hash is the identity, its provenance names the source.
-    """
-
-    words: tuple[str, ...]
-    vectors: Grid
-    scale: float
-    artifact: Artifact
+    words: tuple[str, ...]  # n unique ones in lower case without blanks; the most frequent first, if the source has so
+    vectors: Grid  # int8 or int16, shape (n, d), read-only
+    scale: float  # length of one grid step; distances here never use it
+    artifact: Artifact  # the grid's file; its hash is the identity, its provenance names the source
 
     @classmethod
     def load(cls, source: str | Path = DEFAULT_VECTORS, *, limit: int | None = None) -> Self:

@@ -122,8 +122,7 @@ class TemDistribution:
     @classmethod
     def of(cls, epsilon: float, gamma: int, places: int) -> TemDistribution:
         """Return the weights of exp(-epsilon * min(d, gamma) / 2) on a list."""
-        distances = np.minimum(np.arange(places), gamma)
-        weights = integer_weights(-distances, epsilon * gamma, low=-gamma, high=0.0)
+        weights = integer_weights(-np.minimum(np.arange(places), gamma), epsilon * gamma, low=-gamma, high=0.0)
         reach = min(gamma, places - 1)
         return cls(tuple(map(int, weights[:reach])), int(weights[reach]))
 

@@ -168,21 +168,15 @@ class MappedMechanism(WordMechanism):
 class TableParts:
     """The parts of a table before it is stored.
 
-    Attributes:
-        inputs: Unique input words in public order.
-        sets: Output set of each set id, as indices into `outputs`.
-        input_set: Set id of each input, shape (inputs,).
-        weights: One array per set, shape (inputs of the set, members): integer weights, in the order of the inputs.
-        outputs: The output words; None uses the inputs.
-        kept: Words that are released unchanged (a disclosed list), in lower case.
+    `weights` has one array per set, shape (inputs of the set, members): integer weights, in the order of the inputs.
     """
 
-    inputs: Sequence[str]
-    sets: Sequence[npt.NDArray[np.integer[Any]]]
-    input_set: npt.NDArray[np.integer[Any]]
+    inputs: Sequence[str]  # unique input words in public order
+    sets: Sequence[npt.NDArray[np.integer[Any]]]  # output set of each set id, as indices into `outputs`
+    input_set: npt.NDArray[np.integer[Any]]  # set id of each input, shape (inputs,)
     weights: Sequence[npt.NDArray[np.uint64]]
-    outputs: Sequence[str] | None = None
-    kept: Iterable[str] = ()
+    outputs: Sequence[str] | None = None  # the output words; None uses the inputs
+    kept: Iterable[str] = ()  # words that are released unchanged (a disclosed list), in lower case
 
     @classmethod
     def partition(
@@ -208,8 +202,7 @@ class TableParts:
         starts = np.concatenate([[0], np.cumsum(row_sizes)]).astype(np.uint64)
         running = np.concatenate([np.cumsum(rows, axis=1, dtype=np.uint64).ravel() for rows in self.weights])
         # rows are stored in the order of the inputs, so that one array of offsets is enough
-        lengths = sizes[self.input_set]
-        row_offsets[1:] = np.cumsum(lengths)
+        row_offsets[1:] = np.cumsum(sizes[self.input_set])
         cumulative = np.empty(len(running), dtype=np.uint64)
         shift = np.repeat(
             row_offsets[by_set].astype(np.int64) - starts[:-1].astype(np.int64), row_sizes.astype(np.int64)

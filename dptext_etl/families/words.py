@@ -250,60 +250,42 @@ PAPER = "faithful mode divides a budget by the words of the text only, as the pa
 
 Indices = npt.NDArray[np.uint32]
 Draw = Callable[[Indices, Slots, WordSampler, Sequence[Epsilons], int], Indices]
+"""Draws an output for every word at its epsilon: from the numbers of the words, shape (n,), their slots, a sampler, the
+epsilons of each text, and the purpose number of the draws; returns numbers, shape (n,)."""
 
 
 class Scored(NamedTuple):
-    """Draws over output sets of one size.
+    """Draws over output sets of one size."""
 
-    Attributes:
-        places: Indices of the draws, shape (n,).
-        scores: Scores of their outputs, shape (n, m).
-        outputs: Numbers of the outputs, shape (n, m) or (m,).
-    """
-
-    places: npt.NDArray[np.int64]
-    scores: npt.NDArray[np.float64]
-    outputs: npt.NDArray[np.integer[Any]]
+    places: npt.NDArray[np.int64]  # indices of the draws, shape (n,)
+    scores: npt.NDArray[np.float64]  # scores of their outputs, shape (n, m)
+    outputs: npt.NDArray[np.integer[Any]]  # numbers of the outputs, shape (n, m) or (m,)
 
 
 @dataclass(frozen=True)
 class Division:
-    """How a mechanism reads texts as words, and draws words that have their own epsilons.
+    """How a mechanism reads texts as words, and draws words that have their own epsilons."""
 
-    Attributes:
-        reader: Reads texts as numbers of words.
-        names: The words by their numbers, `PAD` included.
-        draw: Draws an output for every word at its epsilon: from the numbers of the words, shape (n,), their slots, a
-            sampler, the epsilons of each text, and the purpose number of the draws; returns numbers, shape (n,).
-        largest_set: Size of the largest output set.
-        kept: Words that are released unchanged.
-    """
-
-    reader: _kernel.Vocabulary
-    names: Sequence[str]
+    reader: _kernel.Vocabulary  # reads texts as numbers of words
+    names: Sequence[str]  # the words by their numbers, `PAD` included
     draw: Draw
-    largest_set: int
-    kept: frozenset[str] = frozenset()
+    largest_set: int  # size of the largest output set
+    kept: frozenset[str] = frozenset()  # words that are released unchanged
 
 
 @dataclass(frozen=True)
 class ScoredDraw:
     """The `draw` of a mechanism that makes weights from scores, each at its own epsilon; unknown words are uniform.
 
-    Attributes:
-        scored: Scores the outputs of known words, in groups of one size: of words, their slots, and the difference of
-            the purpose number from the number of a first pass.
-        low: Least score.
-        high: Largest score.
-        uniform: Numbers of the outputs of an unknown word.
-        largest_set: Size of the largest output set.
+    `scored` scores the outputs of known words, in groups of one size: of words, their slots, and the difference of the
+    purpose number from the number of a first pass.
     """
 
     scored: Callable[[Indices, Slots, int], Iterator[Scored]]
-    low: float
-    high: float
-    uniform: npt.NDArray[np.integer[Any]]
-    largest_set: int
+    low: float  # least score
+    high: float  # largest score
+    uniform: npt.NDArray[np.integer[Any]]  # numbers of the outputs of an unknown word
+    largest_set: int  # size of the largest output set
 
     def __call__(
         self, words: Indices, slots: Slots, sampler: WordSampler, epsilons: Sequence[Epsilons], purpose: int

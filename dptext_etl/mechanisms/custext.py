@@ -135,8 +135,7 @@ class CusText(TableMechanism):
                 sets[-1] = np.concatenate([sets[-1], remainder])
             elif len(sets[-1]) == 1:  # a set of one would release its word; faithful mode counts this word as unknown
                 *kept, (dropped,) = sets
-                words = vectors.words[:dropped] + vectors.words[dropped + 1 :]
-                vectors = vectors.take(words)
+                vectors = vectors.take(vectors.words[:dropped] + vectors.words[dropped + 1 :])
                 sets = [np.where(members > dropped, members - 1, members) for members in kept]
         return vectors, sets
 
@@ -208,8 +207,7 @@ def partition(vectors: WordVectors, k: int, metric: Metric) -> Sets:
     """
     grid = np.ascontiguousarray(vectors.vectors, dtype=np.int16)
     sets = _kernel.output_sets(to_arrow(grid.reshape(-1)), grid.shape[1], k, metric == "cosine")
-    members = to_numpy(pa.array(sets)).astype(np.int64)
-    return _cut(members, k)
+    return _cut(to_numpy(pa.array(sets)).astype(np.int64), k)
 
 
 def _cut(members: npt.NDArray[np.int64], k: int) -> Sets:

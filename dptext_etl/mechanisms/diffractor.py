@@ -125,8 +125,7 @@ class Diffractor(MappedMechanism):
     def _even_lists(self) -> Self:
         if self.lists is None:
             return self
-        fields = type(self).model_fields
-        changed = [name for name in _FROM_FILE if getattr(self, name) != fields[name].default]
+        changed = [name for name in _FROM_FILE if getattr(self, name) != type(self).model_fields[name].default]
         if changed:
             raise ValueError(f"lists come from a file or from embeddings: give lists, or {', '.join(changed)}")
         if self.mode == "strict" and Path(self.lists).is_file() and not NeighborLists.open(self.lists).even:

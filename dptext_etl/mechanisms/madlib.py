@@ -311,8 +311,7 @@ class Madlib(VectorMechanism):
             return 0
         slack = 0.5**self.search.bits / 2 * float(np.sqrt(self.words.vectors.shape[1]))
         number = self._number_of(word)
-        squared = self.words.squared_distances([number], slice(None))[0]
-        near = np.argsort(squared, kind="stable")[: _NEAR + 1]
+        near = np.argsort(self.words.squared_distances([number], slice(None))[0], kind="stable")[: _NEAR + 1]
         near = near[near != number]
         vectors = self.words.vectors
         steps: npt.NDArray[np.float64] = vectors[near].astype(np.float64) - vectors[number].astype(np.float64)

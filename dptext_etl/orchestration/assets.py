@@ -145,8 +145,7 @@ def _publish(policy: Policy, partition: str | None, seen: Observed, raw: dg.Asse
     staged = steps.load_run(policy, partition)
     verdicts = steps.load_verdicts(staged)
     if staged.input is not None and "recognized" in staged.input:
-        attempt = Attempt.of(policy, partition)
-        summary = recognized(attempt, staged.input["recognized"], staged.input["id_type"])
+        summary = recognized(Attempt.of(policy, partition), staged.input["recognized"], staged.input["id_type"])
     else:
         publication = runner.publish(staged, verdicts, progress=seen.progress)
         seconds = staged.seconds + time.monotonic() - began

@@ -283,8 +283,7 @@ class Maintenance(dg.Model):
     @classmethod
     def _some(cls, keep: int) -> int:
         if keep < 1:
-            msg = "at least one backup stays"
-            raise ValueError(msg)
+            raise ValueError("at least one backup stays")
         return keep
 
 
@@ -377,5 +376,4 @@ class PublishedTable(dg.IOManager):
         Raises:
             PolicyError: Always.
         """
-        msg = "only its own step writes the published table"
-        raise PolicyError(msg, "give your asset another io_manager_key")
+        raise PolicyError("only its own step writes the published table", "give your asset another io_manager_key")

@@ -470,8 +470,7 @@ class _Walk:
             text, ids = (self._content(numbers[at], columns) for at in (mark.text_at, 1))
             self._releases.require(text, ids, mark.mode, mark.is_of)
             return Content()
-        parts = [self._content(part, columns) for part in numbers]
-        refuse(parts, f"an expression ({name})")
+        refuse([self._content(part, columns) for part in numbers], f"an expression ({name})")
         return Content()
 
     def _scan(self, _: Any) -> Columns:

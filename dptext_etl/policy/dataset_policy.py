@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
@@ -111,6 +111,8 @@ class Policy(Checked):
             drawn texts still join the rows of two audiences.
         columns: The text columns; none with `synthetic`.
     """
+
+    copied: ClassVar[tuple[str, ...]] = ("_folder", "_audience")
 
     dataset: Name
     release: Name
@@ -265,23 +267,6 @@ class Policy(Checked):
             loaded._folder = path.parent.absolute()  # noqa: SLF001  (of this class)
             return loaded
         raise PolicyError(problem, hint)
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy the policy and its file's name; changed entries are checked.
-
-        Args:
-            update: Changed entries by name.
-            deep: Copy the values of unchanged entries, too.
-
-        Returns:
-            The copy.
-
-        Raises:
-            PolicyError: A changed entry is wrong.
-        """
-        again = super().model_copy(update=update, deep=deep)
-        again._folder, again._audience = self._folder, self._audience  # noqa: SLF001  (a copy of this one)
-        return again
 
     @property
     def audience(self) -> str | None:

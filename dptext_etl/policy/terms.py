@@ -67,6 +67,8 @@ class Checked(BaseModel):
 
     what: ClassVar[str] = "policy"
     """Noun for this part of a policy in messages."""
+    copied: ClassVar[tuple[str, ...]] = ()
+    """Names of private attributes that a changed copy takes over."""
     __repr_args__ = changed_parameters
 
     @classmethod
@@ -109,7 +111,10 @@ class Checked(BaseModel):
         aliases = {name: field.alias or name for name, field in type(self).model_fields.items()}
         entries = {**{name: getattr(self, name) for name in self.model_fields_set}, **update}
         with self.checking():
-            return type(self).model_validate({aliases.get(name, name): value for name, value in entries.items()})
+            again = type(self).model_validate({aliases.get(name, name): value for name, value in entries.items()})
+        for name in self.copied:
+            setattr(again, name, getattr(self, name))
+        return again
 
 
 class DagsterSpec(Checked):

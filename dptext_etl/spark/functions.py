@@ -206,7 +206,7 @@ def released_by(
 
 
 def ask_workers(spark: Any, form: str, mechanisms: Iterable[Mechanism], noise: str, ledger: LedgerSpec | None) -> None:
-    """Ask whether workers have what they need, the keys of the noise and of the ids in a ledger among it."""
+    """Ask workers whether they can compute, and resolve the keys of the noise and of the ids in a ledger."""
     ids = None if ledger is None else for_workers(ledger).id_key
     needed = ["dptext_etl.spark.worker", *(["pandas"] if form == "pandas" else [])]
     require_workers(spark, needed, mechanisms, [noise, *([] if ids is None else [ids])])
@@ -258,8 +258,7 @@ def pandas_function(policy_json: str, *, spend: bool) -> Any:
     def release(*columns: Any, **named: Any) -> Any:
         return worker.release_series(policy_json, *worker.arguments(columns, named))
 
-    returned = pd.DataFrame if spend else pd.Series
-    release.__annotations__ = {"columns": pd.Series, "named": pd.Series, "return": returned}
+    release.__annotations__ = {"columns": pd.Series, "named": pd.Series, "return": pd.DataFrame if spend else pd.Series}
     declare: Any = pandas_udf
     return declare(release, worker.SPEND_SQL if spend else "string")
 

@@ -16,19 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl import column
-from dptext_etl.accounting import (
+from dptext_etl.accounting import PureDraws, compose, conversion, joint, least, log10_odds
+from dptext_etl.accounting.conversion import (
     Bound,
-    PureDraws,
     bounded_range_epsilon,
     bounds,
-    compose,
-    conversion,
-    joint,
-    least,
-    log10_odds,
+    largest_mu,
+    log_delta,
+    smallest_epsilon,
     zcdp_epsilon,
 )
-from dptext_etl.accounting.conversion import largest_mu, log_delta, smallest_epsilon
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, GuaranteeClass, Spend, fine, micro
 from dptext_etl.mechanism import worst_spend

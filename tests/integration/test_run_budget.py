@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dptext_etl.accounting import PureDraws, bounded_range_epsilon, zcdp_epsilon
+from dptext_etl.accounting.conversion import PureDraws, bounded_range_epsilon, zcdp_epsilon
 from dptext_etl.checks import comparison
 from dptext_etl.engines import stage
 from dptext_etl.errors import BudgetError, DisclosureError, DPTextError, LedgerError, PolicyError

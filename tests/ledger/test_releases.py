@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from dptext_etl import _kernel
-from dptext_etl.accounting import Bound
+from dptext_etl.accounting.conversion import Bound
 from dptext_etl.errors import KeyReferenceError, LedgerError
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
 from dptext_etl.ledger.releases import commitment

@@ -247,8 +247,7 @@ def explain(
     facts: dict[str, Any]
     if extensions.exists("postprocesses", name):
         step = catalog.load_postprocess(name)
-        values = parse_parameters(step, name, parameter)
-        facts = dict.fromkeys(KEYS) | options.postprocess_facts(name, step, values)
+        facts = dict.fromkeys(KEYS) | options.postprocess_facts(name, step, parse_parameters(step, name, parameter))
         if not terminal.emitted(facts):
             options.show_postprocess(facts)
         return

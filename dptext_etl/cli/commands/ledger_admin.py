@@ -134,8 +134,7 @@ def revoke(
             handle.releases.revoke_name(dataset, release, reason)
     outcome = f"release {release!r} of {dataset} is revoked; its charges stay"
     outcome += ", and you must remove its published tables yourself" if versions else ""
-    facts = {"revoked": release, "dataset": dataset, "records": records, "published": versions}
-    terminal.report(facts, outcome)
+    terminal.report({"revoked": release, "dataset": dataset, "records": records, "published": versions}, outcome)
 
 
 @command(

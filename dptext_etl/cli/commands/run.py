@@ -243,8 +243,7 @@ def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
         for named, lines in seen.items():
             if not (full or len(lines) == 1 or terminal.BEYOND_CHANCE in named):
                 seen[named] = [f"{len(lines)} text columns"]
-        rows = [(*named, line) for named, lines in seen.items() for line in lines]
-        terminal.table(("report", "", "details"), rows)
+        terminal.table(("report", "", "details"), [(*named, line) for named, lines in seen.items() for line in lines])
     terminal.show_balance(summary["remaining"])
     show_table(summary["table"])
     terminal.say()
@@ -274,8 +273,7 @@ def _most_charged(scope: Mapping[str, Any]) -> dict[str, str]:
 def show_gates(gates: Iterable[Mapping[str, Any]]) -> None:
     from dptext_etl.checks.verdict import status
 
-    rows = [(gate["name"], status(gate), gate["message"]) for gate in gates]
-    terminal.table(("gate", "", "details"), rows)
+    terminal.table(("gate", "", "details"), [(gate["name"], status(gate), gate["message"]) for gate in gates])
 
 
 def _show_profile(stages: list[Mapping[str, Any]]) -> None:
