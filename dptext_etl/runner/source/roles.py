@@ -435,25 +435,29 @@ def refuse_own_inputs(policy: Policy, paths: Sequence[str]) -> None:
     Raises:
         PolicyError: An input was made from a file of the source.
     """
-    inputs = list[tuple[str, Path]]()
-    parts = list[tuple[str, BaseModel]]()
-    if policy.synthetic is not None:
-        parts.append(("synthetic", policy.synthetic.mechanism))
-        if policy.synthetic.pool is not None:
-            inputs.append(("the pool", Path(policy.pool.path)))  # its texts are published as they are
-    for column in policy.charged_columns():
-        opened = getattr(getattr(column.mechanism, "opened", None), "path", None)
-        if opened is not None:  # also a corpus that came from a store
-            inputs.append(("the corpus", Path(opened)))
-        parts += [(step.name, step) for step in (column.mechanism, *column.postprocess)]
-    inputs += [item for name, part in parts for item in _inputs_of(name, part)]
-    lineage = {name: made_from([path]) for name, path in dict.fromkeys(inputs)}
+    lineage = {name: made_from([path]) for name, path in dict.fromkeys(inputs_of_policy(policy))}
     for file in (file for path in paths if lineage and not is_remote(path) for file in _inside(Path(path))):
         for name, files in lineage.items():
             if file.is_file() and _holds(files, file):
                 msg = f"{name} was made from a file of the source: it holds the private column, and is not public"
                 hint = "make it from published or public texts, or use one that comes with the library"
                 raise PolicyError(msg, f"{hint}; delete this one")
+
+
+def inputs_of_policy(policy: Policy) -> Iterator[tuple[str, Path]]:
+    """Yield the names and the places of the files and folders that are public inputs of a policy."""
+    parts = list[tuple[str, BaseModel]]()
+    if policy.synthetic is not None:
+        parts.append(("synthetic", policy.synthetic.mechanism))
+        if policy.synthetic.pool is not None:
+            yield "the pool", Path(policy.pool.path)  # its texts are published as they are
+    for column in policy.charged_columns():
+        opened = getattr(getattr(column.mechanism, "opened", None), "path", None)
+        if opened is not None:  # also a corpus that came from a store
+            yield "the corpus", Path(opened)
+        parts += [(step.name, step) for step in (column.mechanism, *column.postprocess)]
+    for name, part in parts:
+        yield from _inputs_of(name, part)
 
 
 def _inputs_of(name: str, part: BaseModel) -> Iterator[tuple[str, Path]]:
