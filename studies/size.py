@@ -15,6 +15,8 @@ LONG = 600
 RUN_FIGURES = (
     "files",
     "functions",
+    "files without those that are only imported",
+    "functions without bodies of classes",
     "files that receive raw texts",
     "changes of file from the charge until the first shard is staged",
     "ledger opened",
@@ -26,6 +28,7 @@ ROOMS = {"core": ("",), "runner and engines": ("runner", "engines"), "ledger": (
 RUN = """
 import sys
 files, functions, texts_in, looking = set(), set(), set(), []
+called = {}  # functions, which have fast local names (the second flag), and their files; bodies of classes do not
 calls = dict.fromkeys(("Ledger.open", "Manifest.read", "_write"), 0)
 names = set()
 charging = []  # files of functions in the order of their first call since the first batch was charged
@@ -49,6 +52,8 @@ def note(frame, event, _):
             if frame.f_code not in functions and (charging or name == "Shards.reserve") and "Staging.save" not in names:
                 charging.append(file)
             functions.add(frame.f_code)
+            if frame.f_code.co_flags & 2:
+                called[frame.f_code] = file
             names.add(name)
 import threading
 import polars as pl
@@ -69,7 +74,7 @@ run(Policy.parse({
 }))
 sys.setprofile(None)
 changes = sum(before != after for before, after in zip(charging, charging[1:]))
-print(len(files), len(functions), len(texts_in), changes, *calls.values())
+print(len(files), len(functions), len(set(called.values())), len(called), len(texts_in), changes, *calls.values())
 """
 
 
