@@ -51,7 +51,7 @@ def killed(warm):
 
 @pytest.fixture
 def undisturbed(make_job):
-    job = make_job("undisturbed")
+    job = make_job("undisturbed", shard_rows=100)
     job.run()
     return job
 
@@ -59,7 +59,7 @@ def undisturbed(make_job):
 @pytest.mark.thorough
 @pytest.mark.parametrize(("step", "times"), STEPS)
 def test_a_killed_run_goes_on(undisturbed, make_job, killed, step, times):
-    job = make_job("killed")
+    job = make_job("killed", shard_rows=100)
     died, said = killed(job.policy(), step, times)
     assert died, said
     reached = step in {"manifest written", "shown", "cleared"}
@@ -78,7 +78,7 @@ def test_a_killed_run_goes_on(undisturbed, make_job, killed, step, times):
 @pytest.mark.thorough
 @pytest.mark.parametrize("gone", ["draws", "parquet", "json"])
 def test_killed_while_the_staged_files_were_removed(undisturbed, make_job, killed, gone):
-    job = make_job("killed")
+    job = make_job("killed", shard_rows=100)
     assert killed(job.policy(), "manifest written", 1)[0]
     (file,) = (job.folder / "published.staging").rglob(f"shard-00001.{gone}")
     file.unlink()
