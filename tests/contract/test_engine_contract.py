@@ -221,7 +221,8 @@ def test_records_over_the_cap_are_excluded_person_by_person(engine, make_job, re
 CHANGED = ["r00003", "r00150", "r00239"]
 
 
-@on(["release_again", "quarantine", "keep"])
+@pytest.mark.parametrize("engine", [LATER], indirect=True)  # `integration/test_run_changes.py` runs the local one
+@pytest.mark.parametrize("case", ["release_again", "quarantine", "keep"])
 def test_changed_texts_are_refused_or_treated_as_the_policy_says(engine, make_job, case):
     job, other = engine.jobs(make_job)
     columns = [

@@ -11,7 +11,6 @@ from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.mechanism import Released
 from dptext_etl.runner import check, plan, publish
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.spark import run_frame as run_on_spark
 from tests.quick import quick
 
 from ..refusals import same_refusal
@@ -285,16 +284,3 @@ def test_consent_comes_first(job):
         assert 'on_changed = "keep" publishes the earlier released texts at no cost' in error.hint
         assert "charges 240 records again, each epsilon" in error.hint
     assert job.run(on_changed="keep").rows["released"] == 240
-
-
-@pytest.mark.thorough
-def test_spark_notices_changed_rows_where_no_row_is_new(spark, job):
-    raw, policy = pl.read_parquet(job.folder / "raw.parquet"), job.policy(incremental=True)
-    run_on_spark(spark.createDataFrame(raw.to_pandas()), policy)
-    edited = pl.when(pl.col("id").is_in(CHANGED)).then(pl.lit("word anew")).otherwise("review")
-    frame = spark.createDataFrame(raw.with_columns(review=edited).to_pandas())
-    with pytest.raises(InputError, match="texts of 3 records changed"):
-        run_on_spark(frame, policy)
-    assert listed(job) == CHANGED
-    kept = run_on_spark(frame, job.policy(incremental=True, on_changed="keep"))
-    assert (kept.rows["changed_kept"], kept.published_rows) == (3, 240)

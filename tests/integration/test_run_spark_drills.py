@@ -20,7 +20,7 @@ from .spark_runs import failing_once, frame_of, used
 
 @pytest.fixture
 def undisturbed(spark, make_job):
-    job = make_job("undisturbed")
+    job = make_job("undisturbed", shard_rows=100)
     run_frame(frame_of(spark, job), job.policy())
     return job
 
@@ -37,7 +37,7 @@ RETRIED = [
 @pytest.mark.thorough
 @pytest.mark.parametrize(("how", "step"), RETRIED)
 def test_every_task_fails_once_after_a_step_and_is_retried(spark, undisturbed, make_job, how, step):
-    job = make_job("job")
+    job = make_job("job", shard_rows=100)
     failures = job.folder / "failures"
     checkpoint = failing_once(failures, step, how)
     staged = stage(job.policy(), engine=SparkEngine(frame_of(spark, job)), checkpoint=checkpoint)
@@ -84,7 +84,7 @@ stage(policy, engine=SparkEngine(spark.read.parquet(policy.source)), checkpoint=
 
 @pytest.mark.thorough
 def test_a_driver_killed_half_way_and_a_run_that_goes_on(spark, spark_settings, undisturbed, make_job):
-    job = make_job("killed")
+    job = make_job("killed", shard_rows=100)
     settings = " ".join(f"--conf '{name}={value}'" for name, value in spark_settings.items())
     for step, times, ends in (("staged", 2, {-signal.SIGKILL}), ("committed", 3, {-signal.SIGKILL, 0})):
         # tasks of the first driver may outlive it for a moment and leave the second one too little to be killed in
@@ -139,7 +139,7 @@ def test_speculation_in_a_cluster_is_one_release_and_one_charge(
     undisturbed, cluster, postgres, speculating, spark_settings, make_job, step
 ):
     """Tables and references travel to the executors, and all of them charge one ledger on a server."""
-    job = make_job("job")
+    job = make_job("job", shard_rows=100)
     seen = job.folder / "seen"
     seen.mkdir()
     _kernel.Secret().write(str(job.folder / "ids.key"))

@@ -88,7 +88,8 @@ def test_the_bytes_and_the_charge_are_those_of_a_folder(place, make_job, store, 
     ("step", "times"), quick([("committed", 3), ("computed", 2), ("reserved", 2), ("staged", 3), ("parts written", 1)])
 )
 def test_a_run_that_stops_goes_on_elsewhere(place, make_job, store, machine, step, times):
-    job, undisturbed = place(make_job("stopped")), make_job("undisturbed")
+    job, undisturbed = (make_job(name, shard_rows=100) for name in ("stopped", "undisturbed"))
+    job = place(job)
     undisturbed.run()
     assert job.stop(step, times)
     machine()

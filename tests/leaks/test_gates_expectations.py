@@ -2,16 +2,12 @@
 
 import json
 import logging
-import os
-import subprocess
-import textwrap
 from pathlib import Path
 
 import pandas as pd
 import polars as pl
 import pytest
 
-from dptext_etl.checks.great_expectations import VerdictRecord
 from dptext_etl.errors import GateError
 from tests.later import later
 from tests.quick import quick
@@ -172,53 +168,3 @@ def test_arguments_hold_references_only(bench):
     assert not [token for plan in bench.run.canaries for token in plan.tokens if token in said]
     secretive = bench.policy.model_copy(update={"storage_options": {"endpoint": "hunter2hunter2"}})
     assert "hunter2" not in dptx.written(secretive)
-
-
-@pytest.mark.thorough
-@pytest.mark.slow
-def test_every_way_of_starting_leaves_a_failing_record(bench, leaking, tmp_path, warm):
-    """`python file`, `-m` and `-c`: the exit code is not zero, and the record says what happened."""
-    (tmp_path / "policy.json").write_text(dptx.written(bench.policy))
-    leaking.write_parquet(tmp_path / "leaking.parquet")
-    code = textwrap.dedent(
-        """
-        import sys
-        from pathlib import Path
-        import polars as pl
-        from dptext_etl.checks.great_expectations import tallies
-        folder = Path(sys.argv[1])
-        policy = tallies.parse_policy((folder / "policy.json").read_text())
-        from dptext_etl.checks.great_expectations.expectations import validate
-        record = validate(pl.read_parquet(folder / "leaking.parquet"), policy)
-        record.write(folder / sys.argv[2])
-        record.require()
-        """
-    )
-    (tmp_path / "started_by_name.py").write_text(code)
-    ways = {
-        "file": [str(tmp_path / "started_by_name.py")],
-        "module": ["-m", "started_by_name"],
-        "command": ["-c", code],
-    }
-    started = {
-        way: subprocess.Popen(
-            [*warm, *arguments, str(tmp_path), f"{way}.json"],
-            env={**os.environ, "WARM": "great_expectations dptext_etl.checks.great_expectations.*"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-        )
-        for way, arguments in ways.items()
-    }
-    for way, process in started.items():
-        out, err = process.communicate(timeout=600)
-        assert process.returncode != 0, way
-        assert "did not hold" in err, way
-        assert bench.sentinel.lower() not in (out + err).lower()
-        record = VerdictRecord.read(tmp_path / f"{way}.json")
-        assert not record.success
-        with pytest.raises(GateError):
-            record.require()
-    with pytest.raises(GateError, match="reading a verdict failed"):
-        VerdictRecord.read(tmp_path / "never-ran.json")
