@@ -100,18 +100,6 @@ class Candidate:
     digests: TextDigests = field(default_factory=TextDigests, repr=False, compare=False)
     outputs: Mapping[str, frozenset[str] | None] | None = field(default=None, repr=False)
 
-    @classmethod
-    def published(
-        cls,
-        policy: Policy,
-        ledger: Ledger | None = None,
-        refs: Mapping[str, ReleaseRef] | None = None,
-        manifest: Manifest | None = None,
-        sink: LocalSink | None = None,
-    ) -> Candidate:
-        texts = () if sink is None else (sink.manifest.read_bytes(),)
-        return cls(policy, (), (), ledger, refs or {}, texts, stage=Stage.PUBLISHED, manifest=manifest, sink=sink)
-
     @property
     def rows(self) -> int:
         """Rows of all parts, canary rows included."""
@@ -125,11 +113,9 @@ class Candidate:
         if self.stage is Stage.PUBLISHED:
             tokens = policy_tokens(self.policy, self.policy.column_policies()[0].secret)
             return {name: frozenset(words) for name, words in tokens.items()}
-        planted = [row for plan in self.canaries for row in plan.rows if row.kind == "out_of_vocabulary"]
-        return {
-            item.name: frozenset(word for row in planted for word in row.words[item.name])
-            for item in self.policy.columns
-        }
+        planted = [row.words for plan in self.canaries for row in plan.rows if row.kind == "out_of_vocabulary"]
+        names = (item.name for item in self.policy.columns)
+        return {name: frozenset(word for words in planted for word in words[name]) for name in names}
 
 
 def choice_columns(policy: Policy) -> dict[str, ChoiceMechanism]:

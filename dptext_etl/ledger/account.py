@@ -172,8 +172,7 @@ class Account:
         released = column.release(texts.filter(fits), ids.filter(fits), policy)
         charge = Charge(ref, identities.filter(fits), worst[0][chosen], {})
         drawn, digests = released.positions.to_numpy(zero_copy_only=False), pa.array(_kernel.digests(released.text))
-        diverged = steps.commit(steps.compare(policy, charge, ids.filter(fits), digests, drawn))
-        if diverged:
+        if diverged := steps.commit(steps.compare(policy, charge, ids.filter(fits), digests, drawn)):
             hint = "the first commit is the release: read it where it was written, or use a new name"
             raise LedgerError(f"{diverged}; nothing of the batch is returned", hint)
         paid = column.with_spends(released, mechanism) if spend else released.text

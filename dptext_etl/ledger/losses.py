@@ -142,8 +142,7 @@ def lower(
     lowered = {}
     for number, name in sorted(first.items()):
         pinned = contents.scopes[number]
-        missing = set(pinned.components) - set(lost)
-        if missing:
+        if missing := set(pinned.components) - set(lost):
             listed = " and ".join(sorted(missing))
             msg = f"a cap of {name} counts {listed}: state how much of it may be missing in a balance"
             raise LedgerError(msg, "add the component to the losses, 0 if none of it is missing")

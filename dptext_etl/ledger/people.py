@@ -220,8 +220,7 @@ class People:
             db.store.require_steward()
             db.contents.latest().refuse_frozen(dataset)
             people = forgotten(db, dataset)
-            missing = len(wanted - people.records) + len(units - people.units.keys())
-            if missing:
+            if missing := len(wanted - people.records) + len(units - people.units.keys()):
                 whom = f"{len(wanted) + len(units):,} {'records and subjects' if units else 'records'}"
                 msg = f"{missing:,} of {whom} are not forgotten in {dataset}; nothing was changed"
                 raise LedgerError(msg, "name records and subjects by their ids, as for `dptext forget`")

@@ -273,9 +273,8 @@ class LedgerReader:
             anchor: An anchor, as `anchor` returned it.
         """
         with self._db.store.snapshot():
-            return anchor.ledger == self._db.ledger_id and self._db.journal.has_head(
-                Head(anchor.seq, bytes.fromhex(anchor.hash))
-            )
+            head = Head(anchor.seq, bytes.fromhex(anchor.hash))
+            return anchor.ledger == self._db.ledger_id and self._db.journal.has_head(head)
 
     def verify(self) -> VerifyReport:
         """Derive every table again from the journal and its sealed batches, and report each difference."""
@@ -313,8 +312,7 @@ class Lookup:
     def batches(self) -> I64:
         """Return the batches of the release, in ascending order."""
         with self._db.store.snapshot():
-            batches = self._db.contents.latest().of_release.get((self.ref.id, self.ref.nonce), [])
-            return np.array(batches, np.int64)
+            return np.array(self._db.contents.latest().of_release.get((self.ref.id, self.ref.nonce), []), np.int64)
 
     @property
     def planned(self) -> bool:

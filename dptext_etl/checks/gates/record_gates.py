@@ -457,5 +457,4 @@ def _compared(name: str, pairs: list[Trial], alarm: float) -> PairComparison:
     trials: Trials = Counter(chance for chance, _ in pairs)
     equal = sum(agree for _, agree in pairs)
     mean = sum(chance * times for chance, times in trials.items())
-    limit = max(least_suspicious(trials, alarm), math.ceil(mean) + 1)
-    return PairComparison(name, trials.total(), equal, limit)
+    return PairComparison(name, trials.total(), equal, max(least_suspicious(trials, alarm), math.ceil(mean) + 1))
