@@ -193,6 +193,7 @@ class Gate(ABC):
         order: Place in lists of gates: lower numbers first, equal numbers by name.
         problems: Names of its counts that must be 0 and that add up over batches of rows. Great Expectations judges a
             gate that names any.
+        reads: The columns that it needs in a table of rows: "id" for the record id, `CANARY`, or none.
         reads_ledger: Whether it looks rows up in the ledger.
         candidate: The release.
         policy: The policy of the release.
@@ -210,6 +211,7 @@ class Gate(ABC):
     stages: ClassVar[frozenset[Stage]]
     order: ClassVar[int] = 100
     problems: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[tuple[str, ...]] = ()
     reads_ledger: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
@@ -228,7 +230,8 @@ class Gate(ABC):
         gate is excluded, and `raw_column_absent` stops the run. A gate that needs ids judges no published table of an
         shuffled release.
         """
-        return () if policy.synthetic is None else None
+        names = tuple(policy.id if name == "id" else name for name in cls.reads)
+        return names if policy.synthetic is None else None
 
     def rows(self, batch: pl.DataFrame) -> None:  # noqa: B027  (a few gates judge no rows)
         """Take a batch of rows as mechanisms released them; a staged batch holds the canary rows and their marker."""

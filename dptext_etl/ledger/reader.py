@@ -15,8 +15,7 @@ from dptext_etl.keys import IdForm
 from dptext_etl.ledger import people, reports
 from dptext_etl.ledger.caps import cap_change
 from dptext_etl.ledger.holdings import Database, Places
-from dptext_etl.ledger.losses import Losses
-from dptext_etl.ledger.people import People
+from dptext_etl.ledger.people import Losses, People
 from dptext_etl.ledger.reports import Remaining, Reports
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, binaries, hashed_ids
 from dptext_etl.ledger.storage.journal import Head, copy
