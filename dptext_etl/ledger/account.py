@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
 import pyarrow as pa
@@ -59,12 +59,11 @@ class ChargeSteps:
         anchor_files.record(self.ledger, self.scope, self.release, self.anchors, self.options)
         return outcome
 
-    def refuse_changed(self, changed: Mask) -> None:
+    def refuse_changed(self, changed: Mask) -> NoReturn:
         """Refuse records whose texts changed."""
-        if changed.any():
-            msg = f"the texts of {counted(int(changed.sum()), 'record')} changed since this release charged them"
-            hint = "no row of the batch was charged; release changed data, or data under another key, under a new name"
-            raise InputError(f"{msg}; it holds one text per record id", f"{hint}, at full spend")
+        msg = f"the texts of {counted(int(changed.sum()), 'record')} changed since this release charged them"
+        hint = "no row of the batch was charged; release changed data, or data under another key, under a new name"
+        raise InputError(f"{msg}; it holds one text per record id", f"{hint}, at full spend")
 
     def compare(
         self, policy: ColumnPolicy, charge: Charge, ids: pa.Array, digests: pa.Array, draws: Any, **marks: Any

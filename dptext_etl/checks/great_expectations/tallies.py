@@ -81,9 +81,8 @@ class GateTally:
         self._rows += table.height
         name = self._policy.id
         if self._policy.ids == "drop":  # the gates expect ids, and a table that shows any has an unknown column
-            table = table.rename({name: f"{name} shown"}, strict=False).with_columns(
-                pl.lit(None, pl.String).alias(name)
-            )
+            table = table.rename({name: f"{name} shown"}, strict=False)
+            table = table.with_columns(pl.lit(None, pl.String).alias(name))
         feed_published([self._gate], table, self._policy)
 
     def counts(self) -> Counts:
