@@ -137,8 +137,7 @@ def plan(
 def plant(frame: pl.DataFrame, planned: CanaryPlan, policy: Policy) -> pl.DataFrame:
     """Add the canary rows to a shard in memory: half of them in front, the others behind."""
     names = [item.name for item in policy.columns]
-    missing = [name for name in (policy.id, *names) if name not in frame.columns]
-    if missing:
+    if missing := [name for name in (policy.id, *names) if name not in frame.columns]:
         raise InputError(f"columns are missing: {', '.join(missing)}", "the policy names them")
     if CANARY in frame.columns:
         raise InputError(f"the column {CANARY} is ours", "rename it in the source")

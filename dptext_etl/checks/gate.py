@@ -100,18 +100,6 @@ class Candidate:
     digests: TextDigests = field(default_factory=TextDigests, repr=False, compare=False)
     outputs: Mapping[str, frozenset[str] | None] | None = field(default=None, repr=False)
 
-    @classmethod
-    def published(
-        cls,
-        policy: Policy,
-        ledger: Ledger | None = None,
-        refs: Mapping[str, ReleaseRef] | None = None,
-        manifest: Manifest | None = None,
-        sink: LocalSink | None = None,
-    ) -> Candidate:
-        texts = () if sink is None else (sink.manifest.read_bytes(),)
-        return cls(policy, (), (), ledger, refs or {}, texts, stage=Stage.PUBLISHED, manifest=manifest, sink=sink)
-
     @property
     def rows(self) -> int:
         """Rows of all parts, canary rows included."""
@@ -125,11 +113,9 @@ class Candidate:
         if self.stage is Stage.PUBLISHED:
             tokens = policy_tokens(self.policy, self.policy.column_policies()[0].secret)
             return {name: frozenset(words) for name, words in tokens.items()}
-        planted = [row for plan in self.canaries for row in plan.rows if row.kind == "out_of_vocabulary"]
-        return {
-            item.name: frozenset(word for row in planted for word in row.words[item.name])
-            for item in self.policy.columns
-        }
+        planted = [row.words for plan in self.canaries for row in plan.rows if row.kind == "out_of_vocabulary"]
+        names = (item.name for item in self.policy.columns)
+        return {name: frozenset(word for words in planted for word in words[name]) for name in names}
 
 
 def choice_columns(policy: Policy) -> dict[str, ChoiceMechanism]:
@@ -207,6 +193,7 @@ class Gate(ABC):
         order: Place in lists of gates: lower numbers first, equal numbers by name.
         problems: Names of its counts that must be 0 and that add up over batches of rows. Great Expectations judges a
             gate that names any.
+        reads: The columns that it needs in a table of rows: "id" for the record id, `CANARY`, or none.
         reads_ledger: Whether it looks rows up in the ledger.
         candidate: The release.
         policy: The policy of the release.
@@ -224,6 +211,7 @@ class Gate(ABC):
     stages: ClassVar[frozenset[Stage]]
     order: ClassVar[int] = 100
     problems: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[tuple[str, ...]] = ()
     reads_ledger: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
@@ -242,7 +230,8 @@ class Gate(ABC):
         gate is excluded, and `raw_column_absent` stops the run. A gate that needs ids judges no published table of an
         shuffled release.
         """
-        return () if policy.synthetic is None else None
+        names = tuple(policy.id if name == "id" else name for name in cls.reads)
+        return names if policy.synthetic is None else None
 
     def rows(self, batch: pl.DataFrame) -> None:  # noqa: B027  (a few gates judge no rows)
         """Take a batch of rows as mechanisms released them; a staged batch holds the canary rows and their marker."""

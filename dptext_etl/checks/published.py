@@ -72,7 +72,8 @@ def check_published(
                 own = {part.path for part in manifest.parts if is_inside(part.path)}
                 sink = replace(sink, listed=_listed(str(released), policy, policy.table, own))
         refs = ledger.releases.find_all(policy)
-        release = Candidate.published(policy, ledger, refs, manifest, sink)
+        texts, stage = () if sink is None else (sink.manifest.read_bytes(),), Stage.PUBLISHED
+        release = Candidate(policy, (), (), ledger, refs, texts, stage=stage, manifest=manifest, sink=sink)
         gates = [make(kind, release) for kind in judges(policy, Stage.PUBLISHED)]
         types = published_types(policy, manifest)
         with seam("evaluating the gates", GateError):

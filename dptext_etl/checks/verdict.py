@@ -93,8 +93,7 @@ def require(verdicts: Iterable[Verdict]) -> None:
     verdicts = tuple(verdicts)
     if not verdicts:
         raise GateError("no gate was evaluated, so nothing can be published")
-    failed = [verdict for verdict in verdicts if not verdict.passed]
-    if failed:
+    if failed := [verdict for verdict in verdicts if not verdict.passed]:
         messages = "; ".join(f"{verdict.name}: {verdict.message}" for verdict in failed)
         hint = "find and fix the defect, and release under a new name: charges remain"
         if {verdict.name for verdict in failed} == {FILES}:

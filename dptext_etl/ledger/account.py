@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
 import pyarrow as pa
@@ -59,12 +59,11 @@ class ChargeSteps:
         anchor_files.record(self.ledger, self.scope, self.release, self.anchors, self.options)
         return outcome
 
-    def refuse_changed(self, changed: Mask) -> None:
+    def refuse_changed(self, changed: Mask) -> NoReturn:
         """Refuse records whose texts changed."""
-        if changed.any():
-            msg = f"the texts of {counted(int(changed.sum()), 'record')} changed since this release charged them"
-            hint = "no row of the batch was charged; release changed data, or data under another key, under a new name"
-            raise InputError(f"{msg}; it holds one text per record id", f"{hint}, at full spend")
+        msg = f"the texts of {counted(int(changed.sum()), 'record')} changed since this release charged them"
+        hint = "no row of the batch was charged; release changed data, or data under another key, under a new name"
+        raise InputError(f"{msg}; it holds one text per record id", f"{hint}, at full spend")
 
     def compare(
         self, policy: ColumnPolicy, charge: Charge, ids: pa.Array, digests: pa.Array, draws: Any, **marks: Any
@@ -172,8 +171,7 @@ class Account:
         released = column.release(texts.filter(fits), ids.filter(fits), policy)
         charge = Charge(ref, identities.filter(fits), worst[0][chosen], {})
         drawn, digests = released.positions.to_numpy(zero_copy_only=False), pa.array(_kernel.digests(released.text))
-        diverged = steps.commit(steps.compare(policy, charge, ids.filter(fits), digests, drawn))
-        if diverged:
+        if diverged := steps.commit(steps.compare(policy, charge, ids.filter(fits), digests, drawn)):
             hint = "the first commit is the release: read it where it was written, or use a new name"
             raise LedgerError(f"{diverged}; nothing of the batch is returned", hint)
         paid = column.with_spends(released, mechanism) if spend else released.text

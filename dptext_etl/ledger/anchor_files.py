@@ -349,8 +349,7 @@ def require_environment(
                 with _locked(place.folder / "environments.lock"):
                     if place.read(file) is None:
                         place.write(file, content, action="recording the environment of the ledger and the noise key")
-        current = place.read(file)
-        if current not in {None, content}:
+        if place.read(file) not in {None, content}:
             msg = f"another environment uses this {what}, and this policy is of {environment}; nothing was charged"
             raise LedgerError(msg, f"name the {what} of {environment}: environments never share keys or ledgers")
 

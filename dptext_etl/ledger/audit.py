@@ -59,9 +59,8 @@ class Verification:
             counts = np.bincount(np.concatenate([self.states[seq] for seq in batches]), minlength=len(State))
             stated = self.contents.count(key)
             if any(counts[State[name.upper()]] != stated[name] for name in COUNTED.values() if name != "diverged"):
-                self.note(
-                    f"{self.contents.releases[key[0]]}: its events state other counts than the states of its rows"
-                )
+                release = self.contents.releases[key[0]]
+                self.note(f"{release}: its events state other counts than the states of its rows")
 
     def note(self, problem: str) -> None:
         self.problems[problem] = None

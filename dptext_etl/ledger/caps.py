@@ -103,16 +103,14 @@ class Scopes:
 
     def _refuse_other_scopes(self, contents: Contents, scope: Scope, pinned: Pinned, cap: Cap | None) -> None:
         """Refuse charges that another scope of the dataset would not count."""
-        other = contents.other_group(scope)
-        if other is not None:
+        if (other := contents.other_group(scope)) is not None:
             msg = f"the spends of {scope.dataset} in period {scope.period} add up in {other.name}, got {scope.name}"
             raise LedgerError(msg, "a dataset stays in its group for a period: another would start balances at zero")
         capped = contents.capped(scope.dataset) if cap is None and pinned.measure is None else None
         if capped is not None:
             msg = f"the dataset {scope.dataset} has a cap ({capped.name}, period {capped.period}); this policy has none"
             raise LedgerError(msg, "keep [cap] in the policy")
-        named = contents.named_period(scope)
-        if named is not None:
+        if (named := contents.named_period(scope)) is not None:
             msg = f"{scope.dataset} has a cap in period {named.period}, so nothing is charged in period {ALL} any more"
             raise LedgerError(msg, f'name the period in the policy: [cap] period = "{named.period}"')
 

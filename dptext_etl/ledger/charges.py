@@ -259,9 +259,8 @@ class Charges(LedgerReader):
             records.append(hashed.ids)
             units.append(hashed_ids(self._db.id_key.units(scope.unit, hashed, subjects, own=own)))
         unit_ids = concatenated(units)
-        return LedgerPlan(
-            scope.dataset, WantedIds(concatenated(records)), WantedIds(unit_ids.take(unit_ids.are_real()))
-        )
+        real_units = WantedIds(unit_ids.take(unit_ids.are_real()))
+        return LedgerPlan(scope.dataset, WantedIds(concatenated(records)), real_units)
 
     def use(self, plan: LedgerPlan) -> None:
         """Answer calls that name only records of a plan from this plan.
@@ -466,10 +465,8 @@ def _write(request: Request, state: ColumnState, rows: Index, staged: int | None
     facts |= {"scope": request.pinned.id, "name": scope.name, "period": scope.period, "unit": scope.unit}
     facts |= {AGAIN: changed} if changed else {}
     whole = len(rows) == batch.size
-    sealed = column.sealed if whole else None
-    db.journal.append_sealed(
-        Event.RESERVE, *(sealed or _seal_rows(batch, column, slice(None) if whole else rows)), staged, **facts
-    )
+    sealed = (column.sealed if whole else None) or _seal_rows(batch, column, slice(None) if whole else rows)
+    db.journal.append_sealed(Event.RESERVE, *sealed, staged, **facts)
 
 
 def _replay(request: Request, state: ColumnState, released: Mask) -> None:

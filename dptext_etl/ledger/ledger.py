@@ -318,8 +318,7 @@ class Ledger(Charges):
             # The first result under a chain is the one that is published: two writers must not both find none.
             db.store.lock(states_lock(ref))
             holdings = db.look_up(ref, records.ids, records.distinct)
-            missing = int((~holdings.committed).sum())
-            if missing:
+            if missing := int((~holdings.committed).sum()):
                 msg = f"{counted(missing, 'record is', 'records are')} not committed, so nothing of them is rewritten"
                 raise LedgerError(msg, "commit them before")
             rewritten, first = db.records.postprocessed(holdings.places, chain)
@@ -396,8 +395,7 @@ def _examine(db: Database, results: Results) -> PreparedCommit:
         raise LedgerError(f"{msg}; nothing was committed", "reserve the batch before you compute it")
     committed = holdings.state == State.COMMITTED
     # More draws than were reserved would lose more than was charged.
-    over = int((results.positions > db.records.reserved(holdings.places, "n_worst")).sum())
-    if over:
+    if over := int((results.positions > db.records.reserved(holdings.places, "n_worst")).sum()):
         msg = f"{counted(over, 'record')} used more positions than were reserved; nothing was committed"
         raise LedgerError(msg, "reserve the worst case of the mechanism")
     outcome = np.full(committed.size, CommitOutcome.COMMITTED, np.uint8)
@@ -420,8 +418,7 @@ def _commit(db: Database, job: str, ready: PreparedCommit) -> U8:
     """Commit a batch, if no other writer moved its records meanwhile. Call it inside a transaction."""
     ref, records, spent = ready.results.ref, ready.results.records.ids, ready.results.spent
     db.contents.latest().require_usable(ref)
-    rows = int(are_forgotten(db, ref.dataset, records).sum())
-    if rows:
+    if rows := int(are_forgotten(db, ref.dataset, records).sum()):
         msg = f"{rows:,} of {records.size:,} records were forgotten since they were reserved; none of them is released"
         raise LedgerError(msg, "run again: forgotten records are excluded then")
     # Giving back changes balances, so the scopes come first, as in `reserve`; other commits leave them to reservations.

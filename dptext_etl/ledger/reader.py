@@ -15,8 +15,7 @@ from dptext_etl.keys import IdForm
 from dptext_etl.ledger import people, reports
 from dptext_etl.ledger.caps import cap_change
 from dptext_etl.ledger.holdings import Database, Places
-from dptext_etl.ledger.losses import Losses
-from dptext_etl.ledger.people import People
+from dptext_etl.ledger.people import Losses, People
 from dptext_etl.ledger.reports import Remaining, Reports
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, binaries, hashed_ids
 from dptext_etl.ledger.storage.journal import Head, copy
@@ -273,9 +272,8 @@ class LedgerReader:
             anchor: An anchor, as `anchor` returned it.
         """
         with self._db.store.snapshot():
-            return anchor.ledger == self._db.ledger_id and self._db.journal.has_head(
-                Head(anchor.seq, bytes.fromhex(anchor.hash))
-            )
+            head = Head(anchor.seq, bytes.fromhex(anchor.hash))
+            return anchor.ledger == self._db.ledger_id and self._db.journal.has_head(head)
 
     def verify(self) -> VerifyReport:
         """Derive every table again from the journal and its sealed batches, and report each difference."""
@@ -313,8 +311,7 @@ class Lookup:
     def batches(self) -> I64:
         """Return the batches of the release, in ascending order."""
         with self._db.store.snapshot():
-            batches = self._db.contents.latest().of_release.get((self.ref.id, self.ref.nonce), [])
-            return np.array(batches, np.int64)
+            return np.array(self._db.contents.latest().of_release.get((self.ref.id, self.ref.nonce), []), np.int64)
 
     @property
     def planned(self) -> bool:

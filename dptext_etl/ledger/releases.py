@@ -47,10 +47,8 @@ def weakened(pinned: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         less.append("what commits are charged")
     if _CLASSES.index(GuaranteeClass(now["class"])) > _CLASSES.index(GuaranteeClass(pinned["class"])):
         less.append(f"the class: {now['class']} for {pinned['class']}")
-    for name in ("disclosures", "assumptions"):
-        more = sorted(set(now[name]) - set(pinned[name]))
-        if more:
-            less.append(f"more {name}: {', '.join(more)}")
+    names = ("disclosures", "assumptions")
+    less += [f"more {name}: {', '.join(more)}" for name in names if (more := sorted({*now[name]} - {*pinned[name]}))]
     for name in (*ADDITIVE, "diameter"):
         before, after = (facts["worst_case"].get(name, "inf") for facts in (pinned, now))
         if (math.inf if after == "inf" else after) > (math.inf if before == "inf" else before):

@@ -226,9 +226,8 @@ class Reports:
             tally = {name: contents.count(key)[name] for name in COUNTS}
             tally["pending"] = tally["records"] - tally["committed"] - tally["expired"] - tally["aborted"]
             versions = contents.publications.get(key, {})
-            published = [
-                {"version": name, "rows": versions[name].rows} for name in sorted(versions, key=lambda n: (len(n), n))
-            ]
+            in_order = sorted(versions, key=lambda name: (len(name), name))
+            published = [{"version": name, "rows": versions[name].rows} for name in in_order]
             largest, planted = charges(self._db, key)
             entries.append(
                 {

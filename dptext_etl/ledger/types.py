@@ -165,8 +165,7 @@ class Scope:
     @classmethod
     def named(cls, name: str, dataset: str, period: str, unit: Unit) -> Self:
         """Return the scope of a dataset by its name in the ledger."""
-        group = name.removeprefix(GROUP) if name.startswith(GROUP) else None
-        return cls(dataset, period, group, unit)
+        return cls(dataset, period, name.removeprefix(GROUP) if name.startswith(GROUP) else None, unit)
 
     @classmethod
     def of_cap(cls, pinned: Mapping[str, Any]) -> Self:

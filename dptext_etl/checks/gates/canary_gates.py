@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -136,23 +136,15 @@ def chance_of_foreign_words(mechanism: Mechanism) -> float:
     return 0.0 if fixed or mechanism.output_words() is not None else 1.0
 
 
-class _RowsGate(Gate):
-    """Judges a staged run by its canary rows."""
-
-    stages: ClassVar[frozenset[Stage]] = frozenset({Stage.STAGED})
-
-    @classmethod
-    def columns(cls, policy: Policy) -> tuple[str, ...] | None:
-        return (policy.id, CANARY) if policy.synthetic is None else None
-
-
-class CanaryRowsComplete(_RowsGate):
+class CanaryRowsComplete(Gate):
     """Compares the marked rows with those that were planted: all are there, marked, with other columns empty."""
 
     catches = (
         "A run in which the canaries were lost, so that their silence means nothing; a canary row that would be "
         "published; a kept column that is filled from the text, such as its length or a summary."
     )
+    stages = frozenset({Stage.STAGED})
+    reads = ("id", CANARY)
     order = 40
 
     def __init__(self, candidate: Candidate) -> None:
@@ -191,8 +183,11 @@ class _Planted(NamedTuple):
     row: CanaryRow
 
 
-class InVocabularyGate(_RowsGate):
+class InVocabularyGate(Gate):
     """Takes the releases of in-vocabulary canary rows, each of them once, to compare them with chance."""
+
+    stages = frozenset({Stage.STAGED})
+    reads = ("id", CANARY)
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)

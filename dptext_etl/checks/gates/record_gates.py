@@ -71,7 +71,6 @@ from dptext_etl.families.words import Simulated, WordByWord, by_word
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.keys import canonical_ids, canonical_series
 from dptext_etl.mechanism import Mechanism
-from dptext_etl.policy import Policy
 
 
 class OneTextPerRecord(Gate):
@@ -83,6 +82,7 @@ class OneTextPerRecord(Gate):
         "text average out its noise."
     )
     stages = frozenset(Stage)
+    reads = ("id",)
     order = 90
 
     def __init__(self, candidate: Candidate) -> None:
@@ -90,10 +90,6 @@ class OneTextPerRecord(Gate):
         self._texts, self._digests = [item.name for item in self.policy.columns], candidate.digests
         # digests of the record id and of each text
         self.state = {"records": Repeats(BYTES * (1 + len(self._texts)), candidate.scratch)}
-
-    @classmethod
-    def columns(cls, policy: Policy) -> tuple[str, ...] | None:
-        return (policy.id,) if policy.synthetic is None else None
 
     def rows(self, batch: pl.DataFrame) -> None:
         """Take the digests of a batch; `rows_ledgered` judges rows without an id."""
@@ -130,6 +126,7 @@ class RowsLedgered(Gate):
     stages = frozenset(Stage)
     order = 80
     problems = ("uncommitted", "different", "misshapen", "unregistered_columns", "copied_columns")
+    reads = ("id", CANARY)
     reads_ledger = True
 
     def __init__(self, candidate: Candidate) -> None:
@@ -160,10 +157,6 @@ class RowsLedgered(Gate):
         self.state |= {f"{name}/{chain or ''}": cells for (name, chain), cells in self._comparisons.items()}
         self.state |= {f"{kept} of {text}": cells for (kept, text), cells in self._kept.items()}
         self.state["long"] = Counter[tuple[str, str]]()
-
-    @classmethod
-    def columns(cls, policy: Policy) -> tuple[str, ...] | None:
-        return (policy.id, CANARY) if policy.synthetic is None else None
 
     def rows(self, batch: pl.DataFrame) -> None:
         """Take a batch of rows; marked canary rows are looked up as such."""
@@ -457,5 +450,4 @@ def _compared(name: str, pairs: list[Trial], alarm: float) -> PairComparison:
     trials: Trials = Counter(chance for chance, _ in pairs)
     equal = sum(agree for _, agree in pairs)
     mean = sum(chance * times for chance, times in trials.items())
-    limit = max(least_suspicious(trials, alarm), math.ceil(mean) + 1)
-    return PairComparison(name, trials.total(), equal, limit)
+    return PairComparison(name, trials.total(), equal, max(least_suspicious(trials, alarm), math.ceil(mean) + 1))

@@ -426,9 +426,8 @@ class RepeatsWithinChance(Gate):
                 draws[name] += int(batch[COUNT].sum())
             elif name in batch.columns:
                 draws[name] += batch.height * self._mechanisms[name].most_positions
-                drawn.update(
-                    {(name, number): count for number, count in corpus.find(batch[name].alias("text"))[0].items()}
-                )
+                numbers, _ = corpus.find(batch[name].alias("text"))
+                drawn.update({(name, number): count for number, count in numbers.items()})
 
     def verdict(self) -> Verdict:
         counts: dict[str, int | float] = {"draws": self.state["draws"].total(), "most": 0, "suspicious": 0}

@@ -320,7 +320,8 @@ def write_suite(
     suite = downstream_suite(read, public, argument=argument) if downstream else suite_for(read, argument=argument)
     name = _suite_name(read.dataset, *(["downstream"] if downstream else []))
     stored: dict[str, Any] = {**suite.to_json_dict(), "name": name, "id": _id(name)}
-    stored["expectations"] = [{**item, "id": _id(name, item)} for item in stored["expectations"]]
+    ids = [_id(name, item["type"], str(item["kwargs"].get("gate"))) for item in stored["expectations"]]
+    stored["expectations"] = [{**item, "id": own} for item, own in zip(stored["expectations"], ids, strict=True)]
     stored["meta"] = {"great_expectations_version": gx.__version__}
     if output.suffix != ".json" and ("/" in name or "\\" in name or markup.one_line(name) != name):
         raise InputError("the name of the dataset cannot be the name of a file", "name a file: --output FILE.json")
@@ -331,8 +332,5 @@ def write_suite(
     return name, path
 
 
-def _id(name: str, expectation: dict[str, Any] | None = None) -> str:
-    about = []
-    if expectation is not None:
-        about = [expectation["type"], str(expectation["kwargs"].get("gate"))]
-    return str(uuid.uuid5(_NAMES, json.dumps([name, *about])))
+def _id(*about: str) -> str:
+    return str(uuid.uuid5(_NAMES, json.dumps(about)))

@@ -10,7 +10,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.checks.gate import BATCH_ROWS, Candidate, load, make, verdicts_of
+from dptext_etl.checks.gate import BATCH_ROWS, Candidate, Stage, load, make, verdicts_of
 from dptext_etl.checks.gates.table_gates import WordsInOutputSet
 from dptext_etl.checks.published import CATEGORIES, changed, feed_published, published_types
 from dptext_etl.data_types import parsed
@@ -40,8 +39,7 @@ FOLDER = "DPTEXT_POLICIES"
 
 def written(policy: Policy) -> str:
     """Write a policy as an expectation's argument: names, parameters and references; no storage options."""
-    entries = policy.model_dump(mode="json", by_alias=True, exclude={"storage_options"})
-    return json.dumps(entries, sort_keys=True)
+    return json.dumps(policy.model_dump(mode="json", by_alias=True, exclude={"storage_options"}), sort_keys=True)
 
 
 def read(arguments: Mapping[str, str]) -> dict[str, str]:
@@ -75,16 +73,16 @@ class GateTally:
     ) -> None:
         self._policy, self._rows = parse_policy(policy), 0
         self._ledger = None if refs is None else _ledger(self._policy)
-        candidate = replace(Candidate.published(self._policy, self._ledger, refs), outputs=outputs)
+        stage = Stage.PUBLISHED
+        candidate = Candidate(self._policy, (), (), self._ledger, refs or {}, stage=stage, outputs=outputs)
         self._gate = make(load(gate), candidate)
 
     def feed(self, table: pl.DataFrame) -> None:
         self._rows += table.height
         name = self._policy.id
         if self._policy.ids == "drop":  # the gates expect ids, and a table that shows any has an unknown column
-            table = table.rename({name: f"{name} shown"}, strict=False).with_columns(
-                pl.lit(None, pl.String).alias(name)
-            )
+            table = table.rename({name: f"{name} shown"}, strict=False)
+            table = table.with_columns(pl.lit(None, pl.String).alias(name))
         feed_published([self._gate], table, self._policy)
 
     def counts(self) -> Counts:
@@ -99,8 +97,7 @@ def gate(policy: str, gate: str) -> Callable[[], Tally]:
     """Prepare a gate; releases and output words are looked up here, where the artifacts are."""
     refs, outputs = _registered(policy) if load(gate).reads_ledger else None, None
     if gate == WordsInOutputSet.name:
-        columns = parse_policy(policy).column_policies()
-        outputs = {column.named: column.mechanism.output_words() for column in columns}
+        outputs = {item.named: item.mechanism.output_words() for item in parse_policy(policy).column_policies()}
     return partial(GateTally, policy, gate, refs, outputs)
 
 
@@ -146,8 +143,7 @@ class ReleasedTextTally:
             for cells in _cells(column, rows, column.name, public):
                 named = cells.join(ids, on="row")
                 keys = ["id"] if column.name == self._policy.id else ["id", "digest"]  # the ledger knows the ids
-                unreleased = cells.height - named.join(released, on=keys, how="semi").height
-                if unreleased:
+                if unreleased := cells.height - named.join(released, on=keys, how="semi").height:
                     self._counts[f"unreleased_in_column_{place}"] += unreleased
 
     def counts(self) -> Counts:

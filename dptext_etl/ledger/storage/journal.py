@@ -141,8 +141,7 @@ def _encode_numbers(values: I64, columns: Mapping[str, Column]) -> tuple[Rule, B
     if first < 1 << 62 and np.array_equal(values, np.arange(first, first + len(values))):
         return {"from": first}, None
     for name, other in columns.items():
-        factor = _factor(values, other)
-        if factor is not None:
+        if (factor := _factor(values, other)) is not None:
             return {"times": factor, "of": name}, None
     low, high = int(values.min()), int(values.max())
     dtype = next((dtype for dtype in ("<u1", "<u2", "<u4") if low >= 0 and high <= np.iinfo(dtype).max), "<i8")
@@ -349,8 +348,7 @@ class Journal:
         if name in columns:
             return
         rule: Rule = facts["columns"][name]
-        needed = rule.get("same", rule.get("of"))
-        if needed is not None:
+        if (needed := rule.get("same", rule.get("of"))) is not None:
             self._decode(seq, facts, needed, columns)
         blob = b""
         if "sha256" in rule:

@@ -225,8 +225,7 @@ class PostgresStore(Store):
         if not writes:
             return
         try:
-            hold = HOLD + HOLD_PER_MILLION * rows / 1_000_000
-            self._run(SET_HOLD, (milliseconds(hold),))
+            self._run(SET_HOLD, (milliseconds(HOLD + HOLD_PER_MILLION * rows / 1_000_000),))
             self._wait([(LOCK_LEDGER_SHARED if shared else LOCK_LEDGER, (APPLICATION, self.schema))])
         except BaseException:
             self._roll_back()
