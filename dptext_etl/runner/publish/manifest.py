@@ -384,7 +384,6 @@ def open_classifier(place: str | Path, storage_options: Mapping[str, str] | None
     if manifest.classifier is None:
         raise InputError("the release has no classifier: only synthetic tables with labels have one", _CLASSIFIERS)
     if content is None:
-        raise InputError(
-            "the file of the classifier is missing, or is not the one that the manifest names", _CLASSIFIERS
-        )
+        msg = "the file of the classifier is missing, or is not the one that the manifest names"
+        raise InputError(msg, _CLASSIFIERS)
     return Classifier.read(content)

@@ -98,9 +98,8 @@ def commit(layout: Layout, manifest: Manifest) -> None:
     """Commit a version whose parts and manifest are in place, unless the table shows it already."""
     table = layout.table_format
     if table is None:
-        raise PolicyError(
-            f"the sink {layout.sink} is a table with a log", "write its format into the policy: table = { format = … }"
-        )
+        hint = "write its format into the policy: table = { format = … }"
+        raise PolicyError(f"the sink {layout.sink} is a table with a log", hint)
     from dptext_etl.table_formats import DataFile, Facts  # other sinks start without it
 
     state = table.state()

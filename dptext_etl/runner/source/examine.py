@@ -247,18 +247,14 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
         hint = f"every record needs its own id in column {policy.id!r}"
         problems.append(InputError(msg, hint, {"rows": null_ids, "column": policy.id, **facts}))
     if null_subjects and policy.on_null_subject == "refuse":
-        msg = (
-            f"{counted(null_subjects, 'row has', 'rows have')} no subject (column "
-            f"{policy.subject!r} is null), and caps are per subject"
-        )
+        nameless = counted(null_subjects, "row has", "rows have")
+        msg = f"{nameless} no subject (column {policy.subject!r} is null), and caps are per subject"
         hint = 'on_null_subject = "quarantine" leaves these rows out; "own" treats each of them as a separate person'
         hint = f"fill the column, or write one of these into the policy: {hint}"
         problems.append(InputError(msg, hint, {"rows": null_subjects, "column": policy.subject, **facts}))
     if repeated:
-        msg = (
-            f"{counted(repeated, 'record id occurs', 'record ids occur')} more than once in "
-            f"column {policy.id!r}; a record is released once"
-        )
+        doubled = counted(repeated, "record id occurs", "record ids occur")
+        msg = f"{doubled} more than once in column {policy.id!r}; a record is released once"
         hint = "keep one row of each id, or name a column that is unique per row; no budget used, nothing published"
         problems.append(InputError(msg, hint, {"ids": repeated, "column": policy.id, **facts}))
     if problems:
