@@ -384,6 +384,7 @@ def open_classifier(place: str | Path, storage_options: Mapping[str, str] | None
     if manifest.classifier is None:
         raise InputError("the release has no classifier: only synthetic tables with labels have one", _CLASSIFIERS)
     if content is None:
-        msg = "the file of the classifier is missing, or is not the one that the manifest names"
-        raise InputError(msg, _CLASSIFIERS)
+        raise InputError(
+            "the file of the classifier is missing, or is not the one that the manifest names", _CLASSIFIERS
+        )
     return Classifier.read(content)
