@@ -197,8 +197,7 @@ def check_roles(
         collect(problems, partial(check_id, policy.subject, schema[policy.subject], role="subjects"))
     if problems:
         raise together(problems)
-    schema = pl.Schema({**schema, **dict.fromkeys(label_columns(policy), pl.String())})  # as they are counted
-    schema = coarse_schema(schema, policy)
+    schema = coarse_schema({**schema, **dict.fromkeys(label_columns(policy), pl.String())}, policy)  # as they count
     scores = {SCORES: pl.List(pl.Float32())} if policy.synthetic is not None and policy.synthetic.scores else {}
     schema = pl.Schema({**schema, **scores})
     kind = FORMATS[layout.sink_format]
