@@ -404,11 +404,7 @@ def disk_of(place: Path) -> int:
 
 
 def _traced_together(attempt: Attempt, reader: Reader[Any]) -> dict[str, Any]:
-    """Return the facts of `table_check.of_source` about the columns of all tables together.
-
-    Refuse places and columns of the audiences, and columns that single out many rows together if one of the tables is
-    new, or newly shows one of them.
-    """
+    """Return the facts about the kept columns of all tables together; refuse those that newly single out many rows."""
     tables, check = (attempt, *attempt.audiences), attempt.check
     for other in attempt.audiences:
         check(reader.open, other.policy, other.layout)

@@ -490,10 +490,7 @@ def anti_join(frame: pl.LazyFrame, others: pl.LazyFrame, name: str, scratch: Pat
 def _rest(
     frame: pl.LazyFrame, others: pl.LazyFrame, name: str, scratch: Path | None
 ) -> tuple[npt.NDArray[np.uint8], int]:
-    """Return one bit per row, whether its id is not among others, and how many bits are set.
-
-    No id of a row is repeated. As far as rows and other ids begin alike, ids are compared as they are.
-    """
+    """Return one bit per row, whether its id, which no row repeats, is not among others, and how many bits are set."""
     with closing(Buckets(BYTES + 8, scratch)) as candidates, closing(Buckets(BYTES, scratch)) as there:
         alike, own_ids, other_ids = _behind_equal(
             _id_batches(frame.select(by_name(name)), name), _id_batches(others, name)

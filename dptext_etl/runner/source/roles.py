@@ -382,13 +382,7 @@ _OURS = Path(dptext_etl.__file__).parent
 def refuse_raw(paths: Sequence[str], policies: Iterable[Path] = (), *, why: str) -> None:
     """Refuse files that a policy names as its source, copies of them, and artifacts that were made from them.
 
-    Args:
-        paths: Files, folders, and URLs; policies in their folders and in the working folder are read.
-        policies: Policies in other folders.
-        why: The reason, for the message.
-
-    Raises:
-        PolicyError: A policy names a file, or cannot be read; no row is read.
+    Policies in the folders of `paths` and in the working folder are read, then `policies`; `why` is the reason.
     """
     folders = {Path.cwd(), *(Path(path).absolute().parent for path in paths if not is_remote(path))}
     for policy in (*policies, *sorted(file for folder in folders for file in folder.glob("*.toml"))):
@@ -425,15 +419,7 @@ def _holds(lineage: Lineage, file: Path) -> bool:
 
 
 def refuse_own_inputs(policy: Policy, paths: Sequence[str]) -> None:
-    """Refuse a source from which a public input of the policy was made, or that is one itself.
-
-    Args:
-        policy: The policy of a run.
-        paths: Files and folders of its source; objects of a store are not compared.
-
-    Raises:
-        PolicyError: An input was made from a file of the source.
-    """
+    """Refuse a source from which a public input of the policy was made; objects of a store are not compared."""
     inputs = list[tuple[str, Path]]()
     parts = list[tuple[str, BaseModel]]()
     if policy.synthetic is not None:

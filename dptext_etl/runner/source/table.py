@@ -395,9 +395,7 @@ class Files:
     def fault(self, wanted: Sequence[str], probe: Probe | None = None) -> InputError | None:
         """Return a refusal of the first file that cannot be read by itself, or with those before it; None if all can.
 
-        Args:
-            wanted: Columns that are read; none for all. Tables with a log have other names in their files.
-            probe: Says of each of some files why it cannot be read.
+        `wanted` are the columns that are read, none for all: tables with a log have other names in their files.
         """
         if self.version is not None:
             return Files(self.version.data_files(), PARQUET.name, self.storage).fault((), probe)
