@@ -219,8 +219,8 @@ def preflight(
     `look` previews some rows of the source. A plan raises only a refusal without which nothing can be counted.
     """
     policy, layout, check = attempt.policy, attempt.layout, attempt.check
-    alone = trace(source, policy) if policy.keep and not attempt.audiences else {}
-    traceable = _traced_together(attempt, reader) if attempt.audiences else alone
+    own_facts = trace(source, policy) if policy.keep and not attempt.audiences else {}
+    traceable = _traced_together(attempt, reader) if attempt.audiences else own_facts
     same_ledger = partial(require_same_ledger, freezing=not attempt.planning)
     with ledger_of(policy, writing=not attempt.planning) as ledger:
         if ledger is not None:  # first: another refusal would hide that the ledger lost events
