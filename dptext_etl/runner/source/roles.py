@@ -420,19 +420,7 @@ def _holds(lineage: Lineage, file: Path) -> bool:
 
 def refuse_own_inputs(policy: Policy, paths: Sequence[str]) -> None:
     """Refuse a source from which a public input of the policy was made; objects of a store are not compared."""
-    inputs = list[tuple[str, Path]]()
-    parts = list[tuple[str, BaseModel]]()
-    if policy.synthetic is not None:
-        parts.append(("synthetic", policy.synthetic.mechanism))
-        if policy.synthetic.pool is not None:
-            inputs.append(("the pool", Path(policy.pool.path)))  # its texts are published as they are
-    for column in policy.charged_columns():
-        opened = getattr(getattr(column.mechanism, "opened", None), "path", None)
-        if opened is not None:  # also a corpus that came from a store
-            inputs.append(("the corpus", Path(opened)))
-        parts += [(step.name, step) for step in (column.mechanism, *column.postprocess)]
-    inputs += [item for name, part in parts for item in _inputs_of(name, part)]
-    lineage = {name: made_from([path]) for name, path in dict.fromkeys(inputs)}
+    lineage = {name: made_from([path]) for name, path in dict.fromkeys(inputs_of_policy(policy))}
     for file in (file for path in paths if lineage and not is_remote(path) for file in _inside(Path(path))):
         for name, files in lineage.items():
             if file.is_file() and _holds(files, file):
@@ -441,8 +429,23 @@ def refuse_own_inputs(policy: Policy, paths: Sequence[str]) -> None:
                 raise PolicyError(msg, f"{hint}; delete this one")
 
 
+def inputs_of_policy(policy: Policy) -> Iterator[tuple[str, Path]]:
+    """Yield the names and the places of the files and folders that are public inputs of a policy."""
+    parts = list[tuple[str, BaseModel]]()
+    if policy.synthetic is not None:
+        parts.append(("synthetic", policy.synthetic.mechanism))
+        if policy.synthetic.pool is not None:
+            yield "the pool", Path(policy.pool.path)  # its texts are published as they are
+    for column in policy.charged_columns():
+        opened = getattr(getattr(column.mechanism, "opened", None), "path", None)
+        if opened is not None:  # also a corpus that came from a store
+            yield "the corpus", Path(opened)
+        parts += [(step.name, step) for step in (column.mechanism, *column.postprocess)]
+    for name, part in parts:
+        yield from _inputs_of(name, part)
+
+
 def _inputs_of(name: str, part: BaseModel) -> Iterator[tuple[str, Path]]:
-    """Yield the names and the places of the files and folders that a part of a policy reads as public inputs."""
     fields: frozenset[str] = getattr(part, "artifact_fields", frozenset())
     for field in type(part).model_fields:
         value = getattr(part, field)
