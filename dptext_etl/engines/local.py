@@ -82,8 +82,7 @@ class LocalEngine(LocalReader, Engine[pl.LazyFrame]):
 
     def _check_again(self, layout: Layout) -> None:
         """Refuse CSV files that changed since they were opened, and now hold rows that do not fit their header."""
-        files = self.files(layout)
-        if files is not None and not is_remote(layout.source):
+        if (files := self.files(layout)) is not None and not is_remote(layout.source):
             _ = files.facts
 
     def look(

@@ -168,9 +168,8 @@ def check_partition(policy: Policy, partition: str | None) -> None:
     """Refuse a partition that is missing, that the policy has no place for, or that cannot be part of a path."""
     wanted = PARTITION in policy.source
     if wanted and partition is None:
-        raise PolicyError(
-            f"the policy's source holds {PARTITION}, but no partition was named", "name one: --partition 2026-01"
-        )
+        msg = f"the policy's source holds {PARTITION}, but no partition was named"
+        raise PolicyError(msg, "name one: --partition 2026-01")
     if not wanted and partition is not None:
         msg = "a partition was named, but the policy's source has no place for it"
         raise PolicyError(msg, f"write {PARTITION} into source and sink")

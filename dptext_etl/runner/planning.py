@@ -55,9 +55,8 @@ from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import claims, policy_notes, with_gate, worst_with_gate
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.charging import Column, at_most
-from dptext_etl.runner.source.examine import count, groups_of
+from dptext_etl.runner.source.examine import count, groups_of, persons_of
 from dptext_etl.runner.source.roles import Table, wanted_columns
-from dptext_etl.runner.source.selection import persons_of
 from dptext_etl.runner.source.table import READ_HINT, Files, naming_file
 
 _PERSONS_AT_ONCE = 1 << 20

@@ -219,8 +219,8 @@ def preflight(
     `look` previews some rows of the source. A plan raises only a refusal without which nothing can be counted.
     """
     policy, layout, check = attempt.policy, attempt.layout, attempt.check
-    alone = trace(source, policy) if policy.keep and not attempt.audiences else {}
-    traceable = _traced_together(attempt, reader) if attempt.audiences else alone
+    own_facts = trace(source, policy) if policy.keep and not attempt.audiences else {}
+    traceable = _traced_together(attempt, reader) if attempt.audiences else own_facts
     same_ledger = partial(require_same_ledger, freezing=not attempt.planning)
     with ledger_of(policy, writing=not attempt.planning) as ledger:
         if ledger is not None:  # first: another refusal would hide that the ledger lost events
@@ -404,11 +404,7 @@ def disk_of(place: Path) -> int:
 
 
 def _traced_together(attempt: Attempt, reader: Reader[Any]) -> dict[str, Any]:
-    """Return the facts of `table_check.of_source` about the columns of all tables together.
-
-    Refuse places and columns of the audiences, and columns that single out many rows together if one of the tables is
-    new, or newly shows one of them.
-    """
+    """Return the facts about the kept columns of all tables together; refuse those that newly single out many rows."""
     tables, check = (attempt, *attempt.audiences), attempt.check
     for other in attempt.audiences:
         check(reader.open, other.policy, other.layout)

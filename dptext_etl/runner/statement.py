@@ -582,11 +582,8 @@ def _cap(cap: Mapping[str, Any]) -> Section:
         *((f"most used ({name})", at_most(amount)) for name, amount in cap["most_used"].items()),
         *((f"least left ({name})", at_most(amount)) for name, amount in cap["least_left"].items()),
     )
-    sentence = (
-        f"All releases in this scope add up for each {cap['unit']}. "
-        "A run that would exceed the cap excludes rows or stops."
-    )
-    return f"Cap: {cap['scope']}", (sentence,), rows
+    sentence = f"All releases in this scope add up for each {cap['unit']}."
+    return f"Cap: {cap['scope']}", (f"{sentence} A run that would exceed the cap excludes rows or stops.",), rows
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from dptext_etl.checks import comparison
-from dptext_etl.runner.source import selection as module
-from dptext_etl.runner.source.selection import anti_join
+from dptext_etl.runner.source import examine as module
+from dptext_etl.runner.source.examine import anti_join
 from tests.quick import quick
 
 NUMBERS = np.random.default_rng(7).permutation(5_000)

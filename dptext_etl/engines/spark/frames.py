@@ -52,17 +52,21 @@ from dptext_etl.runner.publish.parts import id_lists, read_ids
 from dptext_etl.runner.shard.charging import PAIRS, sum_of_pairs
 from dptext_etl.runner.source.column_types import HELD, coarse
 from dptext_etl.runner.source.examine import (
+    STAYS,
     CopyCounts,
     Counts,
     Examined,
     Groups,
     IdCounts,
+    Order,
+    by_digest,
     copied_over,
     count_copied,
     groups_of,
     hashes,
     refuse_copies,
     refuse_ids,
+    require_plain,
 )
 from dptext_etl.runner.source.roles import (
     Table,
@@ -73,7 +77,6 @@ from dptext_etl.runner.source.roles import (
     pinned_orders,
     wanted_columns,
 )
-from dptext_etl.runner.source.selection import STAYS, Order, by_digest, require_plain
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
@@ -377,7 +380,7 @@ def _is_utf8(column: pa.Array) -> bool:
 
 
 def limit_per_person(rows: DataFrame, policy: Policy, most: int, order: Order) -> tuple[DataFrame, int, int]:
-    """Leave out the records of a person beyond the first `most`, as `runner.source.selection` does."""
+    """Leave out the records of a person beyond the first `most`, as `runner.source.examine` does."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 

@@ -282,10 +282,7 @@ Read = Callable[[str, dict[str, Any]], Iterable[pl.DataFrame]]
 def _on_workers(
     spark: SparkSession, read: Read, places: pl.DataFrame, schema: pl.Schema, options: dict[str, str]
 ) -> DataFrame:
-    """Let every task read the rows of a file as a run in one process does: Spark's own readers differ.
-
-    The rows of a file get the other columns of `places`, whose values come from the names of its folders.
-    """
+    """Let every task read a file as a run in one process does, and add the columns from the names of its folders."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     with seam("opening the source with Spark", InputError, READ_HINT):

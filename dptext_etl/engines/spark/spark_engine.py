@@ -262,10 +262,9 @@ class SparkEngine(Engine["DataFrame"]):
             msg = "staging is in an object store and the sink is not: executors may share nothing else with the driver"
             raise PolicyError(msg, 'write a sink of the same store: sink = "s3://…"; or a folder as staging')
         if place_of(policy.ledger.anchors).remote and policy.storage_options and not layout.staging.remote:
-            msg = (
-                "executors get the options of a store only with staging in a store, and anchors of the ledger go there"
-            )
-            raise PolicyError(msg, 'write staging = "s3://…", or give all machines a role and no storage_options')
+            msg = "executors get the options of a store only with staging in a store, and anchors of the ledger"
+            hint = 'write staging = "s3://…", or give all machines a role and no storage_options'
+            raise PolicyError(f"{msg} go there", hint)
         require_reach(spark, policy.ledger.url)
         gpu_profile(spark, self._gpus)
         if not is_local(spark) if self._check_workers is None else self._check_workers:

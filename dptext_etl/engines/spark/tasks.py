@@ -47,9 +47,8 @@ from dptext_etl.runner.progress import Checkpoint
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards
 from dptext_etl.runner.shard.staging import Staging, staging_key
-from dptext_etl.runner.source.examine import FEW
+from dptext_etl.runner.source.examine import FEW, order_of
 from dptext_etl.runner.source.roles import coarsened
-from dptext_etl.runner.source.selection import order_of
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:

@@ -229,7 +229,6 @@ class _Draft(NamedTuple):
     name: str
     rows: int
     sha256: str
-    size: int
     source: str | None = None
 
 
@@ -261,6 +260,7 @@ class Writer:
         self.staging = staging.storage
         self.format, self.compression = layout.sink_format, layout.compression
         self._written: list[_Draft] = []
+        self.size = 0  # bytes of these parts
         self._move: Move | None = None
         drafts = f".v{version}-{secrets.token_hex(8)}.incomplete"
         self._folder = staging.folder / "parts" if layout.remote_sink else layout.local.versions / drafts
@@ -298,10 +298,6 @@ class Writer:
     @property
     def drafts(self) -> tuple[Path, ...]:
         return tuple(self._folder / draft.name for draft in self._written if draft.source is None)
-
-    @property
-    def size(self) -> int:
-        return sum(draft.size for draft in self._written)
 
     def add(self, shards: Iterable[StagedShard], advance: Callable[[int], object]) -> None:
         """Write the rows of staged shards in their order, without canary rows, and report the rows of each part.
@@ -343,13 +339,15 @@ class Writer:
         first = len(self._kept) if self._layout.plain else 0
         with seam("adding a part", InputError, _AGAIN):
             target = path.rename(self._folder / self._final(first + len(self._written), digest))
-            self._written.append(_Draft(target.name, rows, digest, target.stat().st_size))
+            self._written.append(_Draft(target.name, rows, digest))
+            self.size += target.stat().st_size
         self.lists.add(kept)
 
     def take_objects(self, objects: Iterable[tuple[str, int, str, str, int]], move: Move) -> None:
         """Add parts that lie in the store of staging (object, rows, hash, list, bytes); `move` publishes them."""
         for source, rows, digest, kept, size in objects:
-            self._written.append(_Draft(self._name(len(self._written)), rows, digest, size, source))
+            self._written.append(_Draft(self._name(len(self._written)), rows, digest, source))
+            self.size += size
             self.lists.add(kept)
         self._move = move
 

@@ -393,10 +393,8 @@ def _refuse_forgotten(staged: StagedRun, ledger: Ledger, manifest: Manifest) -> 
         records = staging.read(shard).filter(~pl.col(CANARY))
         count += int(ledger.people.forgotten(policy.dataset, canonical_ids(records[policy.id].to_arrow())).sum())
     if count:
-        msg = (
-            f"{counted(count, 'of the staged records was', 'of the staged records were')} forgotten since "
-            "this run staged them; nothing was published"
-        )
+        gone = counted(count, "of the staged records was", "of the staged records were")
+        msg = f"{gone} forgotten since this run staged them; nothing was published"
         raise LedgerError(msg, "run the same policy again: it leaves them out, and charged records cost nothing again")
 
 

@@ -98,9 +98,8 @@ def commit(layout: Layout, manifest: Manifest) -> None:
     """Commit a version whose parts and manifest are in place, unless the table shows it already."""
     table = layout.table_format
     if table is None:
-        raise PolicyError(
-            f"the sink {layout.sink} is a table with a log", "write its format into the policy: table = { format = … }"
-        )
+        hint = "write its format into the policy: table = { format = … }"
+        raise PolicyError(f"the sink {layout.sink} is a table with a log", hint)
     from dptext_etl.table_formats import DataFile, Facts  # other sinks start without it
 
     state = table.state()
@@ -269,11 +268,10 @@ def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 
             names = {path.name for path in layout.local.versions.iterdir() if path.is_dir()}
     table = layout.table_format
     state = None if table is None else table.state()
-    paths = {*()} if state is None else {*state.files}  # a killed run may not have committed the manifest's parts
-    now = 0
-    if manifest is not None:
-        now, paths = manifest.version, paths | {part.path for part in manifest.parts}
+    paths = [] if manifest is None else [part.path for part in manifest.parts]
+    paths += [] if state is None else state.files  # a killed run may not have committed the manifest's parts
     listed = {path.partition("/")[0] for path in paths}
+    now = 0 if manifest is None else manifest.version
     numbers = {name: int(match[1]) for name in names - listed if (match := _NAME.fullmatch(name))}
     last = 0 if newest is None else now - newest if newest else now
     old = (name for name, number in numbers.items() if number <= last or number >= now)

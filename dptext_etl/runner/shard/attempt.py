@@ -228,20 +228,15 @@ def refuse_too_few(policy: Policy, texts: int, labels: Mapping[str, int] | None 
 def refuse_other_table(pinned: WholeTable, released: WholeTable) -> None:
     """Refuse to publish other records or texts than those that were pinned: records may be forgotten meanwhile."""
     if released != pinned:
-        msg = (
-            "the table is not the one that was pinned: the source changed while it was read, or records were forgotten "
-        )
-        raise InputError(f"{msg}or excluded over the cap meanwhile; nothing was published", "run again")
+        msg = "the table is not the one that was pinned: the source changed while it was read, or records were "
+        raise InputError(f"{msg}forgotten or excluded over the cap meanwhile; nothing was published", "run again")
 
 
 def refuse_other_rows(wanted: int, read: int) -> None:
     """Refuse a source that changed between its checks and its use."""
     if read != wanted:
-        then = "more" if read > wanted else f"{read:,}"
-        msg = (
-            f"the source changed while it was read: {counted(wanted, 'row was', 'rows were')} "
-            f"checked, then there were {then}"
-        )
+        before, then = counted(wanted, "row was", "rows were"), "more" if read > wanted else f"{read:,}"
+        msg = f"the source changed while it was read: {before} checked, then there were {then}"
         raise InputError(msg, "run again when no one writes to it; no record is charged twice")
 
 

@@ -130,10 +130,9 @@ def find_replays(shards: ShardContext, reserved: Reserved, index: int) -> dict[s
             by_column[column.name] = _find_replay(shards, ids, index, column, wanted)
         missing = int((changed & by_column[column.name].new).sum())
         if missing:
-            msg = (
-                f"the released texts of {counted(missing, 'changed record')} are neither published nor kept in staging"
-            )
-            raise InputError(msg, "bring back the published version, or use a new release name; nothing was drawn")
+            msg = f"the released texts of {counted(missing, 'changed record')} are neither published nor kept"
+            hint = "bring back the published version, or use a new release name; nothing was drawn"
+            raise InputError(f"{msg} in staging", hint)
     return by_column
 
 
@@ -336,9 +335,8 @@ class Rewriting:
                 shards.staging.discard(self.index)
                 return first
         msg = f"{diverged:,} released texts, rewritten again, became others than were recorded"
-        raise LedgerError(
-            msg, "the first result is the one that is published: bring back the kept files of its staging"
-        )
+        hint = "the first result is the one that is published: bring back the kept files of its staging"
+        raise LedgerError(msg, hint)
 
     def recorded(self, item: Column) -> Committed:
         """Look up recorded results of a column."""

@@ -249,8 +249,7 @@ class Staging:
 
     def staged_facts(self, name: str) -> dict[str, Any] | None:
         """Return the facts of `stage_first`; None if there are none, or if no run under this key wrote them."""
-        facts = opened(self._key, name, self.storage.read(name))
-        return None if facts is None else {key: value for key, value in facts.items() if key != "seal"}
+        return opened(self._key, name, self.storage.read(name))
 
     def outcome(self, shard: StagedShard) -> pl.DataFrame:
         """Read a shard as it is to be published, canary rows included, and check its hash."""

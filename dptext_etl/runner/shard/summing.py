@@ -157,8 +157,9 @@ def draw(policy: Policy, staging: Staging, sums: Partial, records: int) -> Stage
         "columns": list(synthetic.columns),
         "names": dict(sorted(synthetic.names.items())),
         "pool": policy.pool.sha256,
+        "cfg": column.mechanism.cfg(),
     }
-    inputs = digest_of(sums.digest, canon({**described_rows, "cfg": column.mechanism.cfg()}))
+    inputs = digest_of(sums.digest, canon(described_rows))
     for staged in staging.find(0, inputs):
         return staged
     with seam("drawing the table", DPTextError, "this is a defect; nothing was published"):

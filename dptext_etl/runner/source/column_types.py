@@ -217,16 +217,14 @@ def keeps_spelling(files: Files, policy: Policy, layout: Layout, schema: Mapping
 def _count(
     rows: pl.LazyFrame, candidates: Mapping[str, Sequence[CsvType]], named: Container[str]
 ) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
-    """Count the values of columns of strings, and those that fit a type: in one pass over the rows.
-
-    A value fits if it writes back to the same spelling; where the policy has named the type, if it can be read.
-    """
+    """Count the values of columns of strings, and those that fit a type: in one pass over the rows."""
     if not candidates:
         return {}, {}
     pairs = [(name, kind) for name, kinds in candidates.items() for kind in kinds]
     counts = [by_name(name).count() for name in candidates]
     for name, kind in pairs:
         value = from_text(by_name(name), _TYPES[kind], strict=False)
+        # a value of a type that no policy named fits only if it writes back to the same spelling
         fits = value.is_finite() if kind == "Float64" else value.is_not_null()
         if name not in named and kind != "Datetime":  # which is written with a blank or with a T
             fits &= value.cast(pl.String) == by_name(name)

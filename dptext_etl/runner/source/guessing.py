@@ -340,10 +340,7 @@ def sniff(path: str, encoding: Encoding | None = None) -> tuple[CsvSpec, int | N
 
 
 def _encoding(path: Path) -> tuple[Encoding, int | None]:
-    """Return the encoding: by the mark at the file's begin, else UTF-8 if all bytes are, else one with a byte each.
-
-    With the last goes the line of the first byte that is not UTF-8. A file that is mostly UTF-8 is refused.
-    """
+    """Return the encoding: by the mark at the file's begin, else UTF-8 if all bytes are, else one with a byte each."""
     decoder, line, other_byte, right, wrong = codecs.getincrementaldecoder("utf-8")("replace"), 1, None, 0, 0
     codes = set[int]()
     with path.open("rb") as file:

@@ -197,8 +197,7 @@ def check_roles(
         collect(problems, partial(check_id, policy.subject, schema[policy.subject], role="subjects"))
     if problems:
         raise together(problems)
-    schema = pl.Schema({**schema, **dict.fromkeys(label_columns(policy), pl.String())})  # as they are counted
-    schema = coarse_schema(schema, policy)
+    schema = coarse_schema({**schema, **dict.fromkeys(label_columns(policy), pl.String())}, policy)  # as they count
     scores = {SCORES: pl.List(pl.Float32())} if policy.synthetic is not None and policy.synthetic.scores else {}
     schema = pl.Schema({**schema, **scores})
     kind = FORMATS[layout.sink_format]
@@ -383,13 +382,7 @@ _OURS = Path(dptext_etl.__file__).parent
 def refuse_raw(paths: Sequence[str], policies: Iterable[Path] = (), *, why: str) -> None:
     """Refuse files that a policy names as its source, copies of them, and artifacts that were made from them.
 
-    Args:
-        paths: Files, folders, and URLs; policies in their folders and in the working folder are read.
-        policies: Policies in other folders.
-        why: The reason, for the message.
-
-    Raises:
-        PolicyError: A policy names a file, or cannot be read; no row is read.
+    Policies in the folders of `paths` and in the working folder are read, then `policies`; `why` is the reason.
     """
     folders = {Path.cwd(), *(Path(path).absolute().parent for path in paths if not is_remote(path))}
     for policy in (*policies, *sorted(file for folder in folders for file in folder.glob("*.toml"))):
@@ -426,15 +419,7 @@ def _holds(lineage: Lineage, file: Path) -> bool:
 
 
 def refuse_own_inputs(policy: Policy, paths: Sequence[str]) -> None:
-    """Refuse a source from which a public input of the policy was made, or that is one itself.
-
-    Args:
-        policy: The policy of a run.
-        paths: Files and folders of its source; objects of a store are not compared.
-
-    Raises:
-        PolicyError: An input was made from a file of the source.
-    """
+    """Refuse a source from which a public input of the policy was made; objects of a store are not compared."""
     lineage = {name: made_from([path]) for name, path in dict.fromkeys(inputs_of_policy(policy))}
     for file in (file for path in paths if lineage and not is_remote(path) for file in _inside(Path(path))):
         for name, files in lineage.items():
@@ -461,7 +446,6 @@ def inputs_of_policy(policy: Policy) -> Iterator[tuple[str, Path]]:
 
 
 def _inputs_of(name: str, part: BaseModel) -> Iterator[tuple[str, Path]]:
-    """Yield the names and the places of the files and folders that a part of a policy reads as public inputs."""
     fields: frozenset[str] = getattr(part, "artifact_fields", frozenset())
     for field in type(part).model_fields:
         value = getattr(part, field)

@@ -112,10 +112,9 @@ class Version:
 
     def scan(self) -> pl.LazyFrame:
         with seam(f"opening the source ({TABLES[self.format][0]})", InputError, TABLE_HINT):
-            options = dict(self.storage) or None
+            table, options = self._opened(), dict(self.storage) or None
             if self.format == "iceberg":
-                return pl.scan_iceberg(self._iceberg(), storage_options=options)
-            table = _delta_table(self.source, self.storage, int(self.name))
+                return pl.scan_iceberg(table, storage_options=options)
             _refuse_features(table, _IN_POLARS)
             return pl.scan_delta(table, storage_options=options)
 
@@ -123,11 +122,10 @@ class Version:
     def digest(self) -> str:
         """The SHA-256 of the id of the table, of the name and the schema of the version, and of its list of files."""
         with seam("opening the source", InputError, TABLE_HINT):
+            table = self._opened()
             if self.format == "delta":
-                table = _delta_table(self.source, self.storage, int(self.name))
                 facts = [str(table.metadata().id), table.schema().to_json(), _delta_files(table)]
             else:
-                table = self._iceberg()
                 listed = (task.file for task in table.scan().plan_files())
                 files = sorted((file.file_path, file.file_size_in_bytes) for file in listed)
                 mapping = table.metadata.name_mapping()
@@ -138,26 +136,27 @@ class Version:
     def arrow_schema(self) -> pa.Schema:
         """Return the current schema of an Iceberg table."""
         with seam("opening the source", InputError, TABLE_HINT):
-            return self._iceberg().schema().as_arrow()
+            return self._opened().schema().as_arrow()
 
     def iceberg_files(self) -> list[bytes]:
         """Return the data files of a version of an Iceberg table with the rows that are deleted from them, pickled."""
         with seam("opening the source", InputError, TABLE_HINT):
-            return [pickle.dumps(task) for task in self._iceberg().scan().plan_files()]
+            return [pickle.dumps(task) for task in self._opened().scan().plan_files()]
 
     def data_files(self) -> tuple[str, ...]:
         """Return the paths or URLs of the Parquet files that hold the rows, sorted."""
         with seam("opening the source", InputError, TABLE_HINT):
+            table = self._opened()
             if self.format == "delta":
-                return tuple(path for path, _ in _delta_files(_delta_table(self.source, self.storage, int(self.name))))
-            return tuple(sorted(_plain(task.file.file_path) for task in self._iceberg().scan().plan_files()))
+                return tuple(path for path, _ in _delta_files(table))
+            return tuple(sorted(_plain(task.file.file_path) for task in table.scan().plan_files()))
 
     def iceberg_batches(self, files: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
         """Read the rows of some `iceberg_files` by the ids of the columns, under the current schema."""
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
 
-        table = self._iceberg()
+        table = self._opened()
         scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
         for file in files:
             task = [pickle.loads(file)]  # noqa: S301  (from the driver)
@@ -165,7 +164,10 @@ class Version:
             # the public method holds all rows of a file at once
             yield from scan._record_batches_from_scan_tasks_and_deletes(task, deleted)  # noqa: SLF001
 
-    def _iceberg(self) -> Any:
+    def _opened(self) -> Any:
+        """Open this version by the library of its format."""
+        if self.format == "delta":
+            return _delta_table(self.source, self.storage, int(self.name))
         table = _iceberg_table(self.source, self.storage)
         if _iceberg_version(table) != self.name:
             raise InputError(f"the metadata file {self.source} was replaced while it was read", "run again")
@@ -174,7 +176,7 @@ class Version:
     def delta_files(self) -> DeltaFiles:
         """Describe a version of a Delta Lake table for a reader of its files; refuse one that has other rows."""
         with seam("opening the source", InputError, TABLE_HINT):
-            table = _delta_table(self.source, self.storage, int(self.name))
+            table = self._opened()
             _refuse_features(table, _FEATURES)
             paths = tuple(path for path, _ in _delta_files(table))
             partitions = tuple(table.metadata().partition_columns)
@@ -393,9 +395,7 @@ class Files:
     def fault(self, wanted: Sequence[str], probe: Probe | None = None) -> InputError | None:
         """Return a refusal of the first file that cannot be read by itself, or with those before it; None if all can.
 
-        Args:
-            wanted: Columns that are read; none for all. Tables with a log have other names in their files.
-            probe: Says of each of some files why it cannot be read.
+        `wanted` are the columns that are read, none for all: tables with a log have other names in their files.
         """
         if self.version is not None:
             return Files(self.version.data_files(), PARQUET.name, self.storage).fault((), probe)
