@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dptext_etl.errors import DPTextError, GateError, PolicyError
+from dptext_etl.errors import DPTextError, GateError, PolicyError, seam
 from dptext_etl.policy.column_policy import ColumnPolicy
 from dptext_etl.policy.dataset_policy import Policy
 from dptext_etl.policy.policy_like import PolicyLike, columns_and_id, resolve
@@ -95,7 +95,8 @@ class PlanRules:
         except DPTextError:
             raise
         except Exception:  # noqa: BLE001  (a plan that cannot be understood is refused, and the error may quote it)
-            raise GateError("the plan has a step of a form that the guard does not know", HINT) from None
+            msg = "the plan has a step of a form that the guard does not know"
+            seam("judging the plan", GateError).leave(GateError(msg, HINT))
         absent = set(self._raw.values()) - self._found
         if missing := absent & self._given if self._found else absent:
             msg = f"no source of the plan has a column {_named(missing)}"

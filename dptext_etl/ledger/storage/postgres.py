@@ -37,7 +37,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 from zlib import crc32
 
 from dptext_etl import extensions, telemetry
-from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError, UnavailableLedgerError
+from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError, UnavailableLedgerError, seam
 from dptext_etl.ledger.storage.store import APPLICATION, NOTHING_WRITTEN, SCHEMA, VERSION, MissingLedgerError, Store
 from dptext_etl.markup import one_line
 
@@ -376,11 +376,9 @@ def _until(steps: Generator[Any, Any, Any], until: float) -> Generator[Any, Any,
 
 def split_url(url: str) -> tuple[str, str]:
     """Split postgresql://USER@HOST:PORT/DATABASE?schema=NAME into the connection string and the schema's name."""
-    try:
+    hint = "write postgresql://user@host:port/database?schema=NAME; separate several hosts by commas"
+    with seam("reading the ledger's URL", LedgerError, hint):  # the library's error quotes the URL, with its password
         parts = urlsplit(url)
-    except ValueError:  # it quotes the URL
-        hint = "write postgresql://user@host:port/database?schema=NAME; separate several hosts by commas"
-        raise LedgerError("the ledger's URL cannot be read", hint) from None
     query = parse_qsl(parts.query, keep_blank_values=True)
     schema = dict(query).get("schema", _DEFAULT_SCHEMA)
     if not _SCHEMA_NAME.fullmatch(schema):
