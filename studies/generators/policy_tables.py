@@ -26,7 +26,7 @@ def policy_entries() -> str:
             "`[[column]]`": policy.ColumnSpec,
             "`ledger`": policy.LedgerSpec,
             "`cap`": policy.Cap,
-            "`dagster`": policy.DagsterSpec,
+            "`dagster`": policy.terms.DagsterSpec,
         }
     )
 
