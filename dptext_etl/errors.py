@@ -185,13 +185,8 @@ def refusal_of(failure: Mapping[str, Any]) -> DPTextError:
 class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source"):`)
     """Replace exceptions of libraries, which may quote cells, by our own errors.
 
-    An exception that is not ours leaves the block as `error`, which names only the action and the type of the
-    exception. Its cause, context and frames are dropped.
-
-    Args:
-        action: The action inside the block as a gerund, such as "reading the source".
-        error: Class of the error to raise.
-        hint: Hint of the error.
+    An exception that is not ours leaves the block as `error`, which names only the action (a gerund, such as "reading
+    the source") and the type of the exception. Its cause, context and frames are dropped.
     """
 
     def __init__(self, action: str, error: type[DPTextError] = InputError, hint: str | None = None) -> None:

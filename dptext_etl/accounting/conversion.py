@@ -458,20 +458,10 @@ def least(stated: Spend | Iterable[Bound]) -> Bound:
 def joint(spends: Iterable[Spend], delta: float, *, draws: Iterable[PureDraws] | None = None) -> list[Bound]:
     """Return every finite statement at one fixed delta about several releases of one subject.
 
-    The Gaussian rules hold for parameters that were fixed beforehand, as in a policy.
+    The Gaussian rules hold for parameters that were fixed beforehand, as in a policy. `draws` are the range-bounded
+    draws of all releases, if all are such draws; their composition is tighter.
 
     Specification: docs/spec/privacy.md#composition.
-
-    Args:
-        spends: Costs of the releases.
-        delta: Delta of all statements, between 0 and 1.
-        draws: The range-bounded draws of all releases, if all are such draws; their composition is tighter.
-
-    Returns:
-        Statements (epsilon, delta, rule).
-
-    Raises:
-        PolicyError: Delta is out of range.
     """
     require_delta(delta)
     listed = list(spends)

@@ -5,7 +5,6 @@ from dptext_etl.allocation.allocation import Allocation as Allocation
 from dptext_etl.allocation.allocation import Epsilons as Epsilons
 from dptext_etl.allocation.allocation import Marked as Marked
 from dptext_etl.allocation.allocation import Place as Place
-from dptext_etl.allocation.allocation import divided as divided
 from dptext_etl.allocation.allocation import draw_in_passes as draw_in_passes
 from dptext_etl.allocation.allocation import fit as fit
 from dptext_etl.allocation.allocation import in_millionths as in_millionths

@@ -2,6 +2,5 @@
 
 from dptext_etl.embeddings.vectors import DEFAULT_VECTORS as DEFAULT_VECTORS
 from dptext_etl.embeddings.vectors import Metric as Metric
-from dptext_etl.embeddings.vectors import WordList as WordList
 from dptext_etl.embeddings.vectors import WordVectors as WordVectors
 from dptext_etl.embeddings.vectors import stopwords as stopwords

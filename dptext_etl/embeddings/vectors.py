@@ -60,14 +60,9 @@ class WordVectors:
         """Read vectors that ship or a file; a file is quantized once and then kept in the artifact cache.
 
         Formats: GloVe and counter-fitted text ("word x1 … xd" per line), word2vec text (the same below a line "n d"),
-        word2vec binary (`.bin`), `.npz` with `words` and `vectors`, and `.safetensors` as written here.
-
-        Args:
-            source: A name such as "english-20k", also of vectors that an installed package brings, or a path.
-            limit: Number of first words to use; None uses all.
-
-        Raises:
-            ArtifactError: There are no such vectors, or the file is malformed.
+        word2vec binary (`.bin`), `.npz` with `words` and `vectors`, and `.safetensors` as written here. A source is a
+        path, or a name such as "english-20k", also of vectors that an installed package brings. With a limit, only
+        that many first words are used.
         """
         if limit is not None and limit < 1:
             raise ArtifactError(f"limit is {limit}; allowed: 1 and more", "leave limit out to use all words")

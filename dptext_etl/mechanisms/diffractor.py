@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -367,9 +368,7 @@ class Diffractor(MappedMechanism):
         at = self._at(word)
         if not at or self.allocation is not None:
             return super().survival(word)
-        return sum((self._stored_distribution.stays(place, len(self.orders[n])) for n, place in at), Fraction(0)) / len(
-            at
-        )
+        return statistics.mean(self._stored_distribution.stays(place, len(self.orders[number])) for number, place in at)
 
     def collision(self, word: str) -> float:
         """Return an upper bound of the probability that two draws agree; for a mixture, the mean over the lists."""

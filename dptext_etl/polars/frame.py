@@ -154,7 +154,13 @@ class OtherIdsWarning(UserWarning):
 def warn_of_other_ids(policy: Policy, name: str, frame: pl.DataFrame | pl.LazyFrame) -> None:
     """Warn if the ledger pins ids of another type than `name` has in a frame, or the published table shows them."""
     try:
-        pinned = _pinned_ids(policy)
+        pinned = pinned_forms(policy).get("record")
+        if pinned is None and PARTITION not in policy.sink and not is_remote(policy.sink) and policy.ids == "keep":
+            manifest = Manifest.read(Layout.of_sink(policy.sink, {}))
+            if manifest is not None and (manifest.dataset, manifest.release) == (policy.dataset, policy.release):
+                written = manifest.schema.get(policy.id, "")
+                kind = "integer" if written.lstrip("U").startswith("Int") else "string" if written == "String" else None
+                pinned = None if kind is None else IdForm(kind)
         dtype = None if pinned is None else frame.lazy().collect_schema().get(name)
         now = None if dtype is None else form_of(dtype)
     except (DPTextError, pl.exceptions.PolarsError):  # the call itself reports the problem
@@ -167,19 +173,3 @@ def warn_of_other_ids(policy: Policy, name: str, frame: pl.DataFrame | pl.LazyFr
         f"pl.read_csv(…, schema_overrides={{{name!r}: pl.String}}) reads strings, as the command line does"
     )
     warnings.warn(msg, OtherIdsWarning, stacklevel=2)
-
-
-def _pinned_ids(policy: Policy) -> IdForm | None:
-    """Return the form of the ids in the ledger or in the published table, or None."""
-    pinned = pinned_forms(policy)
-    if "record" in pinned:
-        return pinned["record"]
-    if PARTITION in policy.sink or is_remote(policy.sink) or policy.ids != "keep":
-        return None
-    manifest = Manifest.read(Layout.of_sink(policy.sink, {}))
-    if manifest is None or (manifest.dataset, manifest.release) != (policy.dataset, policy.release):
-        return None
-    written = manifest.schema.get(policy.id)
-    if written == "String":
-        return IdForm("string")
-    return IdForm("integer") if written is not None and written.lstrip("U").startswith("Int") else None

@@ -19,7 +19,6 @@ _MANY = {"text": "texts", "text or table": "texts or tables", "text or list of t
 def policy_entries() -> str:
     """Return the reference of the policy file, except its tables for forms without rows."""
     from dptext_etl import policy
-    from dptext_etl.policy.terms import DagsterSpec
 
     return _entries(
         {
@@ -27,7 +26,7 @@ def policy_entries() -> str:
             "`[[column]]`": policy.ColumnSpec,
             "`ledger`": policy.LedgerSpec,
             "`cap`": policy.Cap,
-            "`dagster`": DagsterSpec,
+            "`dagster`": policy.terms.DagsterSpec,
         }
     )
 
