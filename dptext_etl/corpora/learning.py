@@ -100,6 +100,8 @@ def add_directions(
             "name public labeled texts with --task and their column of labels with --label",
         )
     rows, numbers = word_numbers(encoder, texts)
+    if not np.bincount(codes[rows], minlength=len(names)).all():
+        raise InputError("a label has no text with a known word", "name labeled texts in the language of the vectors")
     present = np.divmod(np.unique(rows * len(encoder.vectors) + numbers), len(encoder.vectors))
     members = codes[:, None] == (np.arange(directions) if directions > 1 else 1)
     ratios = _naive_bayes(*present, codes, len(encoder.vectors))

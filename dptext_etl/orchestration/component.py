@@ -110,8 +110,6 @@ class PolicyScaffolder(dg.Scaffolder[ScaffoldOptions]):
 
     def scaffold(self, request: dg.ScaffoldRequest[ScaffoldOptions]) -> None:
         from dptext_etl import runner
-        from dptext_etl.policy import PARTITION
-        from dptext_etl.runner.source.table import existing_paths
 
         root, options = (request.project_root or request.target_path).absolute(), request.params
         policy = Path(options.policy or root / f"{request.target_path.stem}.toml").absolute()
@@ -130,18 +128,25 @@ class PolicyScaffolder(dg.Scaffolder[ScaffoldOptions]):
                 policy.write_text(text, encoding="utf-8")
         # relative to the project's root, so that the project can be moved
         path = f"{_ROOT}/{policy.relative_to(root).as_posix()}" if policy.is_relative_to(root) else str(policy)
-        # a sensor, a schedule where nothing has to name a partition, and one process (faster) for small files
-        source = tomllib.loads(policy.read_text(encoding="utf-8-sig")).get("source", "")
-        proposals: dict[str, Any] = {} if PARTITION in source else {"schedule": "@daily"}
-        if "://" not in source:
-            files = existing_paths(str(policy.parent / source.replace(PARTITION, "*")))
-            sizes = [file.stat().st_size for file in files if file.is_file()]
-            executor = {"executor": "in_process"} if sizes and max(sizes) <= SMALL else {}
-            proposals = {"watch_source": True, **proposals, **executor}
-        scaffold_component(request, {"policy": path, **proposals})
+        scaffold_component(request, {"policy": path, **_proposals(policy)})
 
 
 SMALL = 64 << 20  # bytes of a source whose run is faster than the start of a process per step
+
+
+def _proposals(policy: Path) -> dict[str, Any]:
+    """Propose a sensor, a schedule where nothing has to name a partition, and one process (faster) for small files."""
+    from dptext_etl.policy import PARTITION
+    from dptext_etl.runner.source.table import existing_paths
+
+    source = tomllib.loads(policy.read_text(encoding="utf-8-sig")).get("source", "")
+    schedule = {} if PARTITION in source else {"schedule": "@daily"}
+    if "://" in source:
+        return schedule
+    files = existing_paths(str(policy.parent / source.replace(PARTITION, "*")))
+    sizes = [file.stat().st_size for file in files if file.is_file()]
+    executor = {"executor": "in_process"} if sizes and max(sizes) <= SMALL else {}
+    return {"watch_source": True, **schedule, **executor}
 
 
 _KEY = "env:DPTEXT_SECRET"

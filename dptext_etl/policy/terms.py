@@ -316,8 +316,15 @@ class Cap(Checked):
         return self
 
 
-_Whole = Annotated[int, Field(ge=-(2**53), le=2**53, strict=True)]
-Bound = _Whole | Annotated[float, Field(allow_inf_nan=False, strict=True)]
+def _not_whole(value: Any) -> Any:
+    """Refuse a whole number where a float is read, which would round it."""
+    if isinstance(value, int):
+        raise ValueError("must have at most 64 bits")  # noqa: TRY004  (pydantic reports no TypeError)
+    return value
+
+
+_Whole = Annotated[int, Field(ge=-(2**63), lt=2**64, strict=True)]
+Bound = _Whole | Annotated[float, BeforeValidator(_not_whole), Field(allow_inf_nan=False, strict=True)]
 
 
 class Kept(Checked):

@@ -85,6 +85,8 @@ def test_a_task_needs_labels(encoder: WordEncoder) -> None:
         add_directions(encoder, TEXTS[:50], TOPICS[:50].tolist())
     with pytest.raises(InputError, match="with 1 labels"):
         add_directions(encoder, TEXTS[:200], ["one"] * 200)
+    with pytest.raises(InputError, match="a label has no text with a known word"):
+        add_directions(encoder, [*TEXTS[:200], "zzzz qqqq"], [*TOPICS[:200].tolist(), "other"])
 
 
 def rounded(number, squares):

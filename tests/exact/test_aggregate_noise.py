@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import _kernel
-from dptext_etl.accounting import zcdp_epsilon
+from dptext_etl.accounting.conversion import zcdp_epsilon
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.aggregate import describe, noisy
 from dptext_etl.families.aggregate.contributions import joined, published_facts, read_statistic

@@ -3,6 +3,7 @@
 `make -C studies leak-drills` runs them and writes the page from what stopped them.
 """
 
+import hashlib
 import json
 import os
 import traceback
@@ -86,6 +87,14 @@ def test_a_bug_of_a_mechanism(policy, monkeypatch, outcomes, drill):
 
 SHAPES = [drill for drill in BUGS if drill.stops == {"rows_ledgered"}]
 """Releases that become null, empty, shorter or longer because of the raw text."""
+
+
+@pytest.mark.parametrize("drill", quick(SHAPES), ids=lambda drill: drill.planted)
+def test_a_release_of_another_shape_is_stopped_with_a_ledger_in_postgresql(policy, postgres, monkeypatch, drill):
+    monkeypatch.setenv("IDS_SECRET", hashlib.sha256(b"drills").hexdigest())
+    plant(monkeypatch, drill.bug)
+    policy = policy.model_copy(update={"ledger": {"url": postgres.url(), "id_key": "env:IDS_SECRET"}})
+    assert "rows_ledgered" in {verdict.name for verdict in check(stage(policy)) if not verdict.passed}
 
 
 @pytest.mark.parametrize("drill", quick(SHAPES), ids=lambda drill: drill.planted)

@@ -4,6 +4,7 @@ import pytest
 
 from dptext_etl import Policy, catalog, extensions
 from dptext_etl.errors import PolicyError
+from dptext_etl.policy.terms import Kept
 
 BOUNDS = ({"maximum", "exclusiveMaximum"}, {"minimum", "exclusiveMinimum"})
 
@@ -38,3 +39,10 @@ def test_the_charge_of_the_most_records_per_person_fits_into_the_ledger():
     assert max(charge.eps_approx, charge.rho) < 2**63
     with pytest.raises(PolicyError, match="per_subject: must be at most 1e"):
         Policy.parse({**given, "synthetic": {**table, "per_subject": 10**400}})
+
+
+def test_whole_bounds_of_bins_stay_exact_and_are_refused_beyond_64_bits():
+    exact = [1_700_000_000_000_000_001, 2**64 - 1]
+    assert Kept(column="a", bins=exact).bins == tuple(exact)
+    with pytest.raises(ValueError, match="must have at most 64 bits"):
+        Kept(column="a", bins=[0, 2**64])

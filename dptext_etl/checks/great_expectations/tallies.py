@@ -107,6 +107,7 @@ def released_text(policy: str, public: str) -> Callable[[], Tally]:
 
 def _registered(policy: str) -> dict[str, ReleaseRef]:
     read = parse_policy(policy)
+    read.column_policies()  # refuses a synthetic table before its ledger is read
     with _ledger(read) as ledger:
         return ledger.releases.find_all(read)
 

@@ -377,8 +377,10 @@ def _until(steps: Generator[Any, Any, Any], until: float) -> Generator[Any, Any,
 def split_url(url: str) -> tuple[str, str]:
     """Split postgresql://USER@HOST:PORT/DATABASE?schema=NAME into the connection string and the schema's name."""
     hint = "write postgresql://user@host:port/database?schema=NAME; separate several hosts by commas"
-    with seam("reading the ledger's URL", LedgerError, hint):  # the library's error quotes the URL, with its password
+    try:
         parts = urlsplit(url)
+    except ValueError:  # it quotes the URL, with its password
+        seam("reading the ledger's URL").leave(LedgerError("the ledger's URL cannot be read", hint))
     query = parse_qsl(parts.query, keep_blank_values=True)
     schema = dict(query).get("schema", _DEFAULT_SCHEMA)
     if not _SCHEMA_NAME.fullmatch(schema):
