@@ -405,15 +405,13 @@ def require_workers(spark: Any, modules: Iterable[str], parts: Iterable[object] 
     for answer in sorted(answers, key=lambda item: (item.host, item.python)):
         if lack := answer.lack(packages):
             lacks.setdefault(lack, []).append(f"{answer.host} ({answer.python})")
-    if lacks:
-        problems = "; ".join(f"{_places(places, len(answers))} {lack}" for lack, places in lacks.items())
-        raise PolicyError(f"workers of Spark cannot compute here: {problems}", _HINT)
+    problems = []
+    for lack, places in lacks.items():
+        more = f" and {len(places) - _MOST_WORKERS} more" if len(places) > _MOST_WORKERS else ""
+        problems.append(f"{len(places)} of {len(answers)}, {', '.join(places[:_MOST_WORKERS])}{more}, {lack}")
+    if problems:
+        raise PolicyError(f"workers of Spark cannot compute here: {'; '.join(problems)}", _HINT)
     return len(answers)
-
-
-def _places(places: list[str], workers: int) -> str:
-    more = f" and {len(places) - _MOST_WORKERS} more" if len(places) > _MOST_WORKERS else ""
-    return f"{len(places)} of {workers}, {', '.join(places[:_MOST_WORKERS])}{more},"
 
 
 def _answers(spark: Any, modules: tuple[str, ...], keys: tuple[str, ...]) -> set[Answer]:

@@ -153,6 +153,8 @@ def policy_of(
     source: str, guess: Guess, choices: Choices, *, dataset: str | None = None, key: str = "file:noise.key"
 ) -> str:
     """Write the policy of a table whose columns have roles."""
+    stem = source.rstrip("/").rpartition("/")[2].partition(".")[0]
+    name = dataset or (stem if stem and not set(stem) & set("*?[") else "dataset")
     last = [_shuffled(guess, choices)] if choices.form == "shuffled" else []
     last += [_synthetic(guess, choices)] if choices.form == "synthetic" else [*map(_column, guess.texts)]
     sections = (
@@ -161,7 +163,7 @@ def policy_of(
             "# Figures in comments are counts of the table: they stay inside your boundary.",
             *(f"#   {role:9} {name}: {why}" for role, name, why in guess.roles()),
         ],
-        _places(source, dataset or _name(source), guess),
+        _places(source, name, guess),
         _roles(guess, choices),
         _spending(guess, key, choices),
         *last,
@@ -426,11 +428,6 @@ def rehearsal_call(policy: str, rows: int, *, labeled: bool) -> str:
     """Return the call of `dptext rehearse` that fits a policy; `rows` counts the records that count."""
     label = "" if labeled else " --label COLUMN"
     return f"dptext rehearse PUBLIC.parquet --policy {policy} --rows {rows}{label}"
-
-
-def _name(source: str) -> str:
-    stem = source.rstrip("/").rpartition("/")[2].partition(".")[0]
-    return stem if stem and not set(stem) & set("*?[") else "dataset"
 
 
 def _tiny(amount: float) -> str:
