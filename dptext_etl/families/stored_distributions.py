@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -104,14 +104,14 @@ class MappedMechanism(WordMechanism):
 
     def _loss(self, law: _kernel.Table, path: Path, sha256: str) -> tuple[Loss, dict[str, Any]]:
         """Return the loss of one draw by the integers of a file, and facts that follow from them."""
-        loss = _loss_in_file(path, sha256, *self._compared(law.output_words()))
+        loss = _loss_in_file(path, sha256, *self._compared(law.output_words))
         return loss, {} if loss.pure == math.inf else {"epsilon_table": stated(float(loss.pure))}
 
-    def _compared(self, outputs: Sequence[str]) -> tuple[int | None, bool]:
+    def _compared(self, outputs: Callable[[], Sequence[str]]) -> tuple[int | None, bool]:
         """Return the number of outputs (None if words are compared within their sets), and if one draw is uniform."""
         if Disclosure.CLUSTER in self.guarantee.disclosures:  # an unknown word is a set by itself
-            return None, False
-        return len(outputs), self.input_policy()["oov"] == "uniform"
+            return None, False  # `cfg` asks often, and a list of outputs is slow
+        return len(outputs()), self.input_policy()["oov"] == "uniform"
 
     @cached_property
     def _lexicon(self) -> _kernel.Vocabulary | _kernel.Table:
@@ -244,7 +244,7 @@ class TableMechanism(MappedMechanism):
         if smallest < 2:
             raise PolicyError("an output set has a single member, which would release its word unchanged", "raise k")
         tensors = parts.tensors()
-        loss = table_loss(tensors, *self._compared(parts.outputs or parts.inputs))
+        loss = table_loss(tensors, *self._compared(lambda: parts.outputs or parts.inputs))
         if loss.pure == math.inf:
             msg = "words draw from different output sets, so that an output can rule a word out: no loss is finite"
             raise PolicyError(msg, "give all words one set, or return Disclosure.CLUSTER from `word_disclosures`")
